@@ -1,1 +1,1 @@
-"""Which answers are given without asking, and what an answer covers: rules, deadlines, the audit log."""
+"""Approval rules, answer deadlines and the audit log."""

@@ -1,17 +1,17 @@
-"""The audit log: every decision about a question, with who made it and why.
+"""Audit log of all decisions on questions.
 
-One line of JSON a decision in `audit.jsonl` of the state directory, for the user alone to read, secrets redacted:
+Each decision is one line of JSON in `audit.jsonl` in the state directory, readable by the user only, with secrets
+redacted:
 
     {"time": "2026-01-31T12:00:00.000Z", "session": "…", "question": "q_1", "type": "command_approval",
      "what": {"command": "git push"}, "directory": "/src/repo", "decision": "deny", "by": "person", "door": "dashboard",
      "reason": "not today"}
 
-`by` says who decided (`helmsman.model.answered_by`): `person`, `agent: <client>`, `command line`, `program`, `handler`,
-`rule: <the rule>`, `deadline`, `turn ended`, `trouble`; `door` says through which door they did.
+`by` names the decider (`helmsman.model.answered_by`): `person`, `agent: <client>`, `command line`, `program`,
+`handler`, `rule: <the rule>`, `deadline`, `turn ended`, `trouble`. `door` names the client that was used.
 
-Several processes append to the same file, each line with one write, so that lines never mix. A file that has grown too
-large becomes `audit.jsonl.1`, and so on; the oldest is dropped. A decision is never held up by its record: what cannot be
-written is logged.
+Several processes append to the file, with one write per line, so lines never mix. A full file is rotated to
+`audit.jsonl.1` and so on; the oldest is deleted. A decision never waits for its record: failed writes are logged.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ AUDIT_NAME: Final = "audit.jsonl"
 _MAX_BYTES: Final = 10 * 1024 * 1024
 _FILES_KEPT: Final = 5
 _MAX_TEXT: Final = 4000
-"""How much of one text is kept; a command can be a megabyte long."""
+"""Maximum length of one text; a command can be a megabyte long."""
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
 
 _SUBJECTS: Final[dict[QuestionType, tuple[str, ...]]] = {
@@ -52,11 +52,11 @@ _SUBJECTS: Final[dict[QuestionType, tuple[str, ...]]] = {
     "mcp_elicitation": ("server", "tool", "url"),
     "user_input": (),
 }
-"""What of a question's details says what it is about."""
+"""Details that identify the subject of a question."""
 
 
 class AuditLog:
-    """Appends to the audit log of a state directory."""
+    """Writer for the audit log of a state directory."""
 
     def __init__(self, state_dir: Path, *, max_bytes: int = _MAX_BYTES, files_kept: int = _FILES_KEPT) -> None:
         self.state_dir = state_dir
@@ -68,13 +68,13 @@ class AuditLog:
         return self.state_dir / AUDIT_NAME
 
     def record(self, question: Question, *, decision: str, by: AnsweredBy, reason: str | None = None) -> None:
-        """Write down what became of a question. Never raises.
+        """Record a decision. Never raises.
 
         Args:
-            question: What was asked.
-            decision: The answer that was given: `approve`, `deny`, …
+            question: The question.
+            decision: The answer, such as `approve` or `deny`.
             by: Who gave it.
-            reason: Why, if anyone said so.
+            reason: The reason, if one was given.
         """
         try:
             entry = {
@@ -92,7 +92,7 @@ class AuditLog:
             }
             said = present(entry)
             shown, _ = shortened(redact_value(said), _MAX_TEXT)
-            # Plain ASCII: what a hostile command holds cannot rearrange a terminal that shows the log.
+            # ASCII only: escape sequences in a hostile command must not reach a terminal that shows the log.
             self._append((json.dumps(shown, default=str) + "\n").encode("ascii"))
         except (OSError, HelmsmanError) as error:
             log.warning("the audit log %s cannot be written: %s", self.path, error)
@@ -104,7 +104,7 @@ class AuditLog:
         self._rotate_if_full()
         descriptor = os.open(self.path, _OPEN_FLAGS, 0o600)
         try:
-            if _ends_in_mid_line(descriptor):  # somebody's disk was full, or somebody was killed
+            if _ends_in_mid_line(descriptor):  # after a full disk or a killed writer
                 line = b"\n" + line
             written = os.write(descriptor, line)
         finally:
@@ -136,7 +136,7 @@ class AuditLog:
 
 
 def _what(question: Question) -> dict[str, Any]:
-    """What the question is about, in a few words. No answers: they may be secrets."""
+    """Return the subject of a question. Answers are left out because they may be secrets."""
     details = question.details
     what = {key: details[key] for key in _SUBJECTS[question.type] if details.get(key) is not None}
     return what or {"questions": [prompt.text for prompt in question.prompts]}

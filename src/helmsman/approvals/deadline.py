@@ -1,12 +1,12 @@
-"""How long a question may still be answered.
+"""Time limit for answering a question.
 
-The clock stands still while the question is on screen: in a foreground prompt, on a visible page, in an open form. Who shows
-it says so with a lease that is soon over, so that a killed tab or a closed laptop stops counting by itself. However often it
-is shown, it ends 24 hours after it was asked. A question that waits until somebody answers has a clock without an end.
+The clock is paused while the question is on screen: in a foreground prompt, on a visible page or in an open form. A
+viewer holds a short lease and renews it, so a killed tab or a closed laptop stops counting. A question expires at the
+latest 24 hours after it was asked, however often it is shown. A question with an infinite timeout never expires.
 
-Whoever has the service keeps the clock. A program's copy of a session has a copy of it, and passes on what it shows. The
-next hub counts from when the question was asked. For how long it was on screen is not written down, so there is a minute
-left at least.
+The process that runs the service keeps the clock. A program's copy of a session has a copy of the clock and reports
+what it shows. The next hub counts from the time the question was asked. The time on screen is not stored, so the next
+hub leaves at least a minute.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 LEASE_SECONDS: Final = 15.0
 LONGEST_SECONDS: Final = 24 * 3600.0
 _LEAST_SECONDS: Final = 60.0
-"""What the next hub leaves of the time to answer: whoever shows the question has to come back to say so."""
+"""Minimum after a restart of the hub: viewers need time to reconnect and renew their leases."""
 _RENEW_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 1.0
 _VIEWERS: Final = 100
 
 
 class TimeLeft(Value, frozen=True, kw_only=True):
-    """`left` seconds at the time `at`, less from the moment on at which nobody has a lease, nothing at the time `end`.
+    """Remaining time: `left` seconds at time `at`, running while no lease is valid, and zero at time `end`.
 
-    All times are monotonic. Every change first comes up to date (`at_time`), so that all leases began before `at`.
+    All times are monotonic. Every change first updates the value (`at_time`), so all leases began before `at`.
     """
 
     left: float
@@ -46,11 +46,13 @@ class TimeLeft(Value, frozen=True, kw_only=True):
     end: float
     leases: Mapping[str, float]
     timeout: float
-    """How much there was at first."""
+    """Initial number of seconds."""
 
     @classmethod
     def new(cls, timeout: float, now: float, asked_ago: float = 0.0) -> TimeLeft:
-        """What is left for a question that was asked so many seconds ago, of another hub. `math.inf` waits for ever."""
+        """Start the clock of a question that was asked `asked_ago` seconds ago, by another hub. `math.inf` never
+        expires.
+        """
         left = max(timeout - asked_ago, min(timeout, _LEAST_SECONDS))
         end = now - asked_ago + LONGEST_SECONDS if timeout < math.inf else math.inf
         return cls(left=left, at=now, end=end, leases={}, timeout=timeout)
@@ -60,7 +62,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
         return max(self.leases.values(), default=self.at)
 
     def seconds(self, now: float) -> float:
-        """How much is left."""
+        """Return the seconds left."""
         ran = max(0.0, now - max(self.at, self._shown_until))
         return max(0.0, min(self.left - ran, self.end - now))
 
@@ -68,7 +70,7 @@ class TimeLeft(Value, frozen=True, kw_only=True):
         return now < min(self._shown_until, self.end)
 
     def runs_out(self) -> float:
-        """When nothing is left, unless somebody shows it meanwhile."""
+        """Return the time of expiry, if no lease is added."""
         return min(max(self.at, self._shown_until) + self.left, self.end)
 
     def at_time(self, now: float) -> TimeLeft:
@@ -77,14 +79,14 @@ class TimeLeft(Value, frozen=True, kw_only=True):
         return replace(self, left=max(0.0, self.left - ran), at=max(now, self.at), leases=leases)
 
     def shown(self, viewer: str, now: float, seconds: float = LEASE_SECONDS) -> TimeLeft:
-        """On screen for so long from now on."""
+        """Add or extend a lease."""
         fresh = self.at_time(now)
         if len(fresh.leases) >= _VIEWERS and viewer not in fresh.leases:
             return fresh
         return replace(fresh, leases={**fresh.leases, viewer: now + seconds})
 
     def shifted(self, by: float) -> TimeLeft:
-        """The same by a clock that is so much ahead: that of another machine."""
+        """Convert to a clock that is ahead by `by` seconds, as on another machine."""
         leases = {viewer: until + by for viewer, until in self.leases.items()}
         return replace(self, at=self.at + by, end=self.end + by, leases=leases)
 
@@ -94,12 +96,12 @@ class TimeLeft(Value, frozen=True, kw_only=True):
 
 
 class Deadline:
-    """The time one question has left, and whoever shows it.
+    """Clock of one question, and its viewers.
 
     Args:
-        time_left: What is left of it.
+        time_left: The remaining time.
         clock: The monotonic clock, which all processes of a machine share.
-        pass_on: Told who shows it, and for how many seconds: of a copy, whose clock another process keeps.
+        pass_on: Receives viewer and lease seconds; for a copy of a clock that another process keeps.
     """
 
     def __init__(
@@ -112,15 +114,15 @@ class Deadline:
         self.time_left = time_left
         self.clock = clock
         self.watchers: dict[object, Callable[[], None]] = {}
-        """Who is told when it is shown, or is not any more."""
+        """Callbacks for changes of the leases or the remaining time."""
         self._pass_on = pass_on
         self._changed = anyio.Event()
         self._viewer = secrets.token_hex(4)
         self._showing = 0
         self.is_being_answered = False
-        """An answer is on its way to Codex: too late to say no for want of one."""
+        """An answer is being sent to the agent, so the deadline must not deny the question."""
 
-    # --- what is true ------------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def seconds(self) -> float:
@@ -132,29 +134,29 @@ class Deadline:
 
     @property
     def has_end(self) -> bool:
-        """Whether the question is denied some day; else it waits until somebody answers."""
+        """Whether the question expires."""
         return self.time_left.end < math.inf
 
     def as_dict(self) -> dict[str, Any] | None:
-        """What is left of it, as every door shows it; None where it waits until somebody answers."""
+        """Return the remaining time for clients; None if the question does not expire."""
         return {"secondsLeft": round(self.seconds), "paused": self.is_paused} if self.has_end else None
 
     def why_over(self) -> str:
-        """Why the time is up, in words."""
+        """Return the reason for the expiry."""
         most = LONGEST_SECONDS if self.clock() >= self.time_left.end else self.time_left.timeout
         return f"nobody answered in {in_words(min(most, LONGEST_SECONDS))}"
 
     async def passed(self) -> None:
-        """Return when the time is up."""
+        """Wait until the time is up."""
         while (left := self.time_left.runs_out() - self.clock()) > 0:
             with anyio.move_on_after(left):
                 await self._changed.wait()
 
-    # --- who shows it ------------------------------------------------------------------------------------------------
+    # --- viewers -----------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
     async def shown(self, is_visible: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
-        """It is on screen for the length of the block, whenever `is_visible`."""
+        """Hold a lease for the length of the block, while `is_visible` returns true."""
         self._showing += 1
         viewer = f"{self._viewer}.{self._showing}"
         try:
@@ -165,17 +167,17 @@ class Deadline:
             self.release(viewer)
 
     def lease(self, viewer: str, seconds: float = LEASE_SECONDS) -> None:
-        """It is on screen now; who shows it for longer says so again."""
+        """Pause the clock for `seconds`; viewers renew the lease."""
         self.change(self.time_left.shown(viewer, self.clock(), seconds))
         self._pass_on(viewer, seconds)
 
     def release(self, viewer: str) -> None:
-        """It is not on that screen any more."""
+        """End the lease of a viewer."""
         self.change(self.time_left.hidden(viewer, self.clock()))
         self._pass_on(viewer, 0.0)
 
     def change(self, time_left: TimeLeft) -> None:
-        """So much is left from now on."""
+        """Replace the remaining time and notify waiters and watchers."""
         self.time_left = time_left
         self._changed.set()
         self._changed = anyio.Event()
@@ -197,7 +199,7 @@ class Deadline:
 
 
 def countdown(seconds: float, *, paused: bool) -> str:
-    """The time left as a sentence for people."""
+    """Return the remaining time as a sentence."""
     if seconds == math.inf:
         return "Waits until it is answered."
     left = in_words(seconds)
@@ -205,7 +207,7 @@ def countdown(seconds: float, *, paused: bool) -> str:
 
 
 def in_words(seconds: float) -> str:
-    """A time as the countdown says it: `4 min 30 s`."""
+    """Format a duration, for example `4 min 30 s`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,6 +1,6 @@
-"""Rules as people see them: where each is defined and whether it counts.
+"""Rules with their location and status, for the command line, the doctor and the dashboard.
 
-`helmsman.approvals.rule_book` lists them; the command line, the doctor and the dashboard show them.
+`helmsman.approvals.rule_book` lists them.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rules[ \t]*\]\]", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRule:
-    """A rule and where it stands: it is number `number` of the file `path`, and begins in its line `line`, if that is known.
+    """Rule number `number` of the file `path`, beginning at `line` if known.
 
-    `permanent` is one that an answer made ("always"): it can be removed, all others stand in a file that somebody wrote.
-    `ignored` says why a rule does not count here.
+    `permanent` rules were created by an answer and can be removed by command; users edit all others in their files.
+    `ignored` says why a rule has no effect.
     """
 
     rule: Rule
@@ -38,16 +38,16 @@ class ListedRule:
 
     @property
     def id(self) -> str:
-        """Names this rule as long as it reads the same: after a change of the file it never means another."""
+        """Content hash: after a change of the file, an id never refers to another rule."""
         return hashlib.sha256(f"{self.path}\0{self.toml}".encode(errors="surrogatepass")).hexdigest()[:8]
 
     @property
     def toml(self) -> str:
-        """The rule as one would write it."""
+        """The rule as a TOML table."""
         return rule_as_toml(self.rule)
 
     def as_dict(self) -> dict[str, Any]:
-        """What programs are told of it."""
+        """Return the JSON form of the rule."""
         return {
             "id": self.id,
             "effect": self.rule.effect,
@@ -64,13 +64,13 @@ class ListedRule:
 
 
 def lines_of_rules(text: str, count: int) -> list[int | None]:
-    """In which line each of a file's rules begins; None where one cannot tell."""
+    """Return the line in which each rule of a file begins; None where that is unclear."""
     lines = [text.count("\n", 0, header.start()) + 1 for header in _HEADER.finditer(text)]
     return [*lines] if len(lines) == count else [None] * count
 
 
 def without_rule(text: str, number: int) -> str | None:
-    """A file's text without one of its rules; None where that cannot be done without touching anything else."""
+    """Remove one rule from a file's text; None if that would change anything else."""
     starts = [header.start() for header in _HEADER.finditer(text)]
     before = tomllib.loads(text)
     rules = before.get("rules", [])

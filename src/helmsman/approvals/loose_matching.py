@@ -1,11 +1,11 @@
-"""Whether a command might run what a deny or ask rule names: matched broadly, because missing one is worse.
+"""Match commands against deny and ask rules, erring on the side of a match.
 
-Where a command was fully understood its words are compared, by what they do (`option_effects`). Where it was not, or where
-it hands words to another program (`sudo`, `xargs`, `python -c`), the text is cut up at everything that could begin a
-command, and each piece is tried. What a shell would compute there stands for anything.
+The words of a parsed command are compared by their effects (`option_effects`). If a command cannot be parsed, or passes
+words to another program (`sudo`, `xargs`, `python -c`), its text is split wherever a command could begin, and each
+piece is tried. Parts that a shell would compute match anything.
 
-A hostile text can be long, and rules can be many: all of this takes time linear in the text, and only so much of it is
-searched. Nothing is lost by that, for what is not understood is not allowed either.
+A hostile text can be long and rules can be many, so the time is linear in the text and the search is limited. That is
+safe, because a command that is not understood is not allowed either.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 _CHARACTERS_SEARCHED: Final = 64 * 1024
 _WORDS_COMPARED: Final = 64
-"""How far behind a program its options and arguments are looked for, where each word may be a program."""
+"""Number of words searched for options and arguments, where each word may be a program."""
 _COMPARISONS: Final = 200
-"""How often the same program is looked at for one rule; whoever writes it more often is not understood."""
+"""Comparisons of one program for one rule; beyond that, the command counts as not understood."""
 
 _VARIABLE: Final = re.compile(r"\$\{[^}\s]{0,100}\}|\$\w+")
 _EXPANDED: Final = re.compile(r"\$\{[^}]{0,200}\}?|\$\w+|\$[@*#?!$-]")
 _DEFINITION: Final = re.compile(r"\balias\b|\bfunction\b|\(\s*\)|\bhash\b|\benable\b|\$'")
-"""With one of these any word may be another name of anything: `alias`, `name()`, $'\\x72m'."""
+r"""Definitions after which any word may be a name for anything: `alias`, `name()`, $'\x72m'."""
 _SUBSTITUTION: Final = re.compile(r"\$\(|`")
 _REDIRECTION: Final = re.compile(r"\d?(?:&>>|&>|>>|>\||>&|<&|>|<)[ \t]*[^\s;&|()<>`]+")
 _BEFORE_COMMAND: Final = re.compile(r"[;&|\n\r()`<>]+")
 _GLUE: Final = re.compile(r"=|::|(?<!\S)-\w(?=\w)")
-"""Stands before a command in the same word: `--do=exec=CMD`, `ext::CMD`, `-OCMD`."""
+"""Separators before a command within a word: `--do=exec=CMD`, `ext::CMD`, `-OCMD`."""
 _QUOTES: Final = re.compile(r"[\"'\\]")
 _PATTERN: Final = re.compile(r"[*?\[]")
 _IS_NO_PATTERN: Final = frozenset(["[", "[["])
@@ -45,10 +45,10 @@ _ASSIGNMENT: Final = re.compile(r"(\w+)\+?=")
 
 @dataclass(frozen=True, slots=True)
 class PossibleCommand:
-    """Words that may run.
+    """Words that may run as a command.
 
-    `runs_words`: each of them may be the program, not only the first. `unlikely`: they are words of something that runs
-    what it is told, and nobody knows which.
+    `runs_words`: every word may be the program, not only the first. `unlikely`: the words may be text that a program
+    such as `python -c` runs.
     """
 
     words: Sequence[str]
@@ -58,7 +58,7 @@ class PossibleCommand:
 
 
 def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> list[PossibleCommand]:
-    """All that may run when `text` does; `commands` is what `parse_command` made of it."""
+    """Return all commands that `text` may run; `commands` is the result of `parse_command`."""
     known = [PossibleCommand(command.words, variables=command.env) for command in commands or ()]
     if commands is not None and not any(runs_words(each.words) or may_run_text(each.words) for each in commands):
         return known
@@ -75,14 +75,14 @@ def possible_commands(text: str, commands: Sequence[SimpleCommand] | None) -> li
 
 
 def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Certainty:
-    """Whether one of the commands is meant by a rule for commands that begin with `prefix`."""
+    """Return whether a rule for commands that begin with `prefix` covers one of the commands."""
     rule = canonical_program(prefix)
     best: Certainty = "no"
     compared = 0
     for command in possible:
         for at in range(int(command.unlikely), len(command.words) if command.runs_words else 1):
             name = canonical_name(command.words[at])[0]
-            if name != rule[0] and (name != COMPUTED or at):  # of whatever follows a program most is no program
+            if name != rule[0] and (name != COMPUTED or at):  # most words after a program are not programs
                 continue
             compared += 1
             if compared > _COMPARISONS:
@@ -98,7 +98,7 @@ def may_run(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> Certa
 
 
 def runs_literally(prefix: Sequence[str], possible: Sequence[PossibleCommand]) -> bool:
-    """Whether one of the commands begins with just these words, as they are written."""
+    """Return whether one of the commands begins with exactly these words."""
     expected = list(prefix)
     return any(
         list(command.words[at : at + len(expected)]) == expected
@@ -130,13 +130,13 @@ def _pieces(script: str, *, understood: bool) -> Iterator[PossibleCommand]:
         if start < len(words):
             words = words[start:]
             if program_name(words[0]) in ("xargs", "parallel"):
-                words.append(COMPUTED)  # what it reads
+                words.append(COMPUTED)  # standard input
             runner = words[0] in NEVER_UNDERSTOOD or runs_words(words)
             yield PossibleCommand(words, runs_words=runner, variables=variables)
 
 
 def _expanded(word: str, *, understood: bool) -> list[str]:
-    """What a shell makes of a word: other words, if there is a pattern or a list in it that is not quoted."""
+    """Split a word as a shell may expand it: unquoted patterns and brace lists become `COMPUTED`."""
     is_list = "{" in word and "," in word and "}" in word
     if not understood and (is_list or (_PATTERN.search(word) and word not in _IS_NO_PATTERN)):
         return [COMPUTED]

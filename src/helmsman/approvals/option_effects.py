@@ -1,11 +1,11 @@
-"""Whether a command does what a rule's words say, however the command spells it.
+"""Compare a command with a rule by the effects of their options, not by their spelling.
 
-The words of the rule and of the command are read in the same way: which subcommand they name, which effects their options
-have, and which other words are left. The rule is met when its effects are among those of the command. For the programs
-of the table that is a matter of what options do; for all others, of how options may be spelled.
+Rule and command are parsed the same way: subcommand, effects of the options, remaining words. A rule matches if its
+effects are among those of the command. For programs in the table, the effects of each option are known; for all others,
+possible spellings are compared.
 
-There are three answers. `yes` and `no` are for what is understood. Where a command has something in it that could be the
-missing effect (an option nobody knows, a word that a shell computes, a file of options) the answer is `perhaps`.
+The answers `yes` and `no` mean that the command is understood. The answer is `perhaps` if the command contains
+something that could be the missing effect: an unknown option, a word that a shell computes, a file of options.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 Certainty = Literal["yes", "perhaps", "no"]
 
 COMPUTED: Final = "\x00"
-"""Stands in a command's words for something that only a shell knows: any number of words, or a piece of one."""
+"""Placeholder for a part of a command that only a shell can compute: any number of words, or part of a word."""
 
 _ALIASES_FOLLOWED: Final = 3
 _OWN_PROGRAM: Final = re.compile(r"(git|mkfs)[-.](.+)")
 _VERSION: Final = re.compile(r"(pip|python)[\d.]+")
 _PACKAGE: Final = re.compile(r"(@[^@]+|[^@=<>!~\[;]+)")
 _OPENS: Final = re.compile("[+=][rwxXst]*[wugo]")
-"""A mode in letters that may be any number."""
+"""Symbolic mode that can result in any numeric mode."""
 _VALUES_OF_SWITCHES: Final = frozenset(["true", "false", "null", "always"])
 _PATHSPEC: Final = re.compile(r":|.*[*?\[]", re.DOTALL)
-"""What git takes for a pattern of paths."""
+"""Operand that git treats as a pathspec pattern."""
 _ABSTRACT_REFS: Final = frozenset(["HEAD", "@"])
 
 
 @lru_cache(maxsize=1024)
 def canonical_name(word: str) -> tuple[str, ...]:
-    """The program's own name, and the words that were a part of it: `git push` for `/usr/lib/git-core/git-push`."""
+    """Return the program's canonical name and the words it implies: `git push` for `/usr/lib/git-core/git-push`."""
     name = program_name(word)
     if COMPUTED in name:
         return (COMPUTED,)
@@ -52,12 +52,12 @@ def canonical_name(word: str) -> tuple[str, ...]:
 
 
 def canonical_program(words: Sequence[str]) -> tuple[str, ...]:
-    """The same command under the program's own name."""
+    """Return the command with its program's canonical name."""
     return (*canonical_name(words[0]), *words[1:])
 
 
 def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable[str] = ()) -> Certainty:
-    """Whether the command is one that the rule's words mean; both begin with a `canonical_program`."""
+    """Return whether a rule covers a command; both begin with a `canonical_program`."""
     if command[0] == COMPUTED:
         return "perhaps"
     if rule[0] != command[0]:
@@ -69,12 +69,12 @@ def compare(rule: tuple[str, ...], command: tuple[str, ...], variables: Iterable
     return _compare_readings(wanted, given)
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
+# --- parsing ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Reading:
-    """What words say. `rest` are the words that no grammar is known for; `any_subcommand`: it may stand for any."""
+    """Parsed words. `rest` holds words without a known grammar; `any_subcommand` means that the subcommand is unknown."""
 
     program: str
     subcommand: str = ""
@@ -118,7 +118,7 @@ def _read(words: Sequence[str]) -> _Reading:
 
 
 def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
-    """Find the subcommand and what it is short for; the words after it are left."""
+    """Find the subcommand, resolving aliases, and return the words after it."""
     program = reading.program
     for _ in range(_ALIASES_FOLLOWED):
         words = _read_options(reading, grammar_of(program) or Grammar(), words, only_before_operands=True)
@@ -148,7 +148,7 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
             words = [*SUBCOMMANDS[f"{program} {name}"], *words[1:]]
             continue
         reading.subcommand = name
-        if program == "git" and git_runs_others(name, words[1:]):  # also of its own commands, or by an alias
+        if program == "git" and git_runs_others(name, words[1:]):  # a git command of the user's, or an alias
             reading.any_subcommand = True
         return words[1:]
     reading.any_subcommand = True
@@ -156,7 +156,7 @@ def _read_subcommand(reading: _Reading, words: list[str]) -> list[str]:
 
 
 def _npm_command(word: str) -> str:
-    """npm takes camelCase, and the beginning of a name."""
+    """Expand a name as npm does: camelCase and unique prefixes are accepted."""
     name = re.sub("[A-Z]", lambda letter: "-" + letter[0].lower(), word)
     if name in SUBCOMMANDS_OF_NPM or COMPUTED in name:
         return name
@@ -167,7 +167,7 @@ def _npm_command(word: str) -> str:
 def _read_options(
     reading: _Reading, grammar: Grammar, words: list[str], *, only_before_operands: bool = False
 ) -> list[str]:
-    """Read options, and other words as operands; with `only_before_operands` up to the first of those."""
+    """Parse options and operands; with `only_before_operands`, stop at the first operand and return the rest."""
     at = 0
     while at < len(words):
         word = words[at]
@@ -190,7 +190,7 @@ def _read_options(
 
 
 def _read_option(reading: _Reading, grammar: Grammar, word: str, following: str | None) -> int:
-    """Read one word of options; how many words after it were used."""
+    """Parse one word with options; return the number of following words that it uses."""
     if COMPUTED in word:
         reading.unclear = True
     name, equals, attached = word.partition("=")
@@ -203,11 +203,12 @@ def _read_option(reading: _Reading, grammar: Grammar, word: str, following: str 
     if not meant and _negates(grammar, name):
         return 0
     reading.unclear = True
-    reading.effects.setdefault(name.lstrip("-"), set()).add(attached if equals else None)  # a rule may name it, too
+    # A rule may name the same unknown option.
+    reading.effects.setdefault(name.lstrip("-"), set()).add(attached if equals else None)
     for option in meant:
         reading.possible |= {effect for effect, _ in option.effects}
     may_have_value = not equals and following is not None and following[:1] != "-"
-    reading.any_subcommand |= may_have_value and reading.grammar is None  # which word is the subcommand then?
+    reading.any_subcommand |= may_have_value and reading.grammar is None  # value or subcommand?
     return int(may_have_value and grammar.stops)
 
 
@@ -219,7 +220,7 @@ def _read_bundle(reading: _Reading, grammar: Grammar, letters: str, following: s
             reading.effects.setdefault(letter, set()).add(None)
         elif option.value:
             rest = letters[at + 1 :]
-            if reading.program == "tar" and rest and option.value == "=":  # `xfz`: the value is the next word
+            if reading.program == "tar" and rest and option.value == "=":  # in `xfz`, the value is the next word
                 reading.add(option, following)
                 continue
             if option.value == "?":
@@ -234,17 +235,17 @@ def _take(reading: _Reading, grammar: Grammar, option: Option, attached: str | N
     takes_next = option.value == "=" and attached is None and following is not None
     value = following if takes_next else attached
     reading.add(option, value)
-    if takes_next and value is not None:  # which options take a value is not the same in all versions of a program
+    if takes_next and value is not None:  # versions of a program differ in which options take a value
         reading.possible |= _effects_of(reading, grammar, value)
     if reading.program == "git" and option.opaque and reading.grammar is None:
-        reading.any_subcommand = True  # another directory of commands, or settings that nobody can see
+        reading.any_subcommand = True  # another directory of commands, or settings that are not visible here
     if reading.program == "git" and option.name == "c":
         _read_setting(reading, value or "")
     return int(takes_next)
 
 
 def _effects_of(reading: _Reading, grammar: Grammar, word: str) -> set[str]:
-    """What a word would do if it was one of options."""
+    """Return the effects that a word would have if it were an option."""
     other = _Reading(reading.program, grammar=grammar)
     if word[:1] == "-" and len(word) > 1:
         _read_option(other, grammar, word, None)
@@ -261,7 +262,7 @@ def _read_setting(reading: _Reading, setting: str) -> None:
 
 
 def _named(grammar: Grammar, name: str) -> list[Option]:
-    """The options that a word may name: itself, or all that begin with it."""
+    """Return the options that a word may name: an exact match, or all that begin with it."""
     bare = name.lstrip("-")
     for spelling in [f"--{bare}", f"-{bare}"] if grammar.one_dash else [name]:
         if spelling in grammar.options:
@@ -281,7 +282,7 @@ def _negates(grammar: Grammar, name: str) -> bool:
 
 
 def _read_refspecs(reading: _Reading, grammar: Grammar) -> None:
-    """`+main` is a forced update and `:main` a deletion; what counts is which branch changes there."""
+    """Add the effects of refspecs: `+main` forces an update, `:main` deletes a branch."""
     refspecs = reading.operands if "repo" in reading.effects else reading.operands[1:]
     for refspec in refspecs:
         if refspec.startswith("+"):
@@ -313,7 +314,7 @@ def _has(command: _Reading, name: str, value: str | None) -> bool:
 
 
 def _compare_others(rule: _Reading, command: _Reading) -> Certainty:
-    """The words that are no options."""
+    """Compare the words that are not options."""
     if rule.grammar is None or command.grammar is None:
         if rule.subcommand == "" and rule.program in WITH_SUBCOMMANDS:
             return "yes"
@@ -341,7 +342,7 @@ def _compare_others(rule: _Reading, command: _Reading) -> Certainty:
 
 
 def _may_push(wanted: Sequence[str], command: _Reading) -> bool:
-    """Whether a push of what it does not name may be a push of these."""
+    """Return whether a push without these refs in its words may push them nevertheless."""
     remote, refspecs = command.operands[:1], command.operands[1:]
     if remote and "/" not in remote[0] and ":" not in remote[0] and remote[0] != wanted[0]:
         return False
@@ -353,7 +354,7 @@ def _may_push(wanted: Sequence[str], command: _Reading) -> bool:
 
 
 def _is_operand(kind: str, word: str, other: str) -> bool:
-    """Whether the rule's word is what the command's word names, among other things perhaps."""
+    """Return whether the command's word names the rule's word, possibly among others."""
     if _is_same(word, other):
         return True
     match kind:
@@ -394,11 +395,12 @@ def _resource(word: str) -> str:
     return RESOURCES.get(word.casefold(), (word.casefold(),))[0]
 
 
-# --- programs whose options nobody knows -------------------------------------------------------------------------------
+# --- programs without a known grammar
+# ----------------------------------------------------------------------------------
 
 
 def compare_spelling(expected: Sequence[str], given: Sequence[str]) -> Certainty:
-    """Whether the arguments are there: options anywhere, the others in order with nothing but options between them."""
+    """Compare by spelling: options may be anywhere; operands must be in order, with only options between them."""
     worst: Certainty = "yes" if _in_order([word for word in expected if word[:1] != "-"], given) else "no"
     if worst == "no" and any(COMPUTED in word for word in given):
         worst = "perhaps"
@@ -415,7 +417,7 @@ def _in_order(expected: Sequence[str], given: Sequence[str]) -> bool:
         while at < len(given) and given[at] != word and given[at].startswith("-"):
             at += 1
             if at < len(given) and given[at] != word and not given[at].startswith("-"):
-                at += 1  # perhaps the option's value
+                at += 1  # may be the option's value
         if at >= len(given) or given[at] != word:
             return False
         at += 1
@@ -428,11 +430,11 @@ def _has_option(option: str, given: Sequence[str]) -> bool:
     if option.startswith("--"):
         return False
     letters = {letter for word in given if word[:1] == "-" and word[:2] != "--" for letter in word[1:]}
-    return set(option[1:]) <= letters  # -rf is also -fr, and -r -f
+    return set(option[1:]) <= letters  # -rf equals -fr and -r -f
 
 
 def _may_be(option: str, word: str) -> bool:
-    """Whether the word may be another spelling of the option: shortened, or its letter, or in a file."""
+    """Return whether the word may be another spelling of the option: abbreviated, a short form, or in a file."""
     if COMPUTED in word or (word.startswith("@") and "/" not in word):
         return True
     if word[:1] != "-" or word in ("-", "--"):
@@ -445,14 +447,13 @@ def _may_be(option: str, word: str) -> bool:
 
 # --- the table --------------------------------------------------------------------------------------------------------
 
-# The options of the programs that people deny: which spellings are one option, and what else an option does.
-#
-# They stand in `programs.ini`, in a notation that is explained there.
+# Options of programs that are often denied: which spellings are the same option, and what else it implies.
+# `programs.ini` contains the table and explains its notation.
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. `effects` are the options it amounts to, each with a value if it sets one; itself among them."""
+    """Option of a program. `effects` lists the options it implies, including itself, each with the value it sets."""
 
     name: str
     value: str
@@ -463,10 +464,10 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """How a program reads its words.
+    """Command line grammar of a program.
 
-    `one_dash`: -name is --name. `stops`: options end at the first word that is none. `operands`: what kind of things the
-    other words are, where these have several spellings too.
+    `one_dash`: -name equals --name. `stops`: options end at the first operand. `operands`: the kind of the operands, if
+    these have several spellings.
     """
 
     options: dict[str, Option] = field(default_factory=dict[str, Option])
@@ -502,7 +503,7 @@ _OPERANDS: Final = table("operands")
 
 @cache
 def grammar_of(name: str) -> Grammar | None:
-    """The grammar of a program (`rm`) or a subcommand (`git push`), if it is known. Read when it is first needed."""
+    """Return the grammar of a program (`rm`) or subcommand (`git push`), if known. Parsed on first use."""
     if name not in _TABLE:
         return None
     one_dash = name.partition(" ")[0] in names("one dash")

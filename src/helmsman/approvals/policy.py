@@ -1,17 +1,18 @@
-"""Rules that answer questions before anyone is asked.
+"""Evaluate approval rules before a question reaches a person.
 
-`decide` takes a question and the rules that hold for its session and says `allow`, `deny` or `ask`. A deny beats an
-ask, an ask beats an allow, and what no rule speaks of is asked.
+`decide` takes a question and the rules of its session and returns `allow`, `deny` or `ask`. Deny takes precedence over
+ask, and ask over allow. A question that no rule covers is asked.
 
-What an allow rule may answer depends on what a yes lets happen. A plain one answers what cannot leave: a command proved to
-stay in the sandbox, a patch of ordinary files inside the writable roots. There the sandbox is what protects, so the first
-words of a command are enough. A rule with `outside` also answers what leaves, and nothing protects there but the rule: it
-covers exactly its words, unless it says `prefix`. No list of harmless programs or options is kept: there is none.
+A plain allow rule covers only actions that cannot leave the sandbox: a command proved to stay inside, or a patch of
+ordinary files inside the writable roots. The sandbox is the protection there, so the rule may match the first words of
+a command. A rule with `outside` also covers actions that leave the sandbox. There the rule is the only protection, so
+it matches exactly its words unless it sets `prefix`. There is no list of harmless programs or options, because such a
+list cannot be correct.
 
-The two directions are read with opposite care. An allow rule covers only what is certain: each simple command of a
-compound one, in each directory it may run in, by its parsed words. A deny or ask rule matches whatever might be meant
-by it: behind `sudo` or `xargs`, under another path, with options in between, and in a command that nobody fully
-understands. What slips through a deny rule is still not allowed by anything; a person is asked.
+Allow rules are matched strictly: each simple command of a compound command, by its parsed words, in each directory it
+may run in. Deny and ask rules are matched loosely: behind `sudo` or `xargs`, under another path, with options in
+between, and in commands that cannot be parsed. A command that evades a deny rule is still not allowed: a person is
+asked.
 """
 
 from __future__ import annotations
@@ -44,27 +45,25 @@ _PROTECTED_NAMES: Final = frozenset(
         *(".claude", ".mcp.json", ".gemini", ".opencode", "opencode.json", "opencode.jsonc", ".qwen", ".copilot"),
     ]
 )
-"""What tells git, agents and Helmsman itself what to do; no switch for ordinary files covers a change to it."""
+"""Configuration of git, of agents and of Helmsman; `allow_workspace_patches` never covers a change to it."""
 _HOOKS: Final = (".github", "hooks")
-"""Copilot runs what it finds there."""
+"""Copilot runs the hooks in this directory."""
 _MAX_DIRECTORIES: Final = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One rule. What is None does not matter to it; all that is given must fit.
+    """Approval rule. Fields set to None match anything; all other fields must match.
 
-    `command` are the first words of a simple command, `text` is a whole command exactly as the question shows it, with
-    or without the shell that Codex puts around it, `mcp` a
-    server and one of its tools (or None for all of them). `directory` must contain the place where the question arises,
-    or be it, if the rule does not hold `below`; `resolved` says that links in it were followed when the rule was made, and
-    that one which stands there now is something else. `reason` is told to whoever asked, `origin` says where the rule
-    comes from.
+    `command` holds the first words of a simple command. `text` is a whole command exactly as the question shows it,
+    with or without the shell that Codex wraps around it. `mcp` names a server and one of its tools, or None for all
+    tools. The question must arise in `directory` or, with `below`, in a subdirectory. `resolved` means that links in
+    `directory` were followed when the rule was made, so a link found there now does not match. `reason` is sent to the
+    agent; `origin` says where the rule is defined.
 
-    For allow rules only: `outside` answers what may leave the sandbox too, and then `command` are all words of a simple
-    command, the first ones only with `prefix`; `paths` are files that a patch may change, `env` variables that may be set
-    before a command. For deny rules only: `exact` means the words as they are written, not all that
-    does the same.
+    For allow rules only: `outside` also covers commands that may leave the sandbox; `command` then holds all words of
+    the command, or the first ones with `prefix`. `paths` lists files that a patch may change, `env` variables that may
+    be set before a command. For deny rules only: `exact` matches the words as written, not equivalent spellings.
     """
 
     effect: Effect
@@ -83,10 +82,10 @@ class Rule:
     reason: str | None = None
     origin: str = ""
     proposed_by: str | None = None
-    """The MCP client whose model has proposed it: it decides nothing until a person confirms it."""
+    """MCP client whose model proposed the rule. The rule has no effect until a person confirms it."""
 
     def describe(self) -> str:
-        """The rule in a line, for the audit log and for people."""
+        """Return the rule in one line, for the audit log and for people."""
         if self.command is not None:
             what = " ".join(self.command) + (" …" if self.prefix else "")
         elif self.text is not None:
@@ -105,9 +104,10 @@ class Rule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """The rules that hold for a session. `allow_workspace_patches` lets Codex change the files it may write to.
+    """Rules of a session.
 
-    `problem` says that some rules could not be read, and that those which allow were therefore left out.
+    `allow_workspace_patches` allows patches to files that the session may write. `problem` is set if a rules file could
+    not be read; allow rules are then left out.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -117,7 +117,7 @@ class RuleSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspace:
-    """Where a session works: its directory, what it may write, and where else."""
+    """Working directory and write access of a session."""
 
     directory: Path | None = None
     writes: Writes | None = None
@@ -126,7 +126,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What is to be done with a question, by which rule (the first, where several allow it together), and why."""
+    """Decision on a question, with its rule (the first one if several allow it together) and the reason."""
 
     effect: Effect
     rule: Rule | None
@@ -134,7 +134,7 @@ class Ruling:
 
 
 def decide(question: Question, rules: RuleSet, workspace: Workspace) -> Ruling:
-    """Answer a question from rules alone. Reads the file system (symbolic links), changes nothing, never raises."""
+    """Decide a question by rules alone. Reads the file system to resolve links; never writes and never raises."""
     subject = _Subject(question, workspace)
     narrowing = [rule for rule in rules.rules if rule.effect != "allow"]
     answers = [(rule, subject.is_meant_by(rule)) for rule in narrowing]
@@ -164,11 +164,11 @@ def _decide_by_allowing(subject: _Subject, rules: RuleSet) -> Ruling:
             return Ruling("ask", None, "Only a person can answer this.")
 
 
-# --- what a question is about ----------------------------------------------------------------------------------------
+# --- subject of a question ------------------------------------------------------------------------------------------
 
 
 class _Subject:
-    """A question's details, read once and without trust in their shape."""
+    """Details of a question, read once and without trusting their shape."""
 
     def __init__(self, question: Question, workspace: Workspace) -> None:
         details = question.details
@@ -187,11 +187,11 @@ class _Subject:
         self.is_tool_call = (
             details.get("approvalKind") == "mcp_tool_call"
             and details.get("mode") != "url"
-            and len(question.prompts) == 1  # further ones are a form that somebody has to fill in
+            and len(question.prompts) == 1  # more prompts are a form, which a person has to fill in
         )
 
     def is_meant_by(self, rule: Rule) -> Certainty:
-        """Whether a deny or ask rule speaks of this."""
+        """Return whether a deny or ask rule covers this question."""
         if rule.type not in (None, self.type):
             return "no"
         answer: Certainty = "yes"
@@ -223,24 +223,27 @@ class _Subject:
 
 
 def is_more_than_words(question: Question) -> bool:
-    """Whether a command is not all that is asked for: permissions of its own, the network, another machine, words that are
-    typed into a program that runs, wherever that has gone meanwhile, or what else an agent gives with it."""
+    """Return whether a command question asks for more than running its words here.
+
+    Examples: additional permissions, network access, another machine, or input typed into a running program.
+    """
     details = question.details
     elsewhere = question.environment not in (None, "local")
     return elsewhere or any(details.get(key) for key in ("additionalPermissions", "networkContext", "kind", "more"))
 
 
 def place_of(question: Question, workspace: Workspace) -> str | None:
-    """The directory in which a question arose: the one it names, else the session's; None when that is no good path."""
+    """Return the directory in which a question arose: its own, else the session's; None if that is not a usable path."""
     return _absolute(question.details.get("directory", workspace.directory))
 
 
 def sandbox_of(question: Question, workspace: Workspace) -> WhereItRuns:
-    """What a yes to a question lets happen. Whatever nobody has proved to stay inside may leave."""
+    """Return where an approved action runs. Anything not proved to stay in the sandbox counts as outside."""
     said = question.details.get("sandbox")
     if question.type == "patch_approval":
         paths = changed_paths(question)
-        is_held = workspace.writes == "workspace" and said != "outside"  # what says so runs without a sandbox
+        # "outside" means that the agent runs without a sandbox.
+        is_held = workspace.writes == "workspace" and said != "outside"
         if paths is None or question.details.get("grantRoot") or not is_held:
             return "outside"
         roots = [root for root in (workspace.directory, *workspace.writable_roots) if root is not None]
@@ -250,7 +253,7 @@ def sandbox_of(question: Question, workspace: Workspace) -> WhereItRuns:
 
 
 def named_paths(question: Question) -> list[Any]:
-    """All that a patch names: in a list, or in the legacy form, which says apart where a file is moved to."""
+    """Return all paths that a patch names, from the list or from the legacy form, which names move targets separately."""
     paths, files = question.details.get("paths"), question.details.get("files")
     named = list(paths) if isinstance(paths, list | tuple) else []
     for path, change in files.items() if isinstance(files, dict) else ():
@@ -261,7 +264,7 @@ def named_paths(question: Question) -> list[Any]:
 
 
 def changed_paths(question: Question) -> tuple[str, ...] | None:
-    """The files that a patch changes, links resolved; None when the question does not tell all of them."""
+    """Return the files that a patch changes, with links resolved; None if the question does not name all of them."""
     known = [_absolute(path) for path in named_paths(question)]
     if question.type != "patch_approval" or not known or None in known:
         return None
@@ -286,7 +289,7 @@ def _decide_command(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
     used: list[Rule] = []
     for number, command in enumerate(subject.commands):
         if cd_target(command) is not None:
-            continue  # changes nothing by itself; where it leads counts for the commands after it
+            continue  # changes no file; its target counts for the commands after it
         places = directories_after(subject.directory, subject.commands[:number])
         holding = [rule for rule in rules if _holds_in(rule, places)]
         covering = next((rule for rule in holding if _covers(rule, command, inside=subject.stays_inside)), None)
@@ -308,14 +311,14 @@ def _covers(rule: Rule, command: SimpleCommand, *, inside: bool) -> bool:
     if rule.outside and not rule.prefix:
         return command == SimpleCommand(rule.command)
     if rule.outside and not inside and names_program(command.words) and not names_program(rule.command):
-        return False  # the first words of the rule do not say which program that is
+        return False  # the rule's first words do not name the program that would run
     return (
         command.words[: len(rule.command)] == rule.command and not command.writes and set(command.env) <= set(rule.env)
     )
 
 
 def _by_first(covering: Sequence[Rule], *, inside: bool) -> Ruling | None:
-    """What rules that cover a thing say of it: yes by the first that may answer it, else why none of them may."""
+    """Allow by the first covering rule that may answer; otherwise return why none may, or None if no rule covers it."""
     for rule in covering:
         if inside or rule.outside:
             return Ruling("allow", rule, f"A rule allows it: {rule.describe()}.")
@@ -331,14 +334,14 @@ def _only_inside(rule: Rule) -> Ruling:
 
 
 def cd_target(command: SimpleCommand) -> str | None:
-    """Where a plain `cd somewhere` leads, or None when the command is anything else."""
+    """Return the target of a plain `cd DIRECTORY`, or None for any other command."""
     words = command.words
     plain = command == SimpleCommand(words) and len(words) == 2 and words[0] == "cd"
     return words[1] if plain and words[1][:1] not in ("-", "") else None
 
 
 def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> list[str] | None:
-    """Every directory one may be in after these commands: each `cd` may have worked or not. None is anywhere."""
+    """Return every possible directory after these commands, as each `cd` may have failed; None if it can be anywhere."""
     if start is None:
         return None
     places = [start]
@@ -349,7 +352,7 @@ def directories_after(start: str | None, commands: Iterable[SimpleCommand]) -> l
         if target is None or len(places) > _MAX_DIRECTORIES:
             return None
         reached = [os.path.join(place, target) for place in places]  # noqa: PTH118 - Path drops the dots in it
-        # A shell takes `link/..` back to where it came from, a program to where the link leads.
+        # A shell resolves `link/..` to the parent of the link, a program to the parent of its target.
         places = list(dict.fromkeys([*places, *reached, *map(os.path.normpath, reached)]))
     return places
 
@@ -376,7 +379,7 @@ def _covers_files(rule: Rule, paths: Sequence[str]) -> bool:
 
 
 def _are_ordinary_files(paths: Iterable[str], roots: Sequence[Path]) -> bool:
-    """Whether each of the files is inside one of the directories and not protected there."""
+    """Return whether each file is inside one of the directories and not protected there."""
     return all(any(_is_ordinary_file(Path(path), Path(_resolved(str(root)))) for root in roots) for path in paths)
 
 
@@ -393,7 +396,7 @@ def _decide_tool(subject: _Subject, rules: Sequence[Rule]) -> Ruling:
     tools = ((subject.server, None), (subject.server, subject.tool))
     here = directories_after(subject.directory, ())
     covering = [rule for rule in rules if rule.mcp in tools and _holds_in(rule, here)]
-    # An MCP server runs in no sandbox of Codex's.
+    # MCP servers run outside the agent's sandbox.
     return _by_first(covering, inside=False) or Ruling("ask", None, "No rule allows this tool.")
 
 
@@ -417,14 +420,14 @@ def _inside(place: str, directory: Path, below: bool, *, ignore_case: bool = Fal
 
 
 def _resolved(path: str) -> str:
-    """The path with all links followed, as far as it exists."""
+    """Follow all links of a path, as far as it exists."""
     return os.path.realpath(path)
 
 
 def led_elsewhere(question: Question, directory: Path | None) -> dict[str, str]:
-    """Where links lead the files that a patch changes, by its names for them; those that are where they say are left out.
+    """Map the files of a patch to where links lead them; files that are where they say are left out.
 
-    That links lead to the session's directory itself says nothing of a file in it.
+    A link in the path of the session's directory itself is ignored.
     """
     led: dict[str, str] = {}
     for name in map(str, named_paths(question) or ()) if question.type == "patch_approval" else ():
@@ -439,7 +442,7 @@ def led_elsewhere(question: Question, directory: Path | None) -> dict[str, str]:
 
 def _absolute(path: object) -> str | None:
     text = str(path) if isinstance(path, str | Path) else ""
-    if not text.isprintable():  # no file system call can be trusted to take it
+    if not text.isprintable():  # file system calls are not reliable for such a path
         return None
     return text if os.path.isabs(text) else None  # noqa: PTH117 - it is text from outside
 
@@ -448,13 +451,13 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-# --- what no yes can answer -------------------------------------------------------------------------------------------
+# --- questions that must be refused ----------------------------------------------------------------------------------
 
-# Questions that no yes can answer: what they ask for would write outside the allowed roots.
+# Questions that are refused because a yes would write outside the allowed roots.
 #
-# Allowed roots hold whoever is asked. A patch, a root or a permission names the places it is about, so those that are
-# outside are refused before anybody sees the question, and so is what cannot be read. A command that leaves the sandbox
-# names none: a person may let it, and a rule of the user's own, but no agent.
+# Allowed roots hold no matter who answers. A patch, a root or a permission names its paths, so a path outside the
+# roots, or one that cannot be read, is refused before the question is shown. A command that leaves the sandbox names no
+# paths: a person or one of the user's own rules may allow it, an agent may not.
 
 
 _UNREADABLE: Final = "/ (what it asks for cannot be read)"
@@ -463,9 +466,9 @@ _NO_PLACES: Final = frozenset({"read", "globScanMaxDepth"})
 
 
 def beyond_roots(question: Question, roots: Sequence[Path], directory: str | None) -> str | None:
-    """Why a yes would write outside the roots; None where the question names no such place.
+    """Return why a yes would write outside the roots; None if the question names no such path.
 
-    `directory` is where the session works, and where relative paths begin.
+    `directory` is the session's directory and the base of relative paths.
     """
     base = Path(directory or "")
     outside = [place for place in _places(question) if not is_inside(base / place, roots)] if roots else []
@@ -477,12 +480,12 @@ def beyond_roots(question: Question, roots: Sequence[Path], directory: str | Non
 
 
 def leaves_the_sandbox(question: Question) -> bool:
-    """Whether a yes may run a command outside the sandbox, where it can write anywhere. What is not said is assumed."""
+    """Return whether a yes may run a command outside the sandbox; assumed unless the question proves otherwise."""
     return question.type == "command_approval" and question.details.get("sandbox") != "inside"
 
 
 def _places(question: Question) -> Iterator[str]:
-    """Every place that a yes would let Codex write to, as far as the question names it."""
+    """Yield every path that a yes would make writable, as far as the question names it."""
     details = question.details
     match question.type:
         case "patch_approval":

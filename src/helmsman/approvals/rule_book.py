@@ -1,11 +1,12 @@
-"""Whose rules hold where: the user's own, those given for good at a prompt, and those of the project worked in.
+"""Collect the rules that apply to a directory: the user's, permanent ones from answers, and the project's.
 
-A project's `helmsman.toml` comes with the repository and may therefore only narrow: its deny and ask rules count, its
-allow rules and switches only when the user's own file lists the directory it lies in under `trusted_projects`, and then
-only inside that directory, and only for what stays in the sandbox. Codex can write to a project's file: rules that must
-hold belong into one's own.
+A project's `helmsman.toml` comes with the repository, so it may only restrict: its deny and ask rules always count. Its
+allow rules and switches count only if the user's file lists the directory in `trusted_projects`, and then only inside
+that directory and inside the sandbox. Codex can write to a project's file, so rules that must hold belong in the user's
+file.
 
-Rules given at a prompt are kept in `rules.toml` of the state directory, in the same format (`approvals.rules_file`).
+Permanent rules from answers are stored in `rules.toml` of the state directory, in the same format
+(`approvals.rules_file`).
 """
 
 from __future__ import annotations
@@ -42,24 +43,24 @@ _SWITCHED_OFF: Final = "Nothing is allowed by rule while a file of rules cannot 
 
 
 class RuleBook:
-    """All rules there are. Files are read again when they have changed."""
+    """All rules. Files are read again after a change."""
 
     def __init__(self, files: Sequence[ConfigFile], state_dir: Path) -> None:
-        """`files` are those of the settings; of these the user's own counts, projects' are found where work is done."""
+        """Use the trusted files of the settings. Project files are found from the working directory."""
         self._user_files = [file.path for file in files if file.trusted]
         self._state_dir = state_dir
         self._read: dict[Path, tuple[tuple[int, ...], RulesContent]] = {}
 
     @property
     def permanent_path(self) -> Path:
-        """Where rules given at a prompt are kept."""
+        """File of the permanent rules from answers."""
         return self._state_dir / "rules.toml"
 
     def rules_for(self, directory: Path | None) -> RuleSet:
-        """The rules for a session that works in `directory`. Never raises.
+        """Return the rules for a session in `directory`. Never raises.
 
-        A file that cannot be read may hold rules that deny. So while there is one nothing is allowed by rule; the deny
-        and ask rules of the other files hold all the same.
+        An unreadable file may contain deny rules. While there is one, no allow rule applies; deny and ask rules of the
+        other files still do.
         """
         contents, problem = self._contents(directory)
         if problem is not None:
@@ -72,19 +73,19 @@ class RuleBook:
         )
 
     def check(self, directory: Path | None) -> None:
-        """Read the same files to find out whether they are as they should be.
+        """Validate the rules files for `directory`.
 
         Raises:
-            InvalidSetting: One is not; the message says which and why.
+            InvalidSetting: A file is invalid; the message names the file and the problem.
         """
         _, problem = self._contents(directory)
         if problem is not None:
             raise problem
 
     def listed(self, directory: Path | None) -> list[ListedRule]:
-        """Every rule that concerns work in `directory`, in the order of the files, with those that do not count there.
+        """List every rule that concerns `directory`, in file order, including ignored rules.
 
-        Rules of a file that cannot be read are missing: `check` says which file that is.
+        Rules of an unreadable file are missing; `check` names that file.
         """
         files, problem = self._files(directory)
         listed: list[ListedRule] = []
@@ -109,15 +110,15 @@ class RuleBook:
         return listed
 
     def explain(self, command: str, directory: Path, *, inside: bool = False) -> Ruling:
-        """What rules would do with a command that Codex wants to run in `directory`, and which rule decides.
+        """Return the decision on a command in `directory`, and the rule that makes it.
 
         Args:
-            command: As one would type it, or as Codex shows it.
+            command: The command as typed, or as Codex shows it.
             directory: Where it would run.
             inside: Whether it is proved to stay in the sandbox.
         """
         rules = self.rules_for(directory)
-        # A rule with `text` has the shell around the command that Codex shows, which a person would not type.
+        # A `text` rule contains the shell that Codex wraps around a command, which a person would not type.
         meant = (rule.text for rule in rules.rules if rule.text is not None and innermost_script(rule.text) == command)
         decisions = [
             decide(_question(text, directory, inside=inside), rules, Workspace(directory=directory))
@@ -126,10 +127,10 @@ class RuleBook:
         return min(decisions, key=lambda decision: ("deny", "allow", "ask").index(decision.effect))
 
     def add(self, rule: Rule) -> str | None:
-        """Keep a rule for good, for all processes. Returns its id, with which it can be removed; None if it was there.
+        """Store a permanent rule for all processes. Return its id, or None if it exists already.
 
         Raises:
-            InvalidSetting: It cannot be saved.
+            InvalidSetting: The file cannot be written.
         """
         path = self.permanent_path
         new: list[ListedRule] = []
@@ -139,7 +140,7 @@ class RuleBook:
             if any(replace(one, origin=rule.origin) == rule for one in known.rules):
                 return text
             text += ("" if text.endswith("\n") or not text else "\n") + rule_as_toml(rule)
-            rules = read_rules(tomllib.loads(text), path).rules  # what cannot be read again is worse than no rule
+            rules = read_rules(tomllib.loads(text), path).rules  # verify that the file can be read again
             new.append(ListedRule(rule=rules[-1], path=path, number=len(rules), line=None))
             return text
 
@@ -147,7 +148,7 @@ class RuleBook:
         return new[0].id if new else None
 
     def remove(self, rule_id: str) -> ListedRule:
-        """Take back a rule that an answer made.
+        """Remove a permanent rule.
 
         Raises:
             InvalidInput: There is no such rule.
@@ -171,10 +172,10 @@ class RuleBook:
         return removed[0]
 
     def confirm(self, rule_id: str) -> ListedRule:
-        """Let a rule decide that the model of an MCP client has proposed.
+        """Activate a rule proposed by the model of an MCP client.
 
         Raises:
-            InvalidInput: There is no such rule.
+            InvalidInput: There is no such rule, or it is active already.
             InvalidSetting: The file cannot be changed.
         """
         proposed = self.remove(rule_id)
@@ -186,7 +187,7 @@ class RuleBook:
         return replace(proposed, rule=rule, ignored=None)
 
     def _rewrite(self, change: Callable[[str], str]) -> None:
-        """Change the file of permanent rules, one process at a time."""
+        """Change the file of permanent rules under a lock."""
         path = self.permanent_path
         ensure_state_dir(self._state_dir)
         try:
@@ -201,7 +202,7 @@ class RuleBook:
             ) from error
 
     def _contents(self, directory: Path | None) -> tuple[list[RulesContent], InvalidSetting | None]:
-        """What all files say, a project's only as far as it may, and the first problem on the way."""
+        """Return the content of all files, restricted for untrusted projects, and the first problem."""
         files, problem = self._files(directory)
         return [file.content if file.may_allow else _narrowing_part(file.content) for file in files], problem
 
@@ -223,9 +224,9 @@ class RuleBook:
         return found, problem
 
     def _project_files(self, directory: Path | None) -> list[Path]:
-        """Return every file from the directory up to the outermost repository's root: a nearer one adds to those above.
+        """Return the project files from the directory up to the root of the outermost repository.
 
-        A repository that an agent creates inside another one hides no rule of the outer one.
+        All of them count, so a repository that an agent creates inside another one hides no rule of the outer one.
         """
         if directory is None:
             return []
@@ -241,7 +242,7 @@ class RuleBook:
             return RulesContent()
         except OSError as error:
             raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
-        # One's own file may belong to a group of one's own, as where the umask is 002; ours never does.
+        # With umask 002, the user's file is writable by the user's private group. Our own file never is.
         others = 0o022 if path == self.permanent_path else 0o002 if project is None else 0
         if os.name == "posix" and status.st_mode & others:
             raise InvalidSetting(f"Other users can write to {path}. Look at what it allows, then take that right away.")
@@ -250,7 +251,7 @@ class RuleBook:
         if remembered is not None and remembered[0] == stamp:
             return remembered[1]
         content = read_rules(read_toml(path), path, project=project)
-        if path == self.permanent_path:  # answers make rules for one directory, with all links followed
+        if path == self.permanent_path:  # answers create rules for one directory, with all links followed
             rules = tuple(replace(rule, resolved=not rule.below) for rule in content.rules)
             content = replace(content, rules=rules)
         if len(self._read) >= _FILES_REMEMBERED:

@@ -1,7 +1,7 @@
-"""Rules as people write them: `[[rules]]` in `helmsman.toml`, and how they are read and written.
+"""Read and write `[[rules]]` tables of `helmsman.toml`.
 
-With the approval policy `on-request` and the sandbox `workspace-write` Codex asks about little but what is to leave the
-sandbox: `npm test` simply runs. What few rules are then needed say so, word by word:
+With the approval policy `on-request` and the sandbox `workspace-write`, Codex asks about little except commands that
+leave the sandbox; `npm test` runs without a question. The few rules that are needed match word by word:
 
     trusted_projects = ["~/src/mine"]     # in your own file only
     allow_workspace_patches = true        # changes inside the writable roots of a workspace-write session
@@ -17,7 +17,7 @@ sandbox: `npm test` simply runs. What few rules are then needed say so, word by 
     effect = "allow"
     command = ["npm", "install"]
     outside = true
-    prefix = true                         # whatever follows: trusts all that npm can be told, and all it runs there
+    prefix = true                         # any arguments: trusts all options of npm, and all scripts it runs
 
     [[rules]]
     effect = "allow"
@@ -27,7 +27,7 @@ sandbox: `npm test` simply runs. What few rules are then needed say so, word by 
     [[rules]]
     effect = "deny"
     command = ["git", "push", "--force"]
-    reason = "History is shared."         # Codex is told
+    reason = "History is shared."         # sent to Codex
 
     [[rules]]
     effect = "allow"
@@ -43,14 +43,14 @@ sandbox: `npm test` simply runs. What few rules are then needed say so, word by 
     effect = "deny"
     type = "permission_approval"
 
-A deny or ask rule means what its options do: `git push -f`, `--mirror` and `+HEAD:main` are denied by the one above, and
-what may be one of them for all anyone can tell is asked about. A deny rule with `exact = true` means just its words.
+A deny or ask rule means the effects of its options: the rule above also denies `git push -f`, `--mirror` and
+`+HEAD:main`, and uncertain cases are asked. A deny rule with `exact = true` matches only its words.
 
 `text` instead of `command` names one whole command, exactly as the question shows it. An allow rule needs a `command`,
-a `text`, an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be as general as one likes.
+a `text`, an `mcp`, or the type `patch_approval` with a directory; a deny or ask rule may be more general.
 
-Reading is strict: whatever is odd is an error that names the file and the rule. `helmsman.approvals.rule_book` says which
-files there are and whose rules count.
+Parsing is strict: any error names the file and the rule. `helmsman.approvals.rule_book` finds the files and decides
+which rules count.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class RulesContent:
-    """What a file says about questions."""
+    """Approval settings of one file."""
 
     rules: tuple[Rule, ...] = ()
     allow_workspace_patches: bool = False
@@ -91,10 +91,12 @@ class RulesContent:
 
 
 def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None = None) -> RulesContent:
-    """Read the parsed TOML of `path`; `project` is the directory of a project's own file, None for the user's.
+    """Parse the TOML content of `path`.
+
+    `project` is the directory of a project's file, or None for the user's file.
 
     Raises:
-        InvalidSetting: Something in it is not a rule.
+        InvalidSetting: The content is invalid.
     """
     entries = content.get("rules", [])
     if not isinstance(entries, list):
@@ -117,7 +119,7 @@ def read_rules(content: Mapping[str, Any], path: Path, *, project: Path | None =
 
 
 def _directory(value: str, name: str, base: Path | None) -> Path:
-    """A directory as somebody wrote it; relative ones begin at the project, where there is one."""
+    """Expand and check a directory; relative paths start at the project."""
     if not value or not value.isprintable():
         raise InvalidSetting(f"{name} is {value!r}. Set it to a directory.")
     path = expand_home(value)
@@ -129,7 +131,7 @@ def _directory(value: str, name: str, base: Path | None) -> Path:
 
 
 class _Entry:
-    """One `[[rules]]` table on its way to a `Rule`."""
+    """Parser for one `[[rules]]` table."""
 
     def __init__(self, entry: Any, path: Path, number: int, project: Path | None) -> None:
         self._name = f"rule {number} of {path}"
@@ -219,7 +221,7 @@ class _Entry:
             )
 
     def _place(self) -> Path | None:
-        """The rule's directory. A project's allow rules hold in that project at most."""
+        """Return the rule's directory. A project's allow rules apply at most inside that project."""
         project = self._project
         value = self._string("directory")
         directory = None if value is None else _directory(value, f"directory in {self._name}", project)
@@ -281,7 +283,7 @@ def _choose(key: str, choices: tuple[str, ...]) -> str:
 
 
 def rule_as_toml(rule: Rule) -> str:
-    """The rule as a `[[rules]]` table. What it was made of can be anything."""
+    """Format the rule as a `[[rules]]` table; its strings may contain any characters."""
     server, tool = rule.mcp or (None, None)
     tool_named = "" if tool is None else f", tool = {_toml(tool)}"
     lines = {
@@ -303,5 +305,5 @@ def rule_as_toml(rule: Rule) -> str:
 
 
 def _toml(text: str) -> str:
-    # JSON's strings are TOML's, except that TOML wants one more control character escaped.
+    # JSON strings are valid in TOML, except that TOML also requires DEL to be escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

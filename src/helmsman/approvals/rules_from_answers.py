@@ -1,8 +1,8 @@
-"""The rule that an answer makes: `approve_session` one for the session, `approve_always` one that stays.
+"""Create rules from answers: `approve_session` for the session, `approve_always` permanently.
 
-Both allow what the person has seen and nothing more: these words or files, in exactly this directory, inside or outside of
-the sandbox as it was shown. They are made when the question is asked, so that what is shown then is what is kept, wherever
-a link leads later. Only for a command that is proved to stay inside a shorter beginning may be chosen, from `prefixes_for`.
+A rule allows exactly what the person saw: these words or files, in exactly this directory, inside or outside the
+sandbox. It is created when the question is asked, so a link that changes later has no influence. A shorter prefix may
+be chosen only for a command proved to stay inside (`prefixes_for`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def prefixes_for(question: Question, workspace: Workspace) -> list[list[str]]:
-    """What may be chosen for "always allow": a sensible beginning of the command, then all of it. Often nothing."""
+    """Return the choices for "always allow": a sensible prefix of the command, then the whole command. Often empty."""
     words = _only_command(question)
     if words is None or sandbox_of(question, workspace) != "inside":
         return []
@@ -37,7 +37,7 @@ def prefixes_for(question: Question, workspace: Workspace) -> list[list[str]]:
 
 
 def rule_for_session(question: Question, workspace: Workspace) -> Rule | None:
-    """The rule that `approve_session` makes; None when there is nothing that could be recognised again."""
+    """Return the rule for `approve_session`; None if the question cannot be recognised again."""
     origin = "approved for this session"
     outside = sandbox_of(question, workspace) != "inside"
     if question.type == "command_approval":
@@ -54,23 +54,23 @@ def rule_for_session(question: Question, workspace: Workspace) -> Rule | None:
 
 
 def rule_for_always(question: Question, workspace: Workspace) -> Rule | None:
-    """The rule that `approve_always` makes of a command; None where none can be made."""
+    """Return the rule for `approve_always`, which only commands can have; None if no rule is possible."""
     rule = rule_for_session(question, workspace)
     if rule is None or rule.text is None or rule.directory is None:
         return None
     home = os.path.realpath(expand_home("~"))
     if rule.directory in (Path(rule.directory.anchor), Path(home)):
-        return None  # what is allowed for good belongs to a project
+        return None  # permanent rules belong to a project
     if redact(rule.text) != rule.text:
-        return None  # it would keep a secret on disk
+        return None  # the rule would store a secret on disk
     return replace(rule, origin="approved always")
 
 
 def with_prefix(rule: Rule, question: Question, workspace: Workspace, prefix: Sequence[str]) -> Rule:
-    """The rule of `rule_for_always`, for a beginning of the command that was chosen instead of the whole.
+    """Narrow the rule of `rule_for_always` to a prefix of the command.
 
     Raises:
-        AnswerInvalid: This beginning was not offered.
+        AnswerInvalid: The prefix was not offered.
     """
     offered = prefixes_for(question, workspace)
     if list(prefix) not in offered:
@@ -80,14 +80,14 @@ def with_prefix(rule: Rule, question: Question, workspace: Workspace, prefix: Se
 
 
 def rule_shown_for_always(question: Question, prefix: str | None) -> str | None:
-    """The rule that `approve_always` makes, with the beginning that was chosen, as it is shown to who gives that answer."""
+    """Return the TOML of the rule that `approve_always` creates with the chosen prefix."""
     text = question.details.get("alwaysRule")
     if not isinstance(text, str) or prefix is None:
         return text
     (rule,) = read_rules(tomllib.loads(text), Path("rules.toml")).rules
     try:
         return rule_as_toml(_for_beginning(rule, tuple(shlex.split(prefix))))
-    except ValueError:  # no words, and so no answer either
+    except ValueError:  # no words, so the answer is invalid too
         return text
 
 
@@ -96,17 +96,17 @@ def _for_beginning(rule: Rule, words: tuple[str, ...]) -> Rule:
 
 
 def _command_text(question: Question) -> str | None:
-    """The command, when it can be recognised by its text and says all that was asked for."""
+    """Return the command if its text identifies it and covers all that is asked for."""
     text = question.details.get("command")
     if question.type != "command_approval" or is_more_than_words(question):
         return None
     if not isinstance(text, str) or not text or not all(char.isprintable() or char in "\n\t" for char in text):
-        return None  # what has invisible characters in it may not be what the person saw
+        return None  # with invisible characters, the person may have seen another text
     return text
 
 
 def _only_command(question: Question) -> tuple[str, ...] | None:
-    """The words of the one command that matters: alone, or after a `cd`."""
+    """Return the words of a single command, alone or after a `cd`."""
     text = _command_text(question)
     commands = parse_command(text) if text is not None else None
     real = [command for command in commands or () if cd_target(command) is None]

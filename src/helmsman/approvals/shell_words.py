@@ -1,12 +1,12 @@
-"""Turns the text of a command into the simple commands it runs, or says that it does not understand it.
+"""Parse a shell command into simple commands, or reject it.
 
-A rule may allow a command only when it is known what will run. So this is no shell: it is a strict reader of the part
-of the shell language in which nothing is computed. Words are plain or quoted; commands are joined by `&&`, `||`, `|`,
-`;`, `&` and newlines; output may be redirected. Whatever a shell would expand, substitute, define or loop over, and
-whatever bash, zsh and a plain `sh` read differently, is not understood, and then nobody but a person can allow it.
+A rule may allow a command only if it is certain what will run. So this is not a shell, but a strict parser for the part
+of the language in which nothing is computed: plain or quoted words, commands joined by `&&`, `||`, `|`, `;`, `&` and
+newlines, and redirections. Expansions, substitutions, definitions and loops are rejected, and so is syntax that bash,
+zsh and plain `sh` read differently. Only a person can allow a rejected command.
 
-Codex shows a command as its words joined by spaces and quoted where needed, nearly always a shell with a script
-(`/bin/bash -lc 'git status && ls'`). Such shells are unwrapped: what counts is the script.
+Codex shows a command as its words joined by spaces, quoted where needed, nearly always a shell with a script
+(`/bin/bash -lc 'git status && ls'`). Such shells are unwrapped, and the script is parsed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 _LIMIT: Final = 32 * 1024
 """Longer than any command a rule is meant for."""
 _MAX_DEPTH: Final = 3
-"""A shell in a shell in a shell."""
+"""Nesting of shells."""
 
 _Dialect = Literal["bash", "sh"]
-"""What bash and zsh have in common, or only what every shell reads the same way."""
+"""The common subset of bash and zsh, or the syntax that every shell reads the same way."""
 
 _DIALECTS: Final[dict[str, _Dialect]] = {"bash": "bash", "zsh": "bash", "sh": "sh", "dash": "sh"}
 _SHELL_PLACES: Final = frozenset(
@@ -38,7 +38,7 @@ _SHELL_PLACES: Final = frozenset(
         *("/opt/homebrew/bin", "/opt/local/bin", "/run/current-system/sw/bin"),
     ]
 )
-"""A program called bash that lies elsewhere may be anything."""
+"""Directories of real shells; a program called bash elsewhere may be anything."""
 _SCRIPT_OPTION: Final = re.compile(r"-[leux]*c[leux]*")
 _BEFORE_SCRIPT_OPTION: Final = frozenset(["-l", "-e", "-u", "-x", "--login"])
 
@@ -54,8 +54,8 @@ _REDIRECTION: Final = re.compile(r"&>>|&>|<>|<&|>>|>&|>\||<|>")
 class SimpleCommand:
     """One program with its arguments.
 
-    `env` are the variables set for it alone (`FOO=1 git status`). `writes` says that it is redirected to a file other than
-    `/dev/null`, `reads` that it is redirected from any. Who compares it with its bare words goes by all of these.
+    `env` holds variables set for it alone (`FOO=1 git status`). `writes` means that it is redirected to a file other
+    than `/dev/null`, `reads` that it is redirected from a file. Equality compares all fields.
     """
 
     words: tuple[str, ...]
@@ -65,7 +65,7 @@ class SimpleCommand:
 
 
 def parse_command(text: str) -> tuple[SimpleCommand, ...] | None:
-    """Every simple command that `text` can run, in order; None when it is not fully understood."""
+    """Return every simple command that `text` can run, in order; None if it is not fully understood."""
     try:
         return tuple(_parse(text, "sh", 0))
     except _NotUnderstoodError:
@@ -73,12 +73,12 @@ def parse_command(text: str) -> tuple[SimpleCommand, ...] | None:
 
 
 def quoted(words: Iterable[str]) -> str:
-    """The words as a command that every shell, and `parse_command`, reads as just these words."""
+    """Quote words so that every shell, and `parse_command`, reads exactly these words."""
     return " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
 
 
 def innermost_script(text: str) -> str:
-    """The script of the shells around it, as far as they can be taken off."""
+    """Remove the shells around a script, as far as possible."""
     for _ in range(_MAX_DEPTH):
         try:
             commands = _Reader(text, "sh").commands()
@@ -91,7 +91,7 @@ def innermost_script(text: str) -> str:
 
 
 class _NotUnderstoodError(Exception):
-    """Some of the text is beyond what is read here."""
+    """The text contains unsupported syntax."""
 
 
 def _parse(text: str, dialect: _Dialect, depth: int) -> list[SimpleCommand]:
@@ -111,7 +111,7 @@ def _parse(text: str, dialect: _Dialect, depth: int) -> list[SimpleCommand]:
 
 
 def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
-    """The script that a shell is to run, or None for any other program (and for a shell that runs a file)."""
+    """Return the script of a shell; None for any other program and for a shell that runs a file."""
     path = PurePosixPath(command.words[0])
     options = command.words[1:]
     if path.name not in SHELLS or not options or options[0][:1] not in ("-", "+"):
@@ -122,7 +122,7 @@ def _script_of(command: SimpleCommand) -> tuple[_Dialect, str] | None:
     understood = (
         path.name in _DIALECTS
         and (place == "" or place.rstrip("/") in _SHELL_PLACES)
-        and len(options) == 2  # more words would be the script's own arguments
+        and len(options) == 2  # further words would be arguments of the script
         and _SCRIPT_OPTION.fullmatch(options[0])
         and options[1][:1] not in ("-", "+", "")
         and command == SimpleCommand(command.words)
@@ -141,11 +141,11 @@ def _check_program(words: tuple[str, ...]) -> None:
 
 
 class _Reader:
-    """Reads one text, from left to right."""
+    """Parser for one text, from left to right."""
 
     def __init__(self, text: str, dialect: _Dialect) -> None:
         if len(text) > _LIMIT or not all(char.isprintable() or char in "\n\t" for char in text):
-            raise _NotUnderstoodError  # control characters, invisible ones, and those that change the reading order
+            raise _NotUnderstoodError  # control and invisible characters, and those that change the reading order
         self._text = text
         self._at = 0
         self._dialect = dialect
@@ -177,7 +177,7 @@ class _Reader:
                 start = self._at
                 word, unquoted = self._word()
                 if self._rest()[:1] in ("<", ">") and word.isdigit() and unquoted == len(word):
-                    # Shells do not agree on which numbers are descriptors, and one with empty quotes (2''>) is a word.
+                    # Shells disagree on which numbers are descriptors, and one with empty quotes (2''>) is a word.
                     if len(word) > 1 or self._text[start : self._at] != word:
                         raise _NotUnderstoodError
                     command = self._redirect(command)
@@ -187,7 +187,7 @@ class _Reader:
                     command = replace(command, env=(*command.env, assigned[1]))
                 else:
                     command = replace(command, words=(*command.words, word))
-        if not command.words:  # nothing at all, or an assignment that holds for all that follows
+        if not command.words:  # empty, or an assignment that affects all following commands
             raise _NotUnderstoodError
         return command
 
@@ -202,7 +202,7 @@ class _Reader:
 
     def _redirection_begins(self) -> bool:
         if self._rest().startswith("&>"):
-            if self._dialect == "sh":  # there it ends the command, and another one follows
+            if self._dialect == "sh":  # in sh, `&` ends the command here
                 raise _NotUnderstoodError
             return True
         return self._rest()[:1] in ("<", ">")
@@ -224,14 +224,14 @@ class _Reader:
         return replace(command, writes=command.writes or target != "/dev/null")
 
     def _word(self) -> tuple[str, int]:
-        """The next word without its quotes, and how many characters at its beginning were not quoted."""
+        """Return the next word without its quotes, and the number of unquoted characters at its beginning."""
         pieces: list[str] = []
         unquoted = 0
         quoted = False
         start = self._at
         while char := self._rest()[:1]:
             if char in _PLAIN or (char in _PLAIN_AFTER_A_NAME and self._text[self._at - 1 : self._at].isalnum()):
-                if char == "=" and self._at == start:  # zsh: the path of a program
+                if char == "=" and self._at == start:  # zsh expands =name to the path of a program
                     raise _NotUnderstoodError
                 pieces.append(char)
                 unquoted += not quoted
@@ -299,7 +299,7 @@ class _Reader:
     # --- characters --------------------------------------------------------------------------------------------------
 
     def _rest(self) -> str:
-        """The next characters: enough for the longest operator."""
+        """Return the next characters, enough for the longest operator."""
         return self._text[self._at : self._at + 3]
 
     def _take(self) -> str:
@@ -319,16 +319,16 @@ class _Reader:
                 return
 
 
-# --- which words of it are the command --------------------------------------------------------------------------------
+# --- known programs ---------------------------------------------------------------------------------------------------
 
-# What Helmsman knows of single programs: which are the shell's own, which can run anything.
+# Known programs: shell builtins, and programs that can run others.
 #
-# The names stand in `programs.ini`. They cannot be complete, and are used only to be more careful: what is not listed is not
-# thereby safe, for a rule for the first words of a command covers whatever the program does with further arguments.
+# The names are listed in `programs.ini`. The list cannot be complete and is used only to be more careful: an unlisted
+# program is not safe, because a prefix rule covers whatever the program does with further arguments.
 
 
 def program_name(word: str) -> str:
-    """A program as one would call it: without its directory, and as a file system that ignores case sees it."""
+    """Return the name of a program without its directory, casefolded for file systems that ignore case."""
     return word.replace("\\", "/").rpartition("/")[2].casefold().removesuffix(".exe")
 
 
@@ -338,7 +338,7 @@ _FILE.read_string(Path(__file__).with_name("programs.ini").read_text(encoding="u
 
 
 def table(section: str) -> dict[str, str]:
-    """What a section of `programs.ini` says of each that it names."""
+    """Return a section of `programs.ini`, with one entry per name."""
     found: dict[str, str] = {}
     for keys, text in _FILE[section].items():
         for key in map(str.strip, keys.split(",")):
@@ -350,13 +350,13 @@ _WORDS: Final = {key: frozenset(text.split()) for key, text in table("words").it
 
 
 def names(key: str) -> frozenset[str]:
-    """A list of names in `programs.ini`."""
+    """Return a list of names from `programs.ini`."""
     return _WORDS[key]
 
 
 SHELLS: Final = names("shells")
 NEVER_UNDERSTOOD: Final = names("shell language") | names("builtins")
-"""First words with which a whole command is not understood."""
+"""First words that make a whole command unparseable."""
 _RUNNERS: Final = SHELLS | names("runners")
 _ONLY_WHOLE: Final = _RUNNERS | names("only whole")
 _CODE_IN_OPTIONS_OF_GIT: Final = ("-c", "--c", "-u", "--u", "--rec", "--exe", "-x", "--ext", "-O", "--op")
@@ -378,7 +378,7 @@ _PYTHON: Final = re.compile(r"python[0-9.]*")
 
 
 def runs_words(words: Sequence[str]) -> bool:
-    """Whether a program runs what its arguments say: a denied command may stand anywhere behind it."""
+    """Return whether a program runs its arguments, so that a denied command may follow anywhere."""
     if _is_listed(words[0], _RUNNERS) or names_program(words):
         return True
     program = program_name(words[0])
@@ -386,7 +386,7 @@ def runs_words(words: Sequence[str]) -> bool:
 
 
 def may_run_text(words: Sequence[str]) -> bool:
-    """Whether a program may run what stands somewhere in its words, or what another program tells it."""
+    """Return whether a program may run text in its words, or text from its standard input."""
     program = program_name(words[0])
     if program == "git":
         return any(word.startswith(_CODE_IN_OPTIONS_OF_GIT) for word in words[1:]) or names_program(words)
@@ -395,7 +395,7 @@ def may_run_text(words: Sequence[str]) -> bool:
 
 
 def names_program(words: Sequence[str]) -> bool:
-    """Whether the words of a command may name another program that it runs, or another command of git."""
+    """Return whether the words of a command may name another program, or another git command, that it runs."""
     program = program_name(words[0])
     if program != "git":
         return _has_word(words[1:], _NAMED_PROGRAMS.get(program, frozenset()))
@@ -412,7 +412,7 @@ def names_program(words: Sequence[str]) -> bool:
 
 
 def git_runs_others(subcommand: str, words: Sequence[str]) -> bool:
-    """Whether `git SUBCOMMAND` may run another command: by its nature, or by one of the words after it."""
+    """Return whether `git SUBCOMMAND` may run another command, by itself or because of its words."""
     if subcommand not in names("git own work"):
         return True
     if subcommand in _TALKS_TO_REMOTES and any("::" in word for word in words):
@@ -426,7 +426,7 @@ def git_runs_others(subcommand: str, words: Sequence[str]) -> bool:
 
 
 def is_harmless_git_setting(setting: str) -> bool:
-    """Whether `section.key=value` changes nothing that a rule is about, and names nothing that git runs."""
+    """Return whether `section.key=value` affects no rule and names no program."""
     key, _, value = setting.partition("=")
     key = key.lower()
     harmless = names("harmless git settings")
@@ -434,7 +434,7 @@ def is_harmless_git_setting(setting: str) -> bool:
 
 
 def _changes_git(words: Sequence[str]) -> bool:
-    """Whether `git config` may set a value that names a program or changes what a command does."""
+    """Return whether `git config` may set a value that names a program or changes the effect of a command."""
     if any(word in _READS_SETTING or word.startswith("--get") for word in words):
         return False
     operands = [word for word in words if word[:1] != "-"]
@@ -445,7 +445,7 @@ def _changes_git(words: Sequence[str]) -> bool:
 
 
 def _strategies(subcommand: str, words: Sequence[str]) -> Iterator[str]:
-    """Yield the strategies that the words name; `-s` signs a commit with `cherry-pick` and `revert`."""
+    """Yield the named strategies. For `cherry-pick` and `revert`, `-s` signs off a commit."""
     has_letter = subcommand not in ("cherry-pick", "revert")
     for at, word in enumerate(words):
         name, equals, value = word.partition("=")
@@ -457,7 +457,7 @@ def _strategies(subcommand: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _has_word(words: Sequence[str], named: frozenset[str]) -> bool:
-    """Whether one of the words is among the named ones: itself, a longer option shortened, or a letter in a bundle."""
+    """Return whether a word is in `named`: exactly, as an abbreviated option, or as a letter in a bundle."""
     letters = {word[1] for word in named if len(word) == 2 and word[0] == "-"}
     longer = [word for word in named if word.startswith("--")]
     for word in words:
@@ -475,7 +475,7 @@ def _is_listed(word: str, names: frozenset[str]) -> bool:
 
 
 def sensible_prefix(words: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The beginning of a command that one might allow for good, or None when only the whole command will do."""
+    """Return a prefix of the command that may sensibly be allowed permanently; None if only the whole command may."""
     program = words[0]
     if "/" in program:
         return None

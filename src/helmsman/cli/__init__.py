@@ -1,8 +1,8 @@
 """The command line: `helmsman`, also as `python -m helmsman`.
 
-`app` is the group with its help and exit codes, then one module a command. They import what they need when they run,
-so that `helmsman --version` costs next to nothing. `helmsman serve`, which every client starts, and the commands that need
-nothing of the process but its streams go to the hub before even options are read (`helmsman.mcp.pipe`, `thin`).
+`app` defines the command group, its help and the exit codes; each command has its own module. Modules are imported when
+their command runs, which keeps `helmsman --version` fast. `helmsman serve` and commands that only use the standard
+streams are forwarded to the hub before options are parsed (`helmsman.mcp.pipe`, `thin`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 
 
 def main() -> None:
-    """The console script."""
+    """Entry point of the console script."""
     refused = ""
     if sys.argv[1:2] == ["serve"]:
         from helmsman.mcp.pipe import run_pipe

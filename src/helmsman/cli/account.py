@@ -1,4 +1,4 @@
-"""`helmsman account`: how Codex is logged in, and what is left of its rate limits."""
+"""`helmsman account`: show the Codex login and its rate limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman agents`: which agents there are here, and what they can do."""
+"""`helmsman agents`: list the available agents and their capabilities."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def _try_sandbox(helm: Helmsman, about: dict[str, Any]) -> None:
 
 
 def _short_cells(about: dict[str, Any]) -> tuple[str, ...]:
-    """As a table has them, below which there is advice."""
+    """Return the cells of a table row; details are in the advice below the table."""
     name, version, login, path, held_by, cannot = _cells(about)
     if not about["installed"]:
         return name, "not installed", "", "", "", ""
@@ -80,7 +80,7 @@ def _short_cells(about: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _advice(found: list[dict[str, Any]]) -> Iterator[str]:
-    """What a person can do about agents that are not there, or that nothing holds."""
+    """Yield advice for agents that are not installed or not sandboxed."""
     for about in found:
         if not about["installed"]:
             yield about["problem"]

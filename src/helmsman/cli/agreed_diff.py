@@ -1,4 +1,4 @@
-"""A person is shown a diff and asked; what is then applied is that diff, by its digest, or nothing."""
+"""Show a diff, ask for approval, and identify the approved diff by its digest."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _DIGEST: Final = click.option(
 
 
 def agreed_options(command: CommandT) -> CommandT:
-    """The options of a command that applies a diff: `yes` and `digest`."""
+    """Add the options of a command that applies a diff: `yes` and `digest`."""
     return _YES(_DIGEST(command))
 
 
 def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
-    """The digest of a diff that a person was shown and agreed to, or to which `--yes` was said beforehand.
+    """Return the digest of a diff that the user approved, interactively or with `--yes`.
 
     Raises:
-        ConfirmationNeeded: Nobody can be asked here.
-        click.exceptions.Exit: The person said no.
+        ConfirmationNeeded: There is no terminal to ask on.
+        click.exceptions.Exit: The user declined.
     """
     from helmsman.base.patches import diff_digest
 

@@ -1,7 +1,7 @@
-"""The group of all commands: its help, and how the program ends.
+"""The group of all commands: its help and its exit codes.
 
-A command's module is imported when the command is called. The modules themselves import only what their options need;
-tables, web servers and Codex are left for when they run.
+A command's module is imported when the command runs. The modules import only the dependencies of their options at the
+top; tables, web servers and Codex are imported inside the commands.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from helmsman.cli.host import Host, OtherMachine, hosted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_HELP_WIDTHS: Final = 50, 100
-"""How narrow and how wide help is at most."""
+_HELP_WIDTHS: Final = 50, 100  # minimum and maximum width of help
 
 _HEADINGS: Final = {
     "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "attach", "dashboard"),
@@ -36,7 +35,7 @@ _HEADINGS: Final = {
     "Several machines": ("hosts", "fleet", "worker"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
-"""The commands under their headings, in the order of the help. Each is the `command` of the module of its name."""
+"""Commands under their headings, in the order of the help. Each is `command` in the module of the same name."""
 
 _COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
 _ELSEWHERE: Final = frozenset(
@@ -46,8 +45,9 @@ _ELSEWHERE: Final = frozenset(
         *("apply", "attach"),
     )
 )
-"""What a process here can do on another machine by asking its hub. Beside these, that hub itself runs what is listed in
-`helmsman.cli.thin`."""
+"""Commands that a local process runs for another machine by calling its hub. The commands listed in `helmsman.cli.thin`
+run inside that hub.
+"""
 _NAME_WIDTH: Final = max(map(len, _COMMANDS))
 
 
@@ -76,7 +76,7 @@ class _Commands(click.Group):
         for heading, names in _HEADINGS.items():
             with formatter.section(heading):
                 commands = ((name, self.get_command(ctx, name)) for name in names)
-                # Names of one width put the second column of every heading in the same place.
+                # Equal name widths align the second column across all headings.
                 formatter.write_dl(
                     [(f"{name:<{_NAME_WIDTH}}", command.short_help or "") for name, command in commands if command]
                 )
@@ -118,10 +118,10 @@ def app(context: click.Context, name: str | None) -> int | None:
 
 
 def run(refused: str = "") -> None:
-    """Run the command line and exit with its code. `refused` says why the hub runs nothing for this process, if so."""
+    """Run the command line and exit. `refused` is the reason why the hub cannot run commands for this process."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that lacks a character still gets the line
+            stream.reconfigure(errors="backslashreplace")  # replace characters that the terminal cannot show
     try:
         with hosted(Host(refused)):
             code = outcome(sys.argv[1:])
@@ -129,14 +129,14 @@ def run(refused: str = "") -> None:
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has had enough (`helmsman list | head`). Python would complain once more at exit.
+        # The reader closed the pipe (`helmsman list | head`). Redirect stdout, because Python flushes it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = ExitCode.FAILED
     sys.exit(code)
 
 
 def outcome(arguments: Sequence[str], columns: int | None = None) -> int:
-    """Run a command; its exit code. Help is fitted to a terminal with so many columns, where it is not this process's."""
+    """Run a command and return its exit code. `columns` is the width of a remote terminal, for formatting help."""
     narrowest, widest = _HELP_WIDTHS
     width: dict[str, Any] = {} if columns is None else {"terminal_width": max(min(columns, widest) - 2, narrowest)}
     try:

@@ -1,4 +1,4 @@
-"""`helmsman apply`: bring what a worktree session, or a cloud task, changed into a working tree."""
+"""`helmsman apply`: apply the changes of a worktree session or a cloud task to a working tree."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def command(
 
 
 async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[bytes, str]:
-    """The diff that would be applied, and what it is of."""
+    """Return the diff to apply and its description."""
     task = await cloud_task(helm, reference)
     if task is not None:
         return await cloud_patch(helm, task, attempt or 1), f"What cloud task {task.id} changed."
     changed = await helm.extras.changes.diff(await local_session(helm, reference))
     if changed.scope != "worktree":
-        return b"", changed.about  # there is nothing to apply, and applying it says so
+        return b"", changed.about  # nothing to apply; the apply step reports that
     return changed.diff.patch, changed.about
 
 

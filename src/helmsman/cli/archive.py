@@ -1,4 +1,4 @@
-"""`helmsman archive`: put a session away."""
+"""`helmsman archive`: archive a session."""
 
 from __future__ import annotations
 

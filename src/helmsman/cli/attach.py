@@ -64,7 +64,7 @@ async def _own_terminal(helm: Helmsman, session_id: str) -> OwnTerminal:
 
 
 def _run(found: OwnTerminal) -> int:
-    """Run the program on this terminal, with its engine kept from ending; its exit code."""
+    """Run the program on this terminal, keep its engine alive meanwhile, and return the exit code."""
     import signal
     import subprocess
 
@@ -73,7 +73,7 @@ def _run(found: OwnTerminal) -> int:
     from helmsman.cli.consoles import settings_of_command
 
     with engine_in_use(settings_of_command().state_dir, found.engine):
-        before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C is for the program
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # leave Ctrl-C to the program
         try:
             with subprocess.Popen(found.command, env={**environment(), **found.variables}) as program:
                 return program.wait()

@@ -1,4 +1,4 @@
-"""Sessions on another machine that work with a tree of this one: `diff`, `apply` and `discard` find them by their ids."""
+"""Find sessions on another machine that use a local tree, for `diff`, `apply` and `discard`."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ResultT = TypeVar("ResultT")
 
 
 def away_session(reference: str) -> Away | None:
-    """The one that is meant; None if it is none of these.
+    """Return the remote session with a local tree that matches the reference, or None.
 
     Raises:
-        InvalidInput: It may be several.
+        InvalidInput: Several sessions match.
     """
     if host().is_elsewhere:
         return None
@@ -38,10 +38,10 @@ def away_session(reference: str) -> Away | None:
 
 
 def refuse_brought(reference: str) -> None:
-    """What was changed there in a tree of this machine belongs into that tree, not into the copy there.
+    """Refuse to apply remotely what belongs to a tree of the local machine.
 
     Raises:
-        InvalidInput: The session is one of these.
+        InvalidInput: The session works on a local tree.
     """
     from helmsman.worktrees.returning import find_away
 
@@ -52,7 +52,7 @@ def refuse_brought(reference: str) -> None:
 
 
 def with_away(known: Away, do: Callable[[AwayWork, str], Awaitable[ResultT]]) -> ResultT:
-    """Do something with what is known of a session there."""
+    """Call `do` with a remote session that uses a local tree."""
     session_id = known.session_id
     if session_id is None:
         raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {known.host}.")

@@ -1,10 +1,10 @@
-"""The dashboard in the person's browser, logged in, and nothing secret in any command line.
+"""Open the dashboard in the user's browser, logged in, without secrets in a command line.
 
-Every user of a machine can read the arguments of every program. So the browser is given the address of a file that only its
-user can read, and the file leads on to the page with the code. The file is gone once the code was used.
+Every user of a machine can read the arguments of all processes. The browser is therefore opened on a private file that
+redirects to the page with the code. The file is deleted when the code is used.
 
-Some browsers cannot read that file: one in a snap, one on the other side of WSL. They are given the page's bare address, and
-the person types the code that was printed.
+Some browsers cannot read that file, for example in a snap or outside WSL. They are opened on the plain address, and the
+user types the printed code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FILE_SECONDS: Final = 20
-"""For a browser to start and read the file. After that the person has the printed code."""
+"""Time for a browser to start and read the file. Afterwards the user can type the printed code."""
 _LOOK_AGAIN: Final = 0.2
 _ASK_SECONDS: Final = 5
 _PREFIX, _SUFFIX = "login-", ".html"
@@ -44,13 +44,13 @@ _REDIRECT: Final = """\
 def open_in_background(
     page: str, code: str, state_dir: Path, *, is_waiting: Callable[[], bool] = lambda: True
 ) -> threading.Thread | None:
-    """Open the page and log in with the code, if a person sits before a screen here; the thread that does.
+    """Open the page and log in with the code, if there is a local desktop. Return the thread that does it.
 
-    `is_waiting` says whether the code was not used yet.
+    `is_waiting` returns whether the code is still unused.
     """
     if not is_desktop():
         return None
-    # A browser that does not come back at once must not hold up the server it is to ask.
+    # Use a thread: a browser that blocks must not delay the server it connects to.
     opening = threading.Thread(target=_open, args=(page, code, state_dir, is_waiting), daemon=True)
     opening.start()
     return opening
@@ -71,7 +71,7 @@ def _open(page: str, code: str, state_dir: Path, is_waiting: Callable[[], bool])
 
 
 def _show(address: str) -> None:
-    """Have Python's `webbrowser` open an address. It finds browsers on PATH, so it gets one that no session can write."""
+    """Open an address with Python's `webbrowser`, using a PATH that sessions cannot write to."""
     with suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run(
             [sys.executable, "-I", "-m", "webbrowser", address],
@@ -86,7 +86,7 @@ def _show(address: str) -> None:
 
 
 def write_redirect(page: str, code: str, state_dir: Path) -> Path:
-    """A file for this user alone that leads a browser to the page with the code. Files of runs that were cut off go."""
+    """Write a private file that redirects a browser to the page with the code. Delete files of interrupted runs."""
     import secrets
 
     from helmsman.settings import ensure_state_dir
@@ -103,7 +103,7 @@ def write_redirect(page: str, code: str, state_dir: Path) -> Path:
 
 
 def is_desktop() -> bool:
-    """Whether a person sits at this very machine with a screen on which a browser could open."""
+    """Return whether the user has a local terminal and a graphical display."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("SSH_CONNECTION"):
         return False
     has_screen = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
@@ -111,9 +111,9 @@ def is_desktop() -> bool:
 
 
 def reads_files() -> bool:
-    """Whether the person's browser can be expected to read a file in the state directory."""
+    """Return whether the user's browser can read files in the state directory."""
     if os.environ.get("WSL_DISTRO_NAME"):
-        return False  # it runs on Windows, where the file has another name
+        return False  # the browser runs on Windows, where the file has a different path
     if os.environ.get("BROWSER"):
         return True
     try:
@@ -132,4 +132,4 @@ def reads_files() -> bool:
         ).stdout
     except (OSError, subprocess.TimeoutExpired, ProgramRefused):
         return True
-    return "_" not in told  # snaps are called `firefox_firefox.desktop`, and may not look into hidden directories
+    return "_" not in told  # snaps are named `firefox_firefox.desktop` and cannot read hidden directories

@@ -1,4 +1,4 @@
-"""What `helmsman doctor` finds out, as values: one `Check` a line, and the `Report` of all of them."""
+"""Results of `helmsman doctor`: one `Check` per line, collected in a `Report`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ CheckStatus = Literal["ok", "warning", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, how it is, and (unless it is well) what to do.
+    """One check: its subject, its status, and a fix unless the status is ok.
 
-    The fix may also be the last sentence of `detail`, where that is the message of one of Helmsman's errors.
+    The fix can also be the last sentence of `detail`, if that is the message of a Helmsman error.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""All that `helmsman doctor` looks at, in the order it is shown. One that fails does not keep the others from running."""
+"""All checks of `helmsman doctor`, in display order. A failed check does not stop the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
-    """Which version is here, where its login is, and whether a sandbox can be put around one that has none."""
+    """Check the version, login and sandbox of each other agent."""
     checks: list[Check] = []
     if settings.default_agent not in {agent.name for agent in helm.agents}:
         names = [agent.name for agent in helm.agents]
@@ -38,7 +38,7 @@ async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
         is_default = agent.name == settings.default_agent
         try:
             installed = await helm.installed(agent.name)
-        except AgentNotFound as error:  # nobody has to have them all
+        except AgentNotFound as error:  # other agents are optional
             checks.append(Check(agent.title, "failed" if is_default else "ok", error.message))
             continue
         except ProgramRefused as error:
@@ -58,7 +58,7 @@ async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
 
 
 async def examine(settings: Settings) -> Report:
-    """Look at everything."""
+    """Run all checks."""
     checks = [
         *place_checks.check_settings(settings),
         place_checks.check_rules(settings, Path.cwd()),
@@ -66,7 +66,7 @@ async def examine(settings: Settings) -> Report:
     ]
     binary: CodexBinary | None = None
     capabilities: Capabilities | None = None
-    # A Codex that runs this briefly would be ended in the middle of a picture of the login shell.
+    # Disable shell snapshots: this Codex exits before a snapshot of the login shell would finish.
     async with Helmsman(replace(settings, engine="app-server", detach=False, shell_snapshots="off")) as helm:
         try:
             binary = await agent_in_use(settings, None)
@@ -74,11 +74,11 @@ async def examine(settings: Settings) -> Report:
             checks.append(Check("Codex", "failed", error.message))
         else:
             checks += await check_codex(helm, binary, settings)
-            # As what they start has it: the one Codex that looks here ends with us.
+            # Report on the engines that sessions use. The Codex started for these checks is never detached.
             detached = binary.remote is not None or (settings.detach and can_detach(binary))
             capabilities = helm.agents.explained(app_server_capabilities(binary, detached=detached))
         checks += await check_other_agents(helm, settings)
-    # Nothing else is going on any more, so these may block.
+    # No other task is running, so these checks may block.
     checks += place_checks.check_state(settings)
     if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:
         checks.append(shell)

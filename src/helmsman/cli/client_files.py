@@ -1,4 +1,4 @@
-"""What `install` and `uninstall` have in common: which files they look at, how a change is shown, and who agrees to it."""
+"""Shared parts of `install` and `uninstall`: select files, show changes, ask for approval."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Ma
 
 
 def surroundings(settings: Settings) -> Surroundings:
-    """What the paths of clients depend on, here and now."""
+    """Return the values that the paths of clients depend on."""
     from helmsman.base.git_view import repository_root
     from helmsman.clients.claude_project import claude_project
 
@@ -52,14 +52,14 @@ def surroundings(settings: Settings) -> Surroundings:
 
 
 def locations_of(client: Client, scope: Scope | None, around: Surroundings) -> list[Location]:
-    """The places meant: the given scope, or all that are this person's alone."""
+    """Return the locations of the given scope, or all that belong to this user only."""
     if scope is not None:
         return [client.location(scope, around)]
     return [client.location(each, around) for each in client.places if each != "project"]
 
 
 def read_files(locations: Sequence[Location]) -> list[ConfigurationFile]:
-    """Each file once, with all the places in it."""
+    """Read each file once, with all its locations."""
     from helmsman.clients.configuration import read_configuration
 
     by_path: dict[Any, list[Location]] = {}
@@ -69,7 +69,7 @@ def read_files(locations: Sequence[Location]) -> list[ConfigurationFile]:
 
 
 def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
-    """The exact change, secrets aside: what stands around it may hold keys."""
+    """Print the changes with secrets redacted: neighbouring lines may contain keys."""
     from rich.text import Text
 
     from helmsman.base.redaction import redact
@@ -89,7 +89,7 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
 def make_changes(
     console: Console, client: Client, changes: Sequence[Change], record: Record, *, agreed: bool, as_json: bool
 ) -> ExitCode:
-    """Show the changes, and make them if somebody agrees: OK, or how to end without them."""
+    """Show the changes, and make them if the user agrees. Return the exit code."""
     from helmsman.settings import ensure_state_dir
 
     if changes and not as_json:
@@ -109,7 +109,7 @@ def make_changes(
 
 
 def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
-    """Refuse to write where a link of a repository leads, unless a person agrees to the path that they are shown."""
+    """Refuse to write through symbolic links of a repository, unless the user approves the displayed target."""
     from helmsman.errors import ConfigurationUnusable
 
     for change in changes:

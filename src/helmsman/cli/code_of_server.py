@@ -1,4 +1,4 @@
-"""A code to log in at a server that runs already, from whoever listens there, once that has proved to be ours."""
+"""Get a login code from a running server, after it has proved that it is this user's server."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _ANSWER_BYTES: Final = 65536
 
 
 def code_of_server(base: str, token: str) -> str:
-    """A one-time code of the server at `base`. The token itself is never sent, nor anything that is made from it before the
-    server has proved to have the same.
+    """Return a one-time code of the server at `base`. Neither the token nor a value derived from it is sent before the
+    server has proved that it has the same token.
 
     Raises:
-        InvalidInput: Nobody answers there, or not our server.
+        InvalidInput: No server answers, or it is not this user's server.
     """
     parts = urlsplit(base)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -45,7 +45,7 @@ def code_of_server(base: str, token: str) -> str:
 
 
 def _post(base: str, path: str, **fields: str) -> tuple[dict[str, Any], str]:
-    """The server's answer, and where it is: the far end of the connection, which nobody can claim to be."""
+    """Post JSON; return the server's answer and the address of the connected peer."""
     parts = urlsplit(base)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)

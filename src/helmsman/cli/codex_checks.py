@@ -1,4 +1,4 @@
-"""What `helmsman doctor` finds out from Codex itself: version, handshake, account, MCP servers, sandbox, detaching."""
+"""Checks of Codex for `helmsman doctor`: version, handshake, account, MCP servers, sandbox, detaching."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ _ACCOUNTS: Final = {"chatgpt": "ChatGPT", "apiKey": "an API key"}
 _HANDSHAKE_SECONDS: Final = 60
 
 _SERVERS_SECONDS: Final = 60.0
-"""Codex waits for each MCP server, all at once, up to the server's own limit: usually 10 to 30 seconds."""
+"""Codex starts all MCP servers in parallel and waits for each up to that server's limit, usually 10 to 30 seconds."""
 
 _ERROR_LENGTH: Final = 160
 _TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error: ")
-"""Codex's errors about MCP servers name the types inside it, and say everything several times."""
+"""Internal type names that Codex repeats in its errors about MCP servers."""
 
 
 async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
-    """Everything about a Codex that was found."""
+    """Run all checks for an installed Codex."""
     checks = [check_version(binary, settings.codex_remote)]
     engine = await _open_engine(helm)
     if isinstance(engine, HelmsmanError):
@@ -51,12 +51,12 @@ async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -
     else:
         checks.append(_handshake(binary, engine))
         unread = await _unread_configuration(engine)
-        if unread is not None:  # then nothing is known of the account, the servers and the model either
+        if unread is not None:  # account, servers and model cannot be read either
             checks.append(unread)
         else:
             checks += [await _account(engine), *await _mcp_servers(engine)]
             checks += check_budget(settings, settings.default_model or await _usual_model(engine))
-    if binary.remote is not None:  # its sandbox and its life are the business of whoever started it
+    if binary.remote is not None:  # its sandbox and lifetime belong to the process that started it
         return checks
     return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
 
@@ -71,12 +71,12 @@ def check_version(binary: CodexBinary, remote: str | None = None) -> Check:
 
 
 def to_type(binary: CodexBinary) -> str:
-    """What a person types to run Codex: that of the PyPI wheel is on nobody's PATH."""
+    """Return the command a user types to run Codex. The Codex of the PyPI wheel is not on PATH."""
     return "codex" if available("codex") else shlex.quote(str(binary.path))
 
 
 async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
-    """The engine, or why there is none."""
+    """Return the engine, or the error that prevents its start."""
     try:
         with anyio.fail_after(_HANDSHAKE_SECONDS):
             engine = await helm.engine(agent="codex")
@@ -90,7 +90,7 @@ async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
 
 def no_handshake(error: HelmsmanError) -> Check:
     lines = str(error.details.get("stderr") or "").splitlines()
-    said = next((line for line in lines if line.startswith("Error")), None)  # what follows it may be a backtrace
+    said = next((line for line in lines if line.startswith("Error")), None)  # a backtrace may follow
     if said is None:
         return Check("Handshake", "failed", error.message)
     detail = f"the app-server does not start: {said.rstrip('.')}."
@@ -108,13 +108,13 @@ def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
 
 
 async def _unread_configuration(engine: AppServerEngine) -> Check | None:
-    """What is wrong with Codex's configuration, if it cannot be read."""
+    """Return a failed check if Codex cannot read its configuration."""
     try:
         await engine.api.config()
     except InvalidSetting as error:
         return Check("Configuration", "failed", error.message)
     except HelmsmanError:
-        return None  # whatever it is, the checks that need it say so
+        return None  # later checks report this error
     return None
 
 
@@ -134,7 +134,7 @@ async def _account(engine: AppServerEngine) -> Check:
 
 
 async def _usual_model(engine: AppServerEngine) -> str | None:
-    """The model of a session that names none, as far as Codex says."""
+    """Return the default model, if Codex reports one."""
     try:
         if isinstance(model := (await engine.api.config()).values.get("model"), str):
             return model
@@ -144,7 +144,7 @@ async def _usual_model(engine: AppServerEngine) -> str | None:
 
 
 def check_budget(settings: Settings, model: str | None) -> list[Check]:
-    """Whether what is spent can be counted against the budgets that are set."""
+    """Check that spending can be counted against the configured budgets."""
     amounts = budget_of(next((file for file in settings.files if file.trusted), None)).amounts()
     if not amounts:
         return []
@@ -175,7 +175,7 @@ async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
 
 
 def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any], codex: str) -> list[Check]:
-    """One line for those that are well, and one for each that is not. `codex` is the command to type."""
+    """Return one line for all working servers, and one for each failing server. `codex` is the command to type."""
     entries = {server.name: configured.get(server.name) for server in servers}
     on = [server for server in servers if not _is(entries[server.name], "enabled", False)]
     well = [
@@ -229,7 +229,7 @@ async def _sandbox(binary: CodexBinary) -> Check:
 
 
 def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
-    """Whether work goes on when the one who asked for it has gone."""
+    """Check whether work continues after the process that started it exits."""
     if not settings.detach:
         detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
         return Check("Detaching", "ok", detail)

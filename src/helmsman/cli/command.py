@@ -1,6 +1,6 @@
-"""How a command is declared: its name and help, its examples, `--json`, and what its errors become.
+"""Declare commands: name, help, examples, `--json` and error handling.
 
-`cli_command` is a command, or part of a group; `cli_group` is a list with further commands beside it.
+`cli_command` declares a command or a subcommand; `cli_group` declares a listing command that has subcommands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 
 
 class Named(click.types.StringParamType):
-    """Something that a person names. Who leaves it out is told which command lists them."""
+    """A named object. If the argument is missing, the error names the command that lists these objects."""
 
     def __init__(self, listed_by: str) -> None:
         self._listed_by = listed_by
@@ -42,14 +42,14 @@ def cli_command(
     notes: str = "",
     **more: Any,
 ) -> Callable[[Body], click.Command]:
-    """Make a command of a function that may raise Helmsman's errors and returns an exit code, or None when all went well.
+    """Make a command of a function that may raise Helmsman errors and returns an exit code, or None for success.
 
     Args:
-        examples: Command lines that the help shows at its end.
-        group: What it is a part of, if it is no command by itself.
-        has_json: Whether it takes `--json`, as `as_json`.
-        notes: What the help says before the examples.
-        more: As for `click.command`.
+        examples: Command lines shown at the end of the help.
+        group: The parent group, for a subcommand.
+        has_json: Whether it accepts `--json`, passed as `as_json`.
+        notes: Help text before the examples.
+        more: Arguments for `click.command`.
     """
 
     def declare(body: Body) -> click.Command:
@@ -62,9 +62,9 @@ def cli_command(
 
 
 def cli_group(name: str, short_help: str, *examples: str) -> Callable[[Body], click.Group]:
-    """Make a group of a function that lists, which is called where none of the group's commands is named.
+    """Make a group of a listing function, which runs if no subcommand is given.
 
-    What is given to the group is given to the command, where that has the same option: `helmsman tasks --json show …`.
+    Options of the group are passed to a subcommand that has the same option: `helmsman tasks --json show …`.
     """
 
     def declare(body: Body) -> click.Group:
@@ -86,7 +86,7 @@ def cli_group(name: str, short_help: str, *examples: str) -> Callable[[Body], cl
 
 
 def with_options(*options: Decorator) -> Decorator:
-    """Give a command these options, which its help lists in this order."""
+    """Add options to a command, in this order."""
 
     def declare(command: Callable[..., Any]) -> Callable[..., Any]:
         return functools.reduce(lambda declared, option: option(declared), reversed(options), command)
@@ -95,7 +95,7 @@ def with_options(*options: Decorator) -> Decorator:
 
 
 def reports_errors(body: Body) -> Callable[..., int]:
-    """Let a command raise Helmsman's errors: they are shown, as JSON where `--json` was given, and become exit codes."""
+    """Show Helmsman errors of a command, as JSON with `--json`, and convert them to exit codes."""
 
     @functools.wraps(body)
     def command(*args: Any, **kwargs: Any) -> int:
@@ -127,7 +127,7 @@ def _with_json(command: CommandT) -> CommandT:
 
 
 def _pass_on(context: click.Context, group: click.Group) -> None:
-    """Make what was given to the group the default of the command that is called."""
+    """Use the group's options as defaults of the called subcommand."""
     called = group.commands[context.invoked_subcommand or ""]
     taken = [parameter.opts for parameter in called.params]
     given = [

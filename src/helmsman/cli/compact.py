@@ -1,4 +1,4 @@
-"""`helmsman compact`: let Codex replace a session's history by a summary."""
+"""`helmsman compact`: replace a session's history with a summary by Codex."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a shell offers when somebody presses Tab where a session or a task is to be named.
+"""Shell completion of session and task names.
 
-Reads the disk alone and starts nothing: it runs on a key press. A shell that completes has no place for an error, so
-where something cannot be read there is nothing to offer.
+It runs on a key press, so it only reads from disk and starts nothing. Errors yield no completions, because a shell
+cannot display them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HELP_WIDTH: Final = 60
 
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The newest sessions, by the short form of their id or, where that is what was begun, by the whole of it."""
+    """Complete the newest sessions by short id, or by full id if more was typed."""
     from helmsman.cli.session_ids import SHORT
     from helmsman.settings import load_settings
     from helmsman.steering.listing import page_of_all
@@ -41,7 +41,7 @@ def complete_session(_context: click.Context, _parameter: click.Parameter, typed
 
 
 def complete_task(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The newest tasks, by alias and by id."""
+    """Complete the newest tasks by alias and id."""
     from helmsman.settings import load_settings
     from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -57,7 +57,7 @@ def complete_task(_context: click.Context, _parameter: click.Parameter, typed: s
 
 
 def complete_schedule(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The schedules, by their ids."""
+    """Complete schedules by id."""
     from helmsman.schedules.store import ScheduleStore
     from helmsman.settings import load_settings
     from helmsman.store.database import Database
@@ -75,13 +75,13 @@ def complete_schedule(_context: click.Context, _parameter: click.Parameter, type
 
 
 def complete_session_or_task(context: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:
-    """Sessions, and tasks by their ids: an alias means no session."""
+    """Complete sessions, and tasks by id. A task's alias does not identify a session."""
     tasks = [item for item in complete_task(context, parameter, typed) if item.value.startswith("T-")]
     return [*complete_session(context, parameter, typed), *tasks]
 
 
 def complete(app: click.Command, shell: str) -> int:
-    """Print what can follow the words that a shell has in its variables; the exit code."""
+    """Print completions for the words in the shell's variables and return the exit code."""
     import click
     from click.shell_completion import get_completion_class, split_arg_string
 
@@ -89,7 +89,7 @@ def complete(app: click.Command, shell: str) -> int:
     if kind is None:
         return ExitCode.FAILED
     words, typed = split_arg_string(environment()["COMP_WORDS"])[1:], environment()["COMP_CWORD"]
-    if shell == "fish":  # which says what was begun, and others say where
+    if shell == "fish":  # fish passes the current word, other shells pass its index
         begun = split_arg_string(typed)[0] if typed else ""
         before = words[:-1] if begun and words[-1:] == [begun] else words
     else:

@@ -1,4 +1,4 @@
-"""`helmsman completion`: what a shell needs to complete `helmsman`'s commands, options, sessions and tasks."""
+"""`helmsman completion`: print the completion script for a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman config`: Codex's own configuration, read and changed through Codex."""
+"""`helmsman config`: read and change Codex's configuration through Codex."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _show(key: str | None, directory: str, *, as_json: bool) -> int:
 
 
 def _source(config: AgentConfig, key: str) -> dict[str, str] | None:
-    """Where a value comes from; None where that is Codex itself."""
+    """Return the layer that sets a value, or None for a built-in default."""
     from helmsman.capabilities.configuration import value_at
 
     for layer in config.layers:
@@ -148,7 +148,7 @@ def _layer(kind: str, file: str | None) -> dict[str, str]:
 
 
 def _lines(values: Mapping[str, Any], before: tuple[str, ...] = ()) -> Iterator[str]:
-    for key, value in sorted(values.items()):  # Codex tells them in another order each time
+    for key, value in sorted(values.items()):  # Codex returns them in varying order
         if isinstance(value, dict):
             yield from _lines(value, (*before, key))
         elif value is not None:
@@ -159,7 +159,7 @@ def _changes(change: ConfigChange) -> Iterator[dict[str, Any]]:
     from helmsman.base.redaction import redact_value
 
     for edit in change.edits:
-        name = key_path(edit.key)[-1]  # by which a secret is known
+        name = key_path(edit.key)[-1]  # redaction recognises secrets by key
         shown = {"before": change.before.get(edit.key), "after": edit.value}
         (before,), (after,) = (redact_value({name: shown[which]}).values() for which in ("before", "after"))
         yield {"key": edit.key} | {

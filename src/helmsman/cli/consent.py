@@ -1,4 +1,4 @@
-"""Asking before something is done that cannot be taken back. `--yes` is the answer given beforehand; silence is no."""
+"""Confirmation before irreversible actions. `--yes` confirms in advance; an empty answer declines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do
 
 
 def can_ask(*, as_json: bool) -> bool:
-    """Whether there is a person to ask: at a terminal, and not a program that reads JSON. Then they are asked next."""
+    """Return whether a user can be asked on a terminal. The caller must then ask."""
     if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
     host().require_own_process()
@@ -25,10 +25,10 @@ def can_ask(*, as_json: bool) -> bool:
 
 
 def confirmed(question: str) -> bool:
-    """Ask a person for a yes. What was typed before the question was on the screen is no answer to it.
+    """Ask the user to confirm, ignoring keys typed before the question appeared.
 
     Raises:
-        click.Abort: The end was typed (Ctrl-D), or the terminal is gone.
+        click.Abort: Ctrl-D was pressed, or the terminal was closed.
     """
     host().require_own_process()
     if sys.platform == "win32" or not sys.stdin.isatty():
@@ -48,17 +48,17 @@ def confirmed(question: str) -> bool:
 
 
 def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> None:
-    """Go on only if somebody says yes, now or beforehand.
+    """Continue only if the user agrees, now or with `--yes`.
 
     Args:
-        question: What the person at the terminal is asked.
+        question: The question for the user at the terminal.
         agreed: Whether `--yes` was given.
         as_json: Whether a program reads the output.
-        otherwise: Why this cannot be done where nobody can be asked; None: it is then done all the same.
+        otherwise: Why confirmation is required without a terminal; None means it is not.
 
     Raises:
-        ConfirmationNeeded: Nobody can be asked.
-        click.exceptions.Exit: The person said no.
+        ConfirmationNeeded: There is no terminal to ask on.
+        click.exceptions.Exit: The user declined.
     """
     if agreed:
         return

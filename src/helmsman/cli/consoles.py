@@ -1,4 +1,4 @@
-"""Where the command line writes for people: colours on a terminal, plain text everywhere else."""
+"""Consoles for human-readable output: colours on a terminal, plain text otherwise."""
 
 from __future__ import annotations
 
@@ -22,35 +22,33 @@ if TYPE_CHECKING:
 HandlerT = TypeVar("HandlerT", bound="logging.Handler")
 
 COMMAND_LOG: Final = "%(levelname)s %(name)s: %(message)s"
-PROCESS_LOG: Final = f"%(asctime)s {COMMAND_LOG}"
-"""Of a process that goes on for long: the hub, a worker."""
-_LOG_WIDTH: Final = 100
-"""How wide lines may be where there is no terminal to ask."""
+PROCESS_LOG: Final = f"%(asctime)s {COMMAND_LOG}"  # for long-running processes: the hub and workers
+_LOG_WIDTH: Final = 100  # line width without a terminal
 
 
 def message_console() -> Console:
-    """For everything that is not the result: stderr."""
+    """Return the console for messages: stderr."""
     return _console(stderr=True)
 
 
 def result_console() -> Console:
-    """For the result: stdout."""
+    """Return the console for results: stdout."""
     return _console(stderr=False)
 
 
 def is_terminal(console: Console) -> bool:
-    """Whether a person is looking, on something that can move a cursor. `FORCE_COLOR` alone makes no terminal."""
+    """Return whether output goes to a terminal with cursor control. `FORCE_COLOR` alone does not count."""
     return console.file.isatty() and not console.is_dumb_terminal
 
 
 def at_work(what: str, *, as_json: bool) -> AbstractContextManager[object]:
-    """Says what takes so long, to whoever looks, for as long as it does."""
+    """Show a status line on a terminal during the block."""
     console = message_console()
     return console.status(what) if is_terminal(console) and not as_json else nullcontext()
 
 
 def settings_of_command(flags: Mapping[str, object] | None = None, directory: Path | None = None) -> Settings:
-    """The person's settings, with `flags` of the command line, for work in `directory`; logs are then as they say."""
+    """Load the settings for `directory` with command-line `flags`, and configure logging."""
     from helmsman.settings import load_settings
 
     settings = load_settings(flags, cwd=None if host().is_elsewhere else directory)
@@ -59,21 +57,21 @@ def settings_of_command(flags: Mapping[str, object] | None = None, directory: Pa
 
 
 def configure_logs(settings: Settings) -> None:
-    """Logs go to stderr, without secrets. A command shows what goes wrong itself, so only errors come unasked."""
+    """Send redacted logs to stderr. Commands report their own failures, so only errors are logged by default."""
     log_to_stderr(COMMAND_LOG, settings.log_level if logs_wanted(settings) else "error")
 
 
 def log_to_stderr(form: str, level: str) -> None:
-    """Write logs in this form, from this level on."""
+    """Log to stderr in this format, from this level up."""
     import logging
 
     handler = in_form(logging.StreamHandler(sys.stderr), form)
-    handler.setLevel(level.upper())  # others may want more
+    handler.setLevel(level.upper())  # other handlers may need lower levels
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def in_form(handler: HandlerT, form: str) -> HandlerT:
-    """Let a handler write in this form, without secrets and without what could fool a reader."""
+    """Make a handler write this format, with secrets redacted and control characters made visible."""
     import logging
 
     from helmsman.base.redaction import RedactingFilter
@@ -81,7 +79,7 @@ def in_form(handler: HandlerT, form: str) -> HandlerT:
 
     class Formatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:
-            return visible(super().format(record))  # it quotes programs and models
+            return visible(super().format(record))  # records quote output of programs and models
 
     handler.addFilter(RedactingFilter())
     handler.setFormatter(Formatter(form))
@@ -89,14 +87,14 @@ def in_form(handler: HandlerT, form: str) -> HandlerT:
 
 
 def log_level(settings: Settings) -> int:
-    """Return from which level on logs are for whoever runs a command or a server: errors, unless a level is set."""
+    """Return the level for logs of a command or server: error, unless a level is set."""
     import logging
 
     return logging.getLevelNamesMapping()[settings.log_level.upper()] if logs_wanted(settings) else logging.ERROR
 
 
 def logs_wanted(settings: Settings) -> bool:
-    """Whether somebody set a log level."""
+    """Return whether a log level is set."""
     return bool(environment().get("LOG_LEVEL")) or any("log_level" in file.content for file in settings.files)
 
 

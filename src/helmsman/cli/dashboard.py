@@ -1,4 +1,4 @@
-"""`helmsman dashboard`: the dashboard in the browser, with the code that lets one in."""
+"""`helmsman dashboard`: open the dashboard in the browser, with a login code."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from helmsman.httpd.listening import HttpOptions
     from helmsman.settings import Settings
 
-_PORT: Final = 8645
-"""Always the same where it is free, so that a bookmark and an installed page stay good."""
+_PORT: Final = 8645  # fixed if free, so that bookmarks and installed pages keep working
 
 
 @cli_command(
@@ -104,7 +103,7 @@ def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_js
 
 
 def _show(page: str, code: str, *, as_json: bool) -> None:
-    """The code by itself: as part of an address it would end up in the command line of a browser, which others can read."""
+    """Print the address and the code separately: a code in the address would appear in the browser's command line."""
     if as_json:
         print_json({"address": page, "code": code})
     else:
@@ -113,12 +112,12 @@ def _show(page: str, code: str, *, as_json: bool) -> None:
 
 
 def _free_port(host: str) -> int:
-    """The usual port, or 0 for any when somebody has it."""
+    """Return the usual port, or 0 if it is taken."""
     import socket
 
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
         try:
-            if os.name == "posix":  # as the server will: a port that was just let go of counts as free
+            if os.name == "posix":  # the server does the same: a recently released port counts as free
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, _PORT))
         except OSError:

@@ -1,4 +1,4 @@
-"""`helmsman debug`: a failure is reproduced, its cause found and fixed, and Helmsman checks that it is."""
+"""`helmsman debug`: reproduce a failure, fix its cause, and verify the fix."""
 
 from __future__ import annotations
 

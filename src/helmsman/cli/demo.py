@@ -1,4 +1,4 @@
-"""`helmsman demo`: a real agent at work, on the built-in scripted model. No account, no cost, nothing left behind."""
+"""`helmsman demo`: run a real agent on the built-in scripted model, without account, cost or leftovers."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from helmsman.testing.script import Chunk, Gate
 
 _PROMPT: Final = "The greeting check fails. Find out why, fix it, and publish the greeting."
-_WORD_SECONDS: Final = 0.03
-"""How fast the scripted model writes where somebody is watching."""
+_WORD_SECONDS: Final = 0.03  # pace of the scripted model on a terminal
 
 _FILES: Final = {
     "greet.sh": 'echo "Helo, ${1:-world}!"\n',
@@ -66,13 +65,13 @@ def command(auto: bool, agent: str, as_json: bool) -> int:
     import anyio
 
     with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
-        # Resolved, because Codex names files so; a temporary directory may lie behind a link.
+        # Resolve the path, as Codex does: a temporary directory may be behind a symbolic link.
         demo = _demo if agent == DEFAULT_AGENT else partial(_demo_of, agent)
         return anyio.run(demo, Path(name).resolve(), auto, as_json)
 
 
 async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
-    """The same with another agent. It has no sandbox of its own, so it asks before all it does."""
+    """Run the demo with another agent, which asks before every action because it has no sandbox."""
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.follow import follow
     from helmsman.service import Helmsman
@@ -83,7 +82,7 @@ async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
 
     console, settings = message_console(), settings_of_command()
     repository, home = _make_repository(scratch / "greeting"), scratch / "home"
-    (repository / "greet.sh").unlink()  # a new file: one that is there, agents first want to read
+    (repository / "greet.sh").unlink()  # agents would first read an existing file
     temporary = scratch / "tmp"
     temporary.mkdir()
     settings = replace(
@@ -99,7 +98,7 @@ async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
     )
     env = CodexHome(home).env | {"TMPDIR": str(temporary)}
     async with Helmsman(settings, env=env, inside=True) as helm:
-        await helm.engine(agent=agent)  # one that is not there says so before anything is said of it
+        await helm.engine(agent=agent)  # report a missing agent before the introduction
     async with ScriptedModel() as model, background_tasks() as tasks:
         env |= agent_environment(agent, model.address, home)
         paced = is_terminal(console) and not as_json
@@ -144,14 +143,14 @@ async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
     repository = _make_repository(scratch / "greeting")
     temporary = scratch / "tmp"
     temporary.mkdir()
-    env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves things there
+    env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves files there
     settings = replace(
         settings,
         codex_home=home.path,
         state_dir=scratch / "state",
         engine="app-server",
         detach=False,
-        shell_snapshots="off",  # a session this short would be ended in the middle of one
+        shell_snapshots="off",  # the session ends before a snapshot would finish
         files=(),
     )
     binary = await find_agent(settings, None)
@@ -204,9 +203,9 @@ def _make_repository(folder: Path) -> Path:
 def _write_script(
     model: ScriptedModel, repository: Path, home: Path, *, paced: bool, is_missing: bool = False
 ) -> list[Gate]:
-    """What the model is going to do. The gates, in the order in which it comes to them, set the pace of its words.
+    """Script the model. Return the gates that pace its words, in the order it reaches them.
 
-    With `is_missing` there is no greet.sh to fix, and it writes one.
+    With `is_missing` there is no greet.sh, and the model writes one.
     """
     from helmsman.testing.script import add, patch, run, say, think, update
 
@@ -238,7 +237,7 @@ def _write_script(
 
 
 def _final_message(cause: str, greeting: Path, published: Path) -> str:
-    """What came of it, by the files: agents have many words for a denial."""
+    """Return a summary derived from the files, because agents word denials differently."""
     is_fixed = greeting.exists() and greeting.read_text(encoding="utf-8") == _GREETING
     fix = "It is fixed: 3 of 3 checks pass." if is_fixed else "I did not fix it, as you decided."
     end = "The greeting is published." if published.exists() else "I did not publish it, as you decided."
@@ -246,7 +245,7 @@ def _final_message(cause: str, greeting: Path, published: Path) -> str:
 
 
 def _words(text: str, gates: list[Gate]) -> list[Chunk]:
-    """The text word by word, with a gate behind each."""
+    """Split the text into words, each followed by a gate."""
     from helmsman.testing.script import Gate
 
     chunks: list[Chunk] = []
@@ -270,7 +269,7 @@ async def _open_one_by_one(gates: list[Gate]) -> None:
         passed += 1
 
 
-# --- what is said around it ------------------------------------------------------------------------------------------
+# --- introduction and closing text -----------------------------------------------------------------------------------
 
 
 def _introduce(console: Console, agent: str, *, sandboxed: bool = True) -> None:
@@ -299,7 +298,7 @@ def _conclude(console: Console, outcome: Outcome, agent: str = DEFAULT_AGENT) ->
     steps = {}
     activate = Path(sys.argv[0]).with_name("activate")
     if Path(sys.argv[0]).name == "helmsman" and shutil.which("helmsman") is None and activate.exists():
-        # In a clone it is not on the PATH, and everything that it says names it so.
+        # In a clone, helmsman is not on the PATH, but the printed commands call it by name.
         steps[f". {os.path.relpath(activate)}"] = "so that this shell finds helmsman"
     if agent == DEFAULT_AGENT:
         steps["helmsman doctor"] = "is your own Codex there, and logged in?"

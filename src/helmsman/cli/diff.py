@@ -1,4 +1,4 @@
-"""`helmsman diff`: what a session changed."""
+"""`helmsman diff`: show the changes of a session."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> Non
 
 
 def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
-    """The diff to be looked at on a terminal; to anything else, every byte of it."""
+    """Show the diff on a terminal through the pager; otherwise write it unchanged."""
     click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
     console = result_console()
     if is_terminal(console):

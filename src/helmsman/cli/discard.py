@@ -1,4 +1,4 @@
-"""`helmsman discard`: drop the worktree of a session."""
+"""`helmsman discard`: delete the worktree of a session."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _show_lost(commits: Sequence[str], files: Sequence[FileStat], *, err: bool) 
 
 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
-    """What went with worktrees that were dropped."""
+    """Show deleted worktrees and the work lost with them."""
     if as_json:
         from helmsman.shapes.rendering import fields_as_dict
 

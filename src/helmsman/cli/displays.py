@@ -1,7 +1,7 @@
-"""How a running step is shown: for people (`HumanDisplay`) or for programs (`JsonDisplay`).
+"""Displays of a running step: `HumanDisplay` for people, `JsonDisplay` for programs.
 
-The result goes to stdout, all else to stderr. Where both are the same terminal the person has read the final message as
-it was written, and it is not repeated; where stdout goes elsewhere it gets that message and nothing but it.
+The result goes to stdout, everything else to stderr. If both are the same terminal, the final message is already on
+screen and is not repeated. Otherwise stdout receives only the final message.
 """
 
 from __future__ import annotations
@@ -43,15 +43,14 @@ if TYPE_CHECKING:
 
 _UNFINISHED_LINES: Final = 8
 _IN_STEP_SECONDS: Final = 1.0
-_HISTORY: Final = "typed"
-"""The file of what was typed before, in the state directory."""
+_HISTORY: Final = "typed"  # history file of typed input, in the state directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a step ended: with a result or an error, in a session or before there was one.
+    """Outcome of a step: a result or an error, with its session if one was started.
 
-    `seconds` is None where it was joined midway, and nobody here knows how long it took. `goes_on`: the person has left it.
+    `seconds` is None for a turn that was joined midway. `goes_on` is set if the user left a running turn.
     """
 
     result: StepResult | None
@@ -63,7 +62,7 @@ class Outcome:
 
 
 class Display(ABC):
-    """Shows a step from beginning to end; open it around the step."""
+    """Base class of displays. Use it as a context manager around the step."""
 
     on_question: QuestionHandler
 
@@ -75,51 +74,51 @@ class Display(ABC):
 
     @abstractmethod
     def on_event(self, session: Session, event: Event) -> None:
-        """Something has happened in the session."""
+        """Handle an event of the session."""
 
     @abstractmethod
     def finish(self, outcome: Outcome) -> None:
-        """The step has ended."""
+        """Show the outcome of the step."""
 
     async def animate(self) -> None:
-        """Whatever has to be done all the time; cancelled at the end."""
+        """Run the display's continuous updates; cancelled when the step ends."""
         return
 
     def interrupting(self) -> None:
-        """The person wants the turn to stop."""
+        """Show that the turn is being interrupted."""
         return
 
     def remark(self, message: str) -> None:
-        """Something about what the person typed."""
+        """Show a remark about typed input."""
         return
 
     @property
     def line(self) -> InputLine | None:
-        """Where the person types, while it is there."""
+        """The input line, while it is open."""
         return None
 
     @asynccontextmanager
     async def typing(self, typing: Typing) -> AsyncIterator[None]:
-        """Let the person type for the length of the block, where there is one."""
+        """Open the input line for the block, if the display has one."""
         yield
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """No turn is running, and the next message may be typed, for the length of the block."""
+        """Mark the block as idle: no turn runs, and the next message can be typed."""
         yield
 
     def close(self) -> None:
-        """The terminal must be left as it was found, now."""
+        """Restore the terminal immediately."""
         return
 
 
 async def refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
-    """The answer when there is nobody to ask."""
+    """Refuse the question, for use without a user."""
     return refusal(question)
 
 
 async def approve(_session: Session, question: Question, /) -> Sequence[str] | None:
-    """The answer of a demonstration to itself: yes to an approval, nothing to anything else."""
+    """Approve approvals and leave other questions open, for the demo."""
     options = question.prompts[0].options if len(question.prompts) == 1 else ()
     return next(([option] for option in (APPROVE, ACCEPT) if option in options), None)
 
@@ -129,9 +128,9 @@ async def _ask_on_terminal(session: Session, question: Question, /) -> Reply:
 
 
 async def _unless_gone(asking: Awaitable[Reply]) -> Reply:
-    """The person's answer; None, which leaves the question to others, where the terminal is closed over it.
+    """Return the user's answer, or None if the terminal was closed while asking.
 
-    Everything fails on a terminal that is gone, and a handler that fails is a refusal. Nobody has refused, though.
+    None leaves the question to other clients. An exception would count as a refusal, which the user did not give.
     """
     try:
         return await asking
@@ -142,14 +141,14 @@ async def _unless_gone(asking: Awaitable[Reply]) -> Reply:
 
 
 class HumanDisplay(Display):
-    """A transcript with a live line below it on a terminal, a plain transcript in a log.
+    """Show a transcript: with a live line on a terminal, as plain text in a log.
 
     Args:
-        answer: Answers questions without asking. Without it the person is asked, where there is one.
-        remark: Why it answers.
-        live: Whether the line below may be drawn at all (log lines would tear it apart).
-        lasting: Whether the session can be continued afterwards.
-        history: Where what is typed is kept.
+        answer: Answers questions automatically. Without it the user is asked, if there is a terminal.
+        remark: The reason for automatic answers.
+        live: Whether the live line may be drawn; log lines would break it.
+        lasting: Whether the session can be continued later.
+        history: File for the history of typed input.
     """
 
     def __init__(
@@ -200,13 +199,13 @@ class HumanDisplay(Display):
             self._is_idle = False
 
     async def _ask(self, session: Session, question: Question, /) -> Reply:
-        with anyio.move_on_after(_IN_STEP_SECONDS):  # first what led to the question, then the question
+        with anyio.move_on_after(_IN_STEP_SECONDS):  # show events that precede the question first
             await self._shown.setdefault(question.id, anyio.Event()).wait()
         return await _unless_gone(self._ask_now(session, question))
 
     async def _ask_now(self, session: Session, question: Question) -> Reply:
         keys_free = nullcontext() if self._line is None else self._line.suspended()
-        async with keys_free, self._asking:  # what is typed between two questions is for neither, nor for the line
+        async with keys_free, self._asking:  # ignore keys typed between two questions
             with self._screen.paused():
                 self._transcript.puts_to_person(question.id)
                 answered = await ask_on_terminal(session, question)
@@ -274,7 +273,7 @@ class HumanDisplay(Display):
             self._screen.print([*lines, Text(), *fold(self._console, back)])
             return
         if isinstance(error, StepInterrupted) and self._turn_ended:
-            pass  # the transcript says so
+            pass  # the transcript shows it
         elif error is not None:
             lines += self._error_lines(error, outcome.session)
         else:
@@ -294,7 +293,7 @@ class HumanDisplay(Display):
             print_markdown(result)
 
     def _error_lines(self, error: HelmsmanError, session: Session | None) -> list[Text]:
-        if session is None:  # it never began, so there is nothing above to be told apart from
+        if session is None:  # nothing was shown above, so no separator is needed
             text = Text(f"Error: {visible(error.message)}", "red")
             return fold(self._console, text, indent=0) if is_terminal(self._console) else [text]
         said = error.message == session.result
@@ -312,7 +311,7 @@ class HumanDisplay(Display):
 
 
 class JsonDisplay(Display):
-    """One JSON object a line: each event as it comes, and the result at the end."""
+    """Print one JSON object per line: each event, then the result."""
 
     def __init__(self, *, answer: QuestionHandler | None = None) -> None:
         self.on_question = answer or (_ask_on_terminal if has_terminal() else refuse)
@@ -343,7 +342,7 @@ class JsonDisplay(Display):
 
 
 def tokens(usage: Usage) -> str:
-    """What was spent, in words."""
+    """Return token counts as text."""
     cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
     reasoning = f" ({usage.reasoning_output_tokens:,} reasoning)" if usage.reasoning_output_tokens else ""
     return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{reasoning}"
@@ -352,7 +351,7 @@ def tokens(usage: Usage) -> str:
 def new_display(
     settings: Settings, *, as_json: bool, answer: QuestionHandler | None = None, remark: str = "", lasting: bool = True
 ) -> Display:
-    """For a program or a person; `answer`, `remark` and `lasting` are as for `HumanDisplay`."""
+    """Return the display for a program or a user; see `HumanDisplay` for `answer`, `remark` and `lasting`."""
     if as_json:
         return JsonDisplay(answer=answer)
     history = settings.state_dir / _HISTORY

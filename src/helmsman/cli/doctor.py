@@ -1,4 +1,4 @@
-"""`helmsman doctor`: is everything there that Helmsman needs, and if not, what to do."""
+"""`helmsman doctor`: check the installation and suggest fixes."""
 
 from __future__ import annotations
 

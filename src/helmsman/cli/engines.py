@@ -1,4 +1,4 @@
-"""`helmsman engines`: the engines that outlive the processes using them, of every agent; list and stop them."""
+"""`helmsman engines`: list and stop the engines that outlive the processes using them."""
 
 from __future__ import annotations
 

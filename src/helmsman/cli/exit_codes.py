@@ -1,4 +1,4 @@
-"""How `helmsman` ends: the exit codes scripts can rely on, which error gives which, and what errors name on the shell."""
+"""Exit codes of `helmsman`, their errors, and error messages with command-line option names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from helmsman import errors
 
 
 class ExitCode(IntEnum):
-    """The exit codes. `text` is what `helmsman --help` says of each."""
+    """Exit codes. `text` is their description in `helmsman --help`."""
 
     OK = 0, "success"
     FAILED = 1, "the work failed, or a check found something wrong"
@@ -47,14 +47,14 @@ _ERRORS: Final = {
         *(errors.QuestionNotOpen, errors.AnswerInvalid, errors.ConfirmationNeeded),
     ),
 }
-"""Which errors give which code; the first that fits counts."""
+"""Exit codes by error; the first match wins."""
 
+# errors of Codex that prevent a step from starting
 _NOT_BEGUN: Final = (errors.EngineStartFailed, errors.EngineLost, errors.EngineProtocolError, errors.EngineRefused)
-"""What keeps a step from beginning, where Codex is the cause of it."""
 
 
 def exit_code_of(error: errors.HelmsmanError) -> ExitCode:
-    """The exit code for an error."""
+    """Return the exit code for an error."""
     cause = error.details.get("cause_code")
     if error.details.get("session_id") is None and any(cause == kind.code for kind in _NOT_BEGUN):
         return ExitCode.NO_CODEX
@@ -73,7 +73,7 @@ _FLAGS: Final = {
 
 
 def in_words_of_shell(error: errors.HelmsmanError) -> errors.HelmsmanError:
-    """The same error, which names the options of commands, where it has those of tools."""
+    """Return the error with tool parameters replaced by the names of command-line options."""
     message = error.message
     for name, flag in _FLAGS.items():
         message = message.replace(name, flag)

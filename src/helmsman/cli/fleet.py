@@ -1,4 +1,4 @@
-"""`helmsman fleet`: several machines as one, on a Postgres."""
+"""`helmsman fleet`: run several machines as one, with a Postgres database."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MARKS: Final = {"ok": "ok", "warning": "!", "wrong": "✗"}
 
 
 def with_fleet() -> None:
-    """Make sure that what a fleet needs is installed.
+    """Check that the dependencies of a fleet are installed.
 
     Raises:
-        FleetNotReady: It is not.
+        FleetNotReady: One is missing.
     """
     try:
         import dbos  # noqa: F401
@@ -39,7 +39,7 @@ def with_fleet() -> None:
 
 
 def fleet_url() -> str:
-    """The address of the fleet's database.
+    """Return the address of the fleet's database.
 
     Raises:
         InvalidSetting: It is not set.

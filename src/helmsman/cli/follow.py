@@ -1,9 +1,9 @@
-r"""Runs a step in front of a person: shows it, asks, takes what is typed, and handles Ctrl-C.
+r"""Run a step interactively: show it, ask questions, read input and handle Ctrl-C.
 
-The first Ctrl-C stops the turn, so that Codex ends it in order and the session can be continued; the second leaves at
-once. Whoever only watches leaves with the first, and stops nothing. A program that ends Helmsman with SIGTERM gets the
-second kind straight away. Ctrl-\ leaves a turn that goes on without this process, and says how to come back. What is typed
-goes into the turn, or into the queue behind it; who has typed anything may go on talking after the turn.
+The first Ctrl-C interrupts the turn, so that the session can be continued; the second exits immediately, as SIGTERM
+does. In watch mode the first Ctrl-C exits and interrupts nothing. Ctrl-\ leaves a turn that continues without this
+process and prints how to return. Typed messages go to the running turn or to the queue; afterwards the conversation can
+continue.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from helmsman.step import StepResult
 
 LEAVE_SECONDS: Final = 3.0
-"""How long Codex may take to go when one leaves at once. Then we go alone, and it ends when its input closes."""
+"""Time for Codex to exit on an immediate exit. Afterwards this process exits, and Codex ends when its input closes."""
 
 _LEFT: Final = "Stopped before the turn had ended. Continue the session to finish it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Talk:
-    """What may be said to the session of a step while it is shown.
+    """Options for messages to the session while its step is shown.
 
-    `stay` after the turn for the next message, whether or not anything was typed. `leaves`: Ctrl-C stops nothing.
-    `options` are those of a step that a further message begins.
+    `stay` waits for the next message after the turn. With `leaves`, Ctrl-C interrupts nothing. `options` apply to steps
+    of further messages.
     """
 
     helm: Helmsman
@@ -53,7 +53,7 @@ class Talk:
     options: Mapping[str, Any] | None = None
 
     def step(self, session: Session, text: str) -> TurnStep:
-        """The next message of the session."""
+        """Return the step for the next message."""
         from helmsman.step import run_step
 
         given = dict(self.options or {})
@@ -68,9 +68,9 @@ async def follow(
     left: str = _LEFT,
     talk: Talk | None = None,
 ) -> Outcome:
-    """Run the step on the display, and what is said after it; how it ended has then been shown.
+    """Run the step and any further messages on the display, and return the last outcome, which has been shown.
 
-    `session` is the one that Ctrl-C stops, where it is known beforehand; `left` is what to say to somebody who leaves.
+    `session` is the session that Ctrl-C interrupts, if known in advance; `left` is the message for a user who leaves.
     """
     async with background_tasks() as tasks:
         follower = _Follower(display, session, left, talk, tasks)
@@ -82,10 +82,10 @@ async def follow(
 
 
 async def talk_from_start(begin: Callable[[str], TurnStep], display: Display, *, talk: Talk) -> Outcome:
-    """Run the step that the person types first, and what is said after it.
+    """Run the step for the first typed message, and any further messages.
 
     Raises:
-        InvalidInput: Nobody can type here.
+        InvalidInput: There is no input line.
     """
     async with background_tasks() as tasks:
         follower = _Follower(display, None, _LEFT, talk, tasks)
@@ -103,7 +103,7 @@ class _Queued:
 
 
 class _Follower:
-    """Knows the session that is running, and what keys and signals mean for it."""
+    """Tracks the running session and maps keys and signals to actions."""
 
     def __init__(
         self, display: Display, session: Session | None, left: str, talk: Talk | None, tasks: TaskGroup
@@ -126,7 +126,7 @@ class _Follower:
     # --- turns -------------------------------------------------------------------------------------------------------
 
     async def turn(self, step: TurnStep, *, joined: bool = False) -> Outcome:
-        """Run one step and show how it ended. Of one that was joined nobody here knows how long it took."""
+        """Run one step and show its outcome. The duration of a joined turn is unknown."""
         began, self._heard = anyio.current_time(), 0
         result: StepResult | None = None
         error: HelmsmanError | None = None
@@ -158,7 +158,7 @@ class _Follower:
         return outcome
 
     async def first(self, begin: Callable[[str], TurnStep]) -> Outcome:
-        """Run what the person types, and go on; who types nothing has started nothing."""
+        """Run the first typed message and continue; without a message nothing is started."""
         text = await self._typed_message()
         if text is None:
             code = ExitCode.OK if self._exit_code is None else self._exit_code
@@ -166,13 +166,13 @@ class _Follower:
         return await self.talk(await self.turn(begin(text)))
 
     async def talk(self, outcome: Outcome) -> Outcome:
-        """Go on with what is said after a turn; how the last one ended."""
+        """Run further messages and return the last outcome."""
         while (following := await self._next_step(outcome)) is not None:
             outcome = await self.turn(following)
         return outcome
 
     async def _next_step(self, outcome: Outcome) -> TurnStep | None:
-        """What comes after a turn: what was queued, else what the person types now; None is the end."""
+        """Return the step for the next queued or typed message, or None at the end."""
         session, line = outcome.session, self._display.line
         if self._talk is None or session is None or self._exit_code is not None:
             return None
@@ -182,7 +182,7 @@ class _Follower:
             with anyio.CancelScope() as self._scope:
                 not_sent = await until_sent(self._talk.helm, session, queued.task_id)
             if self._scope.cancelled_caught:
-                return None  # whoever leaves has left it queued
+                return None  # the message stays queued
             self._scope = None
             if not_sent is None:
                 return followed(session)
@@ -195,7 +195,7 @@ class _Follower:
         return None if text is None else self._talk.step(session, text)
 
     async def _typed_message(self) -> str | None:
-        """The next message of the person; None is the end."""
+        """Return the next typed message, or None at the end."""
         self._typed = anyio.Event()
         with self._display.waiting():
             async with background_tasks() as tasks:
@@ -210,7 +210,7 @@ class _Follower:
         self._begun.set()
         self._display.on_event(session, event)
 
-    # --- what is typed -----------------------------------------------------------------------------------------------
+    # --- typed input -------------------------------------------------------------------------------------------------
 
     @property
     def is_running(self) -> bool:
@@ -240,7 +240,7 @@ class _Follower:
             self._tasks.start_soon(self._interrupt)
 
     def leave(self) -> None:
-        """The person goes, and the turn goes on."""
+        """Exit while the turn continues."""
         if self._typed is not None:
             self._typed.set()
         elif self.leaves or (self._session is not None and self._session.goes_on_alone):
@@ -270,7 +270,7 @@ class _Follower:
         self._display.remark(f"Queued: {text}")
 
     async def _started(self) -> Session:
-        """The session, once there is one."""
+        """Return the session when it has started."""
         if self._session is None:
             if self._display.line is not None:
                 self._display.line.hint("It is sent as soon as the agent has started.")
@@ -315,13 +315,13 @@ class _Follower:
         assert self._session is not None
         try:
             await self._session.interrupt()
-        except HelmsmanError as error:  # Codex does not listen any more, or only to another process
+        except HelmsmanError as error:  # Codex no longer listens, or only to another process
             self._problem = error
             self._leave(ExitCode.INTERRUPTED)
 
     def _leave(self, code: ExitCode) -> None:
         self._exit_code = code
-        with suppress(OSError):  # a terminal that was closed cannot be put back
+        with suppress(OSError):  # a closed terminal cannot be restored
             self._display.close()
         if self._scope is not None:
             self._scope.cancel()

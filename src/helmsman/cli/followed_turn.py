@@ -1,4 +1,4 @@
-"""A turn that runs already, as a step that can be followed to its end."""
+"""A running turn, as a step that can be followed to its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 class TurnStep(Protocol):
-    """`run_step` with everything but the callbacks."""
+    """`run_step` with all arguments bound except the callbacks."""
 
     async def __call__(
         self, *, on_event: Callable[[Session, Event], None], on_question: QuestionHandler
@@ -29,7 +29,7 @@ class TurnStep(Protocol):
 
 
 def followed(session: Session) -> TurnStep:
-    """The running (or last) turn of a session."""
+    """Return a step for the running or last turn of a session."""
 
     async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
         async for event in session.events(since=session.turn_cursor):
@@ -40,9 +40,9 @@ def followed(session: Session) -> TurnStep:
 
 
 async def until_sent(helm: Helmsman, session: Session, task_id: str | None) -> Task | None:
-    """Stay until the agent has a queued message; its task, where it was taken back before.
+    """Wait until the agent has received a queued message. Return its task if it was withdrawn before.
 
-    Where the hub keeps the queue, only the message's task tells.
+    If the hub holds the queue, only the task of the message shows this.
     """
     while True:
         task = None if task_id is None else await helm.tasks.get(task_id)
@@ -53,12 +53,12 @@ async def until_sent(helm: Helmsman, session: Session, task_id: str | None) -> T
 
 
 def _ended(session: Session) -> StepResult:
-    """How the turn of a session ended.
+    """Return the result of the session's turn.
 
     Raises:
-        StepFailed: It failed, or nobody knows.
-        StepTimedOut: It was stopped because it was silent for too long.
-        StepInterrupted: Somebody stopped it.
+        StepFailed: The turn failed, or its outcome is unknown.
+        StepTimedOut: The turn was stopped after being idle for too long.
+        StepInterrupted: The turn was interrupted.
     """
     from helmsman.step import StepResult
 

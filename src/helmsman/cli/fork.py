@@ -1,4 +1,4 @@
-"""`helmsman fork`: a new session that shares the history of another."""
+"""`helmsman fork`: start a session that shares the history of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman goal`: what a session is to reach; set it, read it, take it away."""
+"""`helmsman goal`: set, show or remove the goal of a session."""
 
 from __future__ import annotations
 

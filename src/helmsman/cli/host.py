@@ -1,7 +1,7 @@
-"""The process that a command runs in: the one that was started for it, or the hub, for a thin one that shows what it says.
+"""Execution context of a command: its own process, or the hub on behalf of a thin client.
 
-Commands do not know which of the two it is. Whatever differs is here; the environment and the directory are those of
-whoever asks (`helmsman.base.surroundings`), and so are `sys.stdin`, `sys.stdout` and `sys.stderr`.
+Commands do not depend on which of the two runs them; this module has all differences. The environment, the directory
+and the standard streams are those of the caller (`helmsman.base.surroundings`).
 """
 
 from __future__ import annotations
@@ -25,62 +25,59 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 Repeatability = Literal["once", "repeatable"]
-"""How a command changes something. One that is asked for again since its hub died is `repeatable` if it can find out what
-came of it, or does no harm when it is done twice; else it says that the outcome is unknown."""
+"""How a command changes state. After a hub crash a `repeatable` command is run again, because it can look up its
+outcome or because repeating it is harmless. Otherwise the outcome is reported as unknown.
+"""
 
 
 class NeedsOwnProcess(Exception):
-    """A command turns out to need the terminal, or something else that only the process has that was started for it."""
+    """The command needs the terminal, or another resource of the process that was started for it."""
 
 
 class Host:
     """The process that was started for the command."""
 
-    outlives_commands = False
-    """Whether what a command began goes on here when the command has ended."""
-    is_elsewhere = False
-    """Whether directories and settings are those of another machine."""
-    name = ""
-    """What the machine is called, where it is another than that of the person who asks."""
-    size: tuple[int, int] | None = None
-    """Columns and lines of the terminal, where this process cannot be asked."""
+    outlives_commands = False  # whether work of a command continues here after the command
+    is_elsewhere = False  # whether directories and settings belong to another machine
+    name = ""  # name of the machine, if it is not the user's
+    size: tuple[int, int] | None = None  # columns and lines of a remote terminal
 
     def __init__(self, refused: str = "") -> None:
         self._refused = refused
 
     @property
     def sees_others(self) -> bool:
-        """Whether the other machines that are known here are the person's: who asks from elsewhere has their own."""
+        """Whether the user may use the other machines known here. Remote users have their own list."""
         return not self.name
 
     def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Run something asynchronous to its end."""
+        """Run an async function to completion."""
         import anyio
 
         return anyio.run(body)
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
-        """A Helmsman, to be opened."""
+        """Return a Helmsman that is not yet open."""
         from helmsman.service import Helmsman
 
         return Helmsman(settings, on_question=on_question)
 
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
-        """The sessions on disk, of each agent, which may be looked up without a Helmsman."""
+        """Return the session indexes on disk by agent, for lookups without a Helmsman."""
         from helmsman.agents.registry import Agents
 
         return Agents(files=settings.files).indexes(settings)
 
     def place(self, directory: str | None) -> Path:
-        """The directory that a person means, or is in."""
+        """Return the given directory, or the current one."""
         return from_here(directory or ".").resolve()
 
     def run_there(self, *_arguments: str) -> int | None:
-        """Run a command on the terminal of the machine that is meant; its exit code. None where that is this one."""
+        """Run a command on the terminal of the selected machine and return its exit code; None for the local machine."""
         return None
 
     def page(self, text: str) -> None:
-        """Show a text that is longer than the screen."""
+        """Show a long text in the pager."""
         import click
 
         from helmsman.base.pager import page
@@ -89,7 +86,7 @@ class Host:
             click.echo(text, nl=False, color=True)
 
     def page_as_git(self, text: str) -> None:
-        """Show a text by the user's pager for git."""
+        """Show a text in the user's pager for git."""
         import click
 
         from helmsman.base.pager import page_as_git
@@ -98,24 +95,24 @@ class Host:
             click.echo(text, nl=False, color=True)
 
     def require_own_process(self) -> None:
-        """What follows needs the terminal. Nothing may have been done yet.
+        """Require the user's terminal. Call this before any change.
 
         Raises:
-            NeedsOwnProcess: This is not the process that has it; the command is run once more, there.
+            NeedsOwnProcess: This process does not have it; the command is run again in the process that does.
         """
 
     def begin_change(self, change: Repeatability) -> None:
-        """Something is about to be changed.
+        """Announce a change.
 
         Raises:
-            HelmsmanError: It must not be.
+            HelmsmanError: The change is not allowed.
         """
         if self._refused:
             raise HelmsmanError(f"The hub does not serve this process: {self._refused}. Nothing was done.")
 
 
 class OtherMachine(Host):
-    """The process that was started for the command, which asks the hub of another machine for everything."""
+    """The command's own process, which calls the hub of another machine."""
 
     outlives_commands = True
     is_elsewhere = True
@@ -153,7 +150,7 @@ class OtherMachine(Host):
 
 
 class TreeElsewhere(OtherMachine):
-    """The same for one command that works with a tree of this machine there: paths that it is given are here."""
+    """Another machine that works on a tree of the local machine: paths in arguments are local."""
 
     is_elsewhere = False
 
@@ -165,19 +162,19 @@ _HOST: ContextVar[Host] = ContextVar("host", default=Host())  # noqa: B039 - it 
 
 
 def host() -> Host:
-    """Where the command runs."""
+    """Return the execution context of the command."""
     return _HOST.get()
 
 
 def command_here(words: str) -> str:
-    """A command as the person gives it who is to give it, for the machine that this is about."""
+    """Return the command line that the user types for the selected machine."""
     name = host().name
     return f"helmsman --host {name} {words}" if name else f"helmsman {words}"
 
 
 @contextmanager
 def hosted(by: Host) -> Iterator[None]:
-    """Commands in the block run there."""
+    """Run commands in the block in this context."""
     before = _HOST.set(by)
     try:
         yield

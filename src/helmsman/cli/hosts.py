@@ -1,4 +1,4 @@
-"""`helmsman hosts`: the other machines whose hubs can be asked, by SSH; make them known, look at them, forget them."""
+"""`helmsman hosts`: add, check and remove other machines whose hubs are reached by SSH."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _described(host: OtherHost) -> dict[str, Any]:
 
 
 def _checked(host: OtherHost) -> dict[str, Any]:
-    """What is there. `notes` are what a person should know although it works."""
+    """Return the description of a reachable host with its agents. `notes` are warnings."""
     from helmsman.cli.thin import OwnProcess, ask_elsewhere
 
     about = _described(host)

@@ -1,6 +1,6 @@
-"""A command for which the hub serves HTTP: it has what outlives a hub, and hands it to every hub to come.
+"""A command whose HTTP requests the hub serves. It holds the state that outlives a hub and passes it to each new hub.
 
-That is the port, the key of the cookies, and what hubs have it keep of the MCP clients, of which it knows nothing.
+That state is the port, the key of the cookies, and opaque data about MCP clients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _Stop(Exception):
-    """A signal came."""
+    """A signal was received."""
 
 
 def serve_in_hub(
@@ -36,12 +36,12 @@ def serve_in_hub(
     listener: socket.socket,
     announce: Callable[[], None],
 ) -> int | None:
-    """Have the hub serve on this socket until a signal comes; the exit code, or None where there is no hub for us.
+    """Let the hub serve on this socket until a signal arrives. Return the exit code, or None if no hub can be used.
 
-    `announce` is called once it serves.
+    `announce` is called when the hub serves.
 
     Raises:
-        HelmsmanError: The hub says that it cannot, or none comes up.
+        HelmsmanError: The hub cannot serve, or does not start.
     """
     from helmsman.errors import HelmsmanError
     from helmsman.hub.launch import HubFailed, NoHub, Way, is_newer, start_successor
@@ -79,7 +79,7 @@ def serve_in_hub(
                                 announced = True
                                 announce()
                 except OSError:
-                    continue  # the hub ended in the middle of a word
+                    continue  # the hub ended in the middle of a line
     except _Stop as stop:
         return int(stop.args[0])
     except NoHub:
@@ -108,7 +108,7 @@ def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, **kept:
 
 
 def _answers(connection: socket.socket, listener: socket.socket) -> Any:
-    """What the hub says, until it is gone. After one that was stopped, the next is for whoever comes to the port."""
+    """Yield the hub's answers until it ends. If the hub was stopped, wait for a new connection to the port."""
     from helmsman.hub.launch import LATER, NEXT
 
     with connection.makefile("rb") as lines:

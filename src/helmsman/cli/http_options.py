@@ -1,4 +1,4 @@
-"""Where a server listens: the options that `serve` and `dashboard` have in common."""
+"""Listening options shared by `serve` and `dashboard`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def listening_options(callers: str, *, before: str = "") -> Decorator:
-    """Options for `http_options`, where `callers` call the server; `before` stands before what the help says of each."""
+    """Return the options for `http_options`. `callers` names the clients of the server; `before` is prepended to each
+    help text.
+    """
 
     def text(words: str) -> str:
         return before + words if before else words[0].upper() + words[1:]
@@ -42,7 +44,7 @@ def http_options(
     tls_key: str | None,
     allow_plain_http: bool,
 ) -> HttpOptions:
-    """What was given, for the server."""
+    """Return the server's options from the parsed command line."""
     from helmsman.httpd.listening import HttpOptions
 
     return HttpOptions(

@@ -1,4 +1,4 @@
-"""`helmsman hub`: the process that holds the sessions of all clients; look at it, stop it, read its log."""
+"""`helmsman hub`: show and stop the process that holds all sessions, and print its log."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _log(follow: bool) -> None:
 
 
 def _print_rest(path: Path, position: int) -> int:
-    """Print what was added since; a log that is shorter now was begun anew."""
+    """Print lines added since `position`; a shorter file is a new log."""
     with path.open(encoding="utf-8", errors="replace") as file:
         file.seek(position if position <= os.fstat(file.fileno()).st_size else 0)
         for line in file:

@@ -1,9 +1,8 @@
-"""Commands that the hub runs for thin processes (`helmsman.cli.thin`): the same commands, each on a thread of its own.
+"""Commands that the hub runs for thin clients (`helmsman.cli.thin`), each on its own thread.
 
-What a command reads and writes goes through its connection; the environment, the directory and the terminal are those of
-the process that asked. Nothing that a command does ends the hub, and a process that is gone takes its command along.
-A command that changes something is entered before it does so, with what came of it after: asked again of another hub, it
-is done once.
+Input and output go through the connection; the environment, directory and terminal are those of the client. A command
+can never end the hub, and it is cancelled when its client disconnects. A command that changes state is recorded before
+the change, with its outcome afterwards, so that a retry on another hub executes it once.
 """
 
 from __future__ import annotations
@@ -57,10 +56,8 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-_MOST_AT_ONCE: Final = 1000
-"""A command that waits for something holds a thread."""
-_HELD_BYTES: Final = 64 * 1024
-"""So much of what a command says is kept until it has ended: until then it can be asked again, or be run elsewhere."""
+_MOST_AT_ONCE: Final = 1000  # each waiting command holds a thread
+_HELD_BYTES: Final = 64 * 1024  # output buffered until the command ends, so that it can be retried or run elsewhere
 _ONLY_CALL: Final = 1
 _NO_TERMINAL_COLUMNS: Final = 80
 
@@ -68,11 +65,10 @@ _NO_TERMINAL_COLUMNS: Final = 80
 class _Hello:
     def __init__(self, fields: list[str]) -> None:
         self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *there = fields
-        self.arguments = [text_in(argument) for argument in arguments.split(",")]  # of which one may be empty
+        self.arguments = [text_in(argument) for argument in arguments.split(",")]  # an argument may be empty
         self.is_elsewhere = bool(there)
-        """Whether the process is on another machine: its connection may break, and it comes back."""
-        self.called = ""
-        """What this machine is called where the process is."""
+        """Whether the client is on another machine: its connection may break and be reopened."""
+        self.called = ""  # name of this machine on the client's machine
         self.environment = environment_in(environment)
         if there:
             called = self.environment.get(CALLED, "")
@@ -86,13 +82,13 @@ class _Hello:
 
     @property
     def completing(self) -> str | None:
-        """The shell that asks what can follow."""
+        """The shell that requests completions."""
         shell, _, what = self.environment.get(COMPLETION, "").rpartition("_")
         return shell if what == "complete" else None
 
     @property
     def columns(self) -> int:
-        """How wide a help text may be."""
+        """Width of help texts."""
         named = self.environment.get("COLUMNS", "")
         if named.isdecimal() and int(named):
             return int(named)
@@ -109,15 +105,15 @@ class _Hello:
 
 
 class _DoorGone(Exception):
-    """Nobody reads any more what the command says."""
+    """The client has disconnected."""
 
 
 class _ToldToEnd(Exception):
-    """Something tried to end the process."""
+    """A command tried to end the process."""
 
 
 class CommandDoors:
-    """Runs commands for the processes that connect to a hub."""
+    """Runs commands for the clients of a hub."""
 
     def __init__(self, shared: Shared, calls: CallLog) -> None:
         self._shared = shared
@@ -126,7 +122,7 @@ class CommandDoors:
         _route_streams()
 
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
-        """Run a command, until it has ended or its process leaves."""
+        """Run a command until it ends or its client disconnects."""
         hello = _Hello(fields)
         with Whereabouts(hello.environment, hello.directory).entered():
             log_level = _log_level(hub, hello, refused)
@@ -140,22 +136,22 @@ class CommandDoors:
             async with background_tasks() as tasks:
                 tasks.start_soon(command.listen)
                 await command.serve(self._threads)
-            if not hello.is_elsewhere:  # who may not have heard the answer, and then asks again
+            if not hello.is_elsewhere:  # a remote client may have missed the answer, and then asks again
                 await command.forget()
 
 
 def _log_level(hub: Hub, hello: _Hello, refused: str | None) -> int | bytes:
-    """From which level on a command's logs are for its process; what that is told instead where it is not served."""
+    """Return the log level for the client, or the message that refuses it."""
     if refused is not None:
         return b"r\t" + in_hex(refused)
     try:
         settings = load_settings()
     except HelmsmanError:
-        return logging.ERROR  # the command itself says what is wrong, if it needs them
+        return logging.ERROR  # the command reports invalid settings, if it needs them
     wanted = logs_wanted(settings)
     zones = {environment.get("TZ") for environment in (hello.environment, os.environ)}
     if not hello.is_elsewhere and (len(zones) > 1 or (wanted and settings.log_level == "debug")):
-        return b"s"  # a process has one time zone, and one level of logs
+        return b"s"  # a process has one time zone and one log level
     try:
         hub.admit(settings)
     except NotServed as error:
@@ -166,7 +162,7 @@ def _log_level(hub: Hub, hello: _Hello, refused: str | None) -> int | bytes:
 
 
 class HubHost(Host):
-    """The hub, for one command."""
+    """The hub, as the host of one command."""
 
     outlives_commands = True
 
@@ -184,8 +180,7 @@ class HubHost(Host):
         self._shared = shared
         self._calls = calls
         self._is_wanted = True
-        self._scope = anyio.CancelScope()
-        """What is being done on the loop."""
+        self._scope = anyio.CancelScope()  # cancels the command's work on the event loop
         self._thread = 0
         self._one_at_a_time = threading.Lock()
         self._said: list[tuple[str, bytearray]] = []
@@ -196,7 +191,7 @@ class HubHost(Host):
     def sees_others(self) -> bool:
         return not self._hello.is_elsewhere
 
-    # --- what a command asks of its host -----------------------------------------------------------------------------
+    # --- interface for commands --------------------------------------------------------------------------------------
 
     def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
         async def contained() -> ResultT:
@@ -206,7 +201,7 @@ class HubHost(Host):
                 try:
                     return await body()
                 except (SystemExit, KeyboardInterrupt) as error:
-                    raise _ToldToEnd from error  # not in the hub's loop, which it would end
+                    raise _ToldToEnd from error  # raised in the event loop, it would end the hub
             raise _DoorGone
 
         return anyio.from_thread.run(contained)
@@ -233,7 +228,7 @@ class HubHost(Host):
     # --- the command -------------------------------------------------------------------------------------------------
 
     async def serve(self, threads: anyio.CapacityLimiter) -> None:
-        """Run the command, and tell its process how it ended."""
+        """Run the command and send its exit code to the client."""
         try:
             with hosted(self):
                 code = await anyio.to_thread.run_sync(self._on_thread, limiter=threads)
@@ -253,9 +248,9 @@ class HubHost(Host):
         await self._connection.written()
 
     async def listen(self) -> None:
-        """Take in what comes on stdin; when the process has gone, so does the command.
+        """Read the client's stdin. Cancel the command when the client disconnects.
 
-        Of one on another machine only the line may be gone: what it has begun to change is seen through.
+        A remote client may only have lost its connection, so a change that has begun is completed.
         """
         while (line := await self._connection.line()) is not None:
             await self._read.send(bytes.fromhex(line.decode()))
@@ -264,7 +259,7 @@ class HubHost(Host):
             self._scope.cancel()
 
     async def forget(self) -> None:
-        """Forget what was entered: nobody will ask again."""
+        """Delete the record of a change: the client will not retry."""
         if self._changes:
             self._changes = False
             try:
@@ -273,7 +268,7 @@ class HubHost(Host):
                 log.warning("%s", error)
 
     def _on_thread(self) -> int | None:
-        """Run the command; its exit code, or None if it needs a process of its own."""
+        """Run the command; return its exit code, or None if it needs its own process."""
         self._thread = threading.get_ident()
         try:
             if self._hello.completing is not None:
@@ -289,7 +284,7 @@ class HubHost(Host):
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
         except (_DoorGone, anyio.BrokenResourceError):
             return ExitCode.INTERRUPTED
-        except BaseException:  # nothing that a command does ends the hub
+        except BaseException:  # a command must not end the hub
             if self._hello.completing is None:
                 self.write_stderr(traceback.format_exc().encode("utf-8", "backslashreplace"))
             log.warning("%s failed", " ".join(self._hello.arguments[:1]), exc_info=True)
@@ -321,7 +316,7 @@ class HubHost(Host):
         with self._one_at_a_time:
             said, self._said = self._said, []
         for kind, data in said:
-            most = len(data) if kind in "pg" else _HELD_BYTES  # there is one pager
+            most = len(data) if kind in "pg" else _HELD_BYTES  # a pager shows a single text
             for at in range(0, len(data), most):
                 part = bytes(data[at : at + most])
                 await self._connection.send(b"%b%d\n%b" % (kind.encode(), len(part), part))
@@ -352,7 +347,7 @@ class _Output(io.RawIOBase):
 
 
 class _Input(io.RawIOBase):
-    """Read as a whole, or not at all."""
+    """Standard input, which can only be read whole."""
 
     def __init__(self, read: Callable[[], bytes], *, on_terminal: bool) -> None:
         self._read = read
@@ -373,7 +368,7 @@ def _as_text(stream: io.RawIOBase) -> TextIO:
 
 
 class _Routed:
-    """A stream of the process that is another one for each command."""
+    """A standard stream that is redirected separately for each command."""
 
     encoding = "utf-8"
 
@@ -388,7 +383,7 @@ class _Routed:
 
 
 class _CommandLogs(logging.Handler):
-    """What is logged while a command runs is for its process, too, from the level on that it wants."""
+    """Copies log records to the client of the running command, from the client's level up."""
 
     def emit(self, record: logging.LogRecord) -> None:
         by = host()

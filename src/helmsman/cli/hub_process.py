@@ -1,6 +1,6 @@
-"""The program of the hub, started by whichever door comes first: `python -I -m helmsman.cli.hub_process STATE_DIR`.
+"""The hub's program, started by the first client: `python -I -m helmsman.cli.hub_process STATE_DIR`.
 
-It lets go of what it inherited before it imports anything, and then wires the doors into the hub.
+It closes inherited resources before importing anything, then registers the front ends with the hub.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.calls import CallLog
 
-    MakeServe = Callable[[Shared, CallLog], Serve]
-    """Serves a kind of door, given what all doors share."""
+    MakeServe = Callable[[Shared, CallLog], Serve]  # makes the server of a front end from shared resources
 
 log = logging.getLogger(__name__)
 
 HTTP = "helmsman-http 1"
 
 _loading_sdk = threading.Lock()
-"""Its packages import each other: two threads that load it from different ends would wait for each other, and fail."""
+"""Its packages import each other. Two threads that import it from different ends would deadlock."""
 
 
 def main() -> None:
@@ -43,7 +42,7 @@ def main() -> None:
     become_daemon()
     import gc
 
-    gc.disable()  # a client waits for all that is imported now
+    gc.disable()  # faster imports, for which a client is waiting
     import anyio
 
     anyio.run(_run, os.path.abspath(sys.argv[1]))  # noqa: PTH100
@@ -83,7 +82,7 @@ async def _run(state: str) -> None:
     if PIPES in words or TAKE_OVER in words:
         _load_pipes()
     if TAKE_OVER in words:
-        _load_commands()  # all kinds of doors may be there, and are not to wait
+        _load_commands()  # clients of all kinds may already be waiting
     gc.freeze()
     gc.enable()
     if TAKE_OVER in words and not take_over(state):
@@ -121,7 +120,7 @@ async def _run(state: str) -> None:
 
 
 def _open_fleet(shared: Shared) -> OpenFleet:
-    """What opens a fleet: imported when the first door comes that has one."""
+    """Return the function that opens a fleet. Its modules are imported on first use."""
     opener: OpenFleet | None = None
 
     @asynccontextmanager
@@ -147,10 +146,9 @@ def _open_fleet(shared: Shared) -> OpenFleet:
 
 
 def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int]:
-    """The user's file, as far as it names agents, and for how many days transcripts are kept.
+    """Return the user's file with agent definitions, and the retention of transcripts in days.
 
-    A file that cannot be understood is told of by whoever is at a door. It may say that transcripts are kept for long, so
-    none are deleted then.
+    Clients report an invalid file. Retention is then the maximum, because the file may ask for more than the default.
     """
     from helmsman.agents.registry import Agents
     from helmsman.errors import InvalidSetting
@@ -168,7 +166,7 @@ def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int]:
 
 
 async def _forget_gone(calls: CallLog, state_dir: Path) -> None:
-    """Drop what nobody asks for again: calls of doors that are gone, and what versions before left."""
+    """Delete calls of clients that are gone, and files of earlier versions."""
     import anyio.to_thread
 
     from helmsman.errors import RegistryUnavailable
@@ -181,7 +179,7 @@ async def _forget_gone(calls: CallLog, state_dir: Path) -> None:
 
 
 def _forget_clocks(directory: Path) -> None:
-    """Before 0.2 the clock of each question was a file; none is good for longer than a day."""
+    """Delete question clocks of versions before 0.2. They expire within a day."""
     import time
     from contextlib import suppress
 
@@ -193,7 +191,7 @@ def _forget_clocks(directory: Path) -> None:
 
 
 async def _pages(helm: Helmsman) -> Pages:
-    """The dashboard of this machine, for that of another one."""
+    """Return the dashboard pages of this machine, for the dashboard of another machine."""
     import anyio.to_thread
 
     def load() -> Callable[[Helmsman], Pages]:
@@ -234,7 +232,7 @@ def _load_http() -> MakeServe:
 
 
 def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:
-    """Whoever comes first of its kind waits for what that kind needs, and for nothing else."""
+    """Import a front end on its first connection. Only that connection waits for the import."""
     from helmsman.base.concurrency import OnceEach
     from helmsman.hub.launch import NEXT
 
@@ -255,7 +253,7 @@ def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: Call
     async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         try:
             serve_it = await loaded.get("", make)
-        except Exception:  # our own code is gone, or is that of another version: the next hub is of one piece
+        except Exception:  # our files were removed or replaced; the next hub runs a consistent version
             log.exception("what is needed to serve this door cannot be loaded")
             hub.end(NEXT, "it cannot load its own code")
         await serve_it(hub, connection, fields, refused)

@@ -1,4 +1,4 @@
-"""The hub as a service of the user's system, which starts it with the machine: systemd on Linux, launchd on macOS."""
+"""The hub as a service of the user's system: systemd on Linux, launchd on macOS."""
 
 from __future__ import annotations
 
@@ -27,27 +27,25 @@ _SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Service:
-    """A file that the system reads, and the commands that have it do so."""
+    """A service file and the commands that load it."""
 
     path: Path
     text: str
-    command: tuple[str, ...]
-    """What it has the system run."""
+    command: tuple[str, ...]  # command that the service runs
     start: tuple[tuple[str, ...], ...]
     stop: tuple[tuple[str, ...], ...]
-    remark: str = ""
-    """What else the person has to know."""
+    remark: str = ""  # further note for the user
 
     @property
     def is_installed(self) -> bool:
         return self.path.exists()
 
     def refuse_if_nobody_reads_it(self) -> None:
-        """Make sure that the system has what would start it.
+        """Check that this system has the service manager.
 
         Raises:
-            Unsupported: It has not.
-            ProgramRefused: A session could have put it there.
+            Unsupported: It does not.
+            ProgramRefused: A session could have written the program.
         """
         program = self.start[0][0]
         if find_program(program) is None:
@@ -58,7 +56,7 @@ class Service:
             )
 
     def install(self) -> str | None:
-        """Write the file and start the service; what is left for the person to do. Blocks."""
+        """Write the file and start the service; return the remaining manual step. Blocks."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(self.path, self.text.encode())
         for command in self.start:
@@ -67,7 +65,7 @@ class Service:
         return self.remark or None
 
     def uninstall(self) -> bool:
-        """Stop the service and remove the file; whether it was there. Blocks."""
+        """Stop the service and remove the file; return whether it existed. Blocks."""
         if not self.is_installed:
             return False
         for command in self.stop:
@@ -77,11 +75,11 @@ class Service:
 
 
 def service_of(state_dir: Path) -> Service:
-    """What has the hub of a state directory start with the machine."""
+    """Return the service that starts the hub of a state directory with the machine."""
     env = environment()
     home = Path(env.get("HOME") or Path.home())
     command = (sys.executable, "-P", "-m", "helmsman", "hub", "run")
-    # Agents are found by it; a service of the system has another one.
+    # Agents are found by PATH, and services have a different one.
     variables = {"PATH": env.get("PATH", os.defpath)}
     if state_directory({"HOME": str(home)}) != str(state_dir):
         variables["HELMSMAN_STATE_DIR"] = str(state_dir)
@@ -121,7 +119,7 @@ def _systemd(configuration: Path, command: tuple[str, ...], variables: dict[str,
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it."""
+    """Quote a word for systemd."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
@@ -154,7 +152,7 @@ def _launchd(home: Path, command: tuple[str, ...], variables: dict[str, str]) ->
 
 
 def _run(command: Sequence[str]) -> str | None:
-    """Why a command did not do what it should; None if it did."""
+    """Run a command and return its failure, or None."""
     try:
         program = find_program(command[0])
     except ProgramRefused as error:

@@ -1,7 +1,7 @@
-"""The line under a running turn: what is typed there steers it or is queued, and some keys stop or leave it.
+"""Input line below a running turn: typed text steers the turn or is queued, and some keys interrupt or leave it.
 
-It can be taken away for a question (`suspended`), which has the keys for itself then; what stands in the line comes back
-after it. No key that was meant for the line reaches the question, nor the other way round.
+A question suspends the line (`suspended`) and has the keys to itself; typed text is restored afterwards. Keys meant for
+one never reach the other.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ if TYPE_CHECKING:
 
 _PROMPT: Final = "› "
 _MOST_ROWS: Final = 5
-_SHARE: Final = 3
-"""The line has at most this part of the screen."""
+_SHARE: Final = 3  # maximum share of the screen: one third
 _HINT_SECONDS: Final = 4.0
 _AGAIN_SECONDS: Final = 3.0
-"""A second Esc counts as one within so long. One alone may be the half of an arrow key that came in pieces."""
+"""Time for a second Esc. A single Esc may be part of a split arrow-key sequence."""
 
 
 class Typing(Protocol):
-    """What becomes of what is typed."""
+    """Receiver of typed input."""
 
     @property
     def is_running(self) -> bool: ...
@@ -46,7 +45,7 @@ class Typing(Protocol):
         """Whether Ctrl-C and `q` only leave."""
 
     def send(self, text: str) -> None:
-        """Into the running turn, or as the next message."""
+        """Send text to the running turn, or as the next message."""
 
     def queue(self, text: str) -> None: ...
 
@@ -56,7 +55,7 @@ class Typing(Protocol):
 
 
 class InputLine:
-    """One line, which is there while it is open."""
+    """An input line, shown while open."""
 
     def __init__(self, history: Path, refresh: Callable[[], None], step_aside: Callable[[], None]) -> None:
         self._history = history
@@ -69,8 +68,7 @@ class InputLine:
         self._hint = ""
         self._hint_until = self._escaped_at = 0.0
         self._shows_keys = False
-        self.was_used = False
-        """Whether something was sent or queued from it."""
+        self.was_used = False  # whether text was sent or queued
 
     @property
     def is_open(self) -> bool:
@@ -81,13 +79,13 @@ class InputLine:
         return "" if self._editor is None else self._editor.text
 
     def put(self, text: str, *, after: bool = False) -> None:
-        """Put text back that could not be sent, before whatever was typed since, or after it."""
+        """Restore text that could not be sent, before or after text typed since."""
         if self._editor is not None:
             parts = (self._editor.text, text) if after else (text, self._editor.text)
             self._editor.put("\n".join(filter(None, parts)))
 
     def clear(self) -> bool:
-        """Empty the line; whether there was anything in it."""
+        """Clear the line; return whether it had text."""
         if not self.text:
             return False
         assert self._editor is not None
@@ -95,18 +93,18 @@ class InputLine:
         return True
 
     def release(self) -> None:
-        """Put the terminal back as it was, now, until the line is drawn again."""
+        """Restore the terminal immediately, until the line is drawn again."""
         if self._editor is not None:
             self._editor.release()
 
     def hint(self, text: str) -> None:
-        """Say something for a moment."""
+        """Show a hint briefly."""
         self._hint, self._hint_until = text, time.monotonic() + _HINT_SECONDS
         self._refresh()
 
     @asynccontextmanager
     async def opened(self, typing: Typing) -> AsyncIterator[None]:
-        """Take keys for the length of the block, where the terminal is this process's."""
+        """Read keys during the block, if this process owns the terminal."""
         with ExitStack() as stack:
             fd = terminal_keys(stack)
             if fd is None or in_background(fd):
@@ -127,21 +125,21 @@ class InputLine:
             ]
             self._typing = typing
             self._editor = LineEditor(fd, keys, self._on_change, KeptHistory(self._history))
-            termios.tcflush(fd, termios.TCIFLUSH)  # what was typed before was meant for something else
+            termios.tcflush(fd, termios.TCIFLUSH)  # earlier keys were meant for another program
             try:
                 await self._start()
                 yield
             finally:
-                self._suspensions += 1  # for good
+                self._suspensions += 1  # permanently
                 with anyio.CancelScope(shield=True):
                     await self._stop()
                 self._editor = None
                 with suppress(OSError, termios.error):
-                    termios.tcflush(fd, termios.TCIFLUSH)  # half a message is not the shell's input
+                    termios.tcflush(fd, termios.TCIFLUSH)  # keep a partial message from the shell
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """Leave the keys to somebody else for the length of the block."""
+        """Release the keys during the block."""
         self._suspensions += 1
         try:
             await self._stop()
@@ -164,7 +162,7 @@ class InputLine:
             reading, self._reading = self._reading, None
             await reading.aclose()
 
-    # --- what it looks like ------------------------------------------------------------------------------------------
+    # --- appearance --------------------------------------------------------------------------------------------------
 
     def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
         if self._editor is None or self._typing is None or not self._editor.has_keys:

@@ -1,4 +1,4 @@
-"""`helmsman install`: Helmsman as a server of an MCP client, in the client's own configuration file."""
+"""`helmsman install`: add Helmsman as an MCP server to a client's configuration file."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _variable(given: str) -> tuple[str, str]:
 
 
 def _installed(files: Sequence[Any], changes: Sequence[Change], name: str | None) -> list[Entry]:
-    """The entries to try out: those that were changed; all of ours where nothing was."""
+    """Return the entries to test: the changed ones, or all of Helmsman's if nothing changed."""
     from helmsman.clients.entries import OwnEntry
 
     changed = {(entry.location.scope, entry.name) for change in changes for entry in change.entries}
@@ -123,9 +123,9 @@ def _installed(files: Sequence[Any], changes: Sequence[Change], name: str | None
 
 
 def _startable(entry: Entry, wish: Wish) -> dict[str, Any]:
-    """Return the words of an entry, or of the Helmsman that is running for an entry of a project.
+    """Return the definition of an entry. For an entry of a project, return the running Helmsman instead.
 
-    A project's file came with a repository: neither its command nor its variables are started here.
+    A project's file came with a repository, so its command and variables are not executed here.
     """
     from helmsman.clients.entries import OwnEntry
 
@@ -137,7 +137,7 @@ def _startable(entry: Entry, wish: Wish) -> dict[str, Any]:
 
 
 def _kept_variables(changes: Sequence[Change]) -> list[str]:
-    """Name the variables that a project's file sets for the command that clients will start."""
+    """Return the variables that a project's file sets for the command that clients start."""
     found = []
     for change in changes:
         for entry in change.entries:
@@ -169,7 +169,7 @@ def _check_as_json(entry: Entry, answer: Answer | HelmsmanError) -> dict[str, An
 
 
 def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[str]:
-    """What to know of this client, and of what was left alone."""
+    """Return notes about this client and about entries that were not changed."""
     from helmsman.clients.entries import OldServer
 
     notes = [program.limits, *filter(None, [program.notes.get(scope or "user")]), program.after]
@@ -184,7 +184,7 @@ def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[s
                 if isinstance(entry.kind, OldServer)
             ]
         except HelmsmanError:
-            old = []  # it is not what was asked for
+            old = []  # this scope was not requested
         if old:
             notes.insert(
                 0,

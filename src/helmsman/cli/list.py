@@ -1,4 +1,4 @@
-"""`helmsman list`: the sessions Codex has on disk, whoever made them."""
+"""`helmsman list`: list all sessions on disk."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from helmsman.service import Helmsman
 
-_WIDE: Final = 120
-"""From this width on there is room for whole ids."""
+_WIDE: Final = 120  # full ids fit from this width
 COLUMNS: Final = (
     Column("ID", "cyan"),
     Column("WHEN", left_out=2),
@@ -35,13 +34,13 @@ COLUMNS: Final = (
     Column("WHAT", gives_way="at its end"),
     Column("SOURCE", "dim", left_out=1),
 )
-"""Sessions as a table; `cells` is one row."""
+"""Columns of the table of sessions; `cells` returns a row."""
 _STATUS: Final = {
     "awaiting_approval": (WAITING_FOR_YOU, "yellow"),
     "active": ("active", "green"),
     "error": ("error", "red"),
 }
-"""What a status is called in the table, where that is shorter, and its colour."""
+"""Short status names for the table, and their colours."""
 
 
 @cli_command(
@@ -108,7 +107,7 @@ def _row(session: dict[str, Any]) -> tuple[str | None, ...]:
 
 
 def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
-    """A session as a row of the table, on a terminal of this width."""
+    """Return a session as a table row for a terminal of this width."""
     from rich.text import Text
 
     session_id = one_line(session["sessionId"])
@@ -133,12 +132,12 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
 
 
 def _made_by(session: dict[str, Any]) -> str:
-    """Who made it, as exactly as its agent says."""
+    """Return the program that created the session."""
     return session.get("originator") or session.get("source") or ""
 
 
 def _short_path(path: str, most: int) -> str:
-    """The end of a path says more than its beginning."""
+    """Shorten a path at its beginning."""
     home = str(expand_home("~"))
     if path == home or path.startswith(home + "/"):
         path = "~" + path[len(home) :]

@@ -1,4 +1,4 @@
-"""`helmsman login`: Codex's own login."""
+"""`helmsman login`: run Codex's login."""
 
 from __future__ import annotations
 

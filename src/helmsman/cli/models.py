@@ -1,4 +1,4 @@
-"""`helmsman models`: the models Codex can use."""
+"""`helmsman models`: list the models of Codex."""
 
 from __future__ import annotations
 

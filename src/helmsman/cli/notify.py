@@ -1,4 +1,4 @@
-"""`helmsman notify`: who is told of what waits or has ended; try it, and look at what was told."""
+"""`helmsman notify`: show and test notification channels, and list sent notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What commands for one session have in common: find the session a person means, and do something with it."""
+"""Helpers for commands on one session."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 SESSION: Final = Named("helmsman list")
 
+# session by id or part of it
 session_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session)
-"""A session by its id, or a part of it."""
 
+# session, or task by id (`helmsman.cli.whose_changes`)
 changes_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session_or_task)
-"""Whose changes are meant: a session, or a task by its id (`helmsman.cli.whose_changes`)."""
 
+# for commands that show a turn on a terminal
 interactive_option = click.option(
     "-i", "--interactive", is_flag=True, help="Stay after the turn, for the next message; Ctrl-D leaves."
 )
-"""For commands that show a turn on a terminal."""
 
 
 def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]) -> tuple[str, ResultT]:
-    """Do something with the session whose id is, begins or ends with `reference`; its id, and what that gave."""
+    """Find the session by id, prefix or suffix, call `do` with it, and return its id and the result."""
 
     async def find_and_do(helm: Helmsman) -> tuple[str, ResultT]:
         session_id = await full_session_id(helm, reference)
@@ -49,7 +49,7 @@ def on_session(reference: str, do: Callable[[Helmsman, str], Awaitable[ResultT]]
 
 @contextmanager
 def names_ways_out(session_id: str | None) -> Iterator[None]:
-    """A message that finds the session busy is an error that names the commands that get it there all the same."""
+    """Turn "session is busy" errors into errors that name commands for sending the message anyway."""
     try:
         yield
     except SessionBusy as error:
@@ -62,7 +62,7 @@ def names_ways_out(session_id: str | None) -> Iterator[None]:
 
 
 def titles(session_ids: Iterable[str | None]) -> dict[str, str]:
-    """What sessions are about, as far as it is known: their names, else what they were first asked for."""
+    """Return known titles of sessions: their names, or their first prompts."""
     indexes = host().indexes(settings_of_command()).values()
     found = {one: next(filter(None, (index.find(one) for index in indexes)), None) for one in session_ids if one}
     return {one: info.about or "" for one, info in found.items() if info is not None}
@@ -75,12 +75,12 @@ def with_helmsman(
     detach: bool = True,
     on_question: QuestionHandler | None = None,
 ) -> ResultT:
-    """Do something with a Helmsman.
+    """Call `do` with an open Helmsman.
 
     Args:
-        settings: Without them, the person's.
+        settings: Default: the user's settings.
         detach: Whether its engine may outlive it.
-        on_question: Answers what Codex asks.
+        on_question: Answers questions of the agent.
     """
     chosen = settings_of_command() if settings is None else settings
     if not detach:

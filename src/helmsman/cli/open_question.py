@@ -1,4 +1,4 @@
-"""An open question as `status` and `respond` show it: what there is to judge, the answers, and how to give one."""
+"""Text of an open question for `status` and `respond`: subject, options and the command to answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def open_question_lines(console: Console, session: Session, question: Question, name: str | None = None) -> list[Text]:
-    """The question in lines for a console. `name` is what commands call the session."""
+    """Return the lines of the question. `name` is the session's name in commands."""
     lines, left_out = question_lines(console, question, directory=session.directory)
     if left_out:
         lines.append(Text("  `helmsman watch` shows all of it.", "dim"))

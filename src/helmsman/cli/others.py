@@ -1,6 +1,6 @@
-"""The user's other machines, asked beside this one: each for itself, and not for long.
+"""Query the user's other machines in parallel, with a timeout.
 
-Who does not answer in time holds up nobody, and is named in one line on stderr.
+Machines that do not answer in time are listed on stderr.
 """
 
 from __future__ import annotations
@@ -20,17 +20,16 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-SECONDS: Final = 5.0
-"""So long they are waited for, all of them together."""
-GLANCE_SECONDS: Final = 2.0
-"""The same where they are not what somebody asked for."""
+SECONDS: Final = 5.0  # timeout for all machines together
+GLANCE_SECONDS: Final = 2.0  # the same, if they are not the main subject of the command
 
 
 async def ask_others(
     helm: Helmsman, ask: Callable[[Helmsman], Awaitable[ResultT]], away: dict[str, str], seconds: float = SECONDS
 ) -> dict[str, ResultT]:
-    """What each of the other machines answers, by their names. Those that are `away` are left out, and those that do not
-    answer are entered there."""
+    """Return the answers of the other machines by name. Machines in `away` are skipped; those that do not answer are
+    added to it.
+    """
     import anyio
 
     if not host().sees_others:
@@ -55,6 +54,6 @@ async def ask_others(
 
 
 def print_unreachable(away: dict[str, str]) -> None:
-    """Say which machines what is shown is not from."""
+    """Name the machines that are missing from the output."""
     for name, why in sorted(away.items()):
         click.echo(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}", err=True)

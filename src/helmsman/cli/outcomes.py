@@ -1,6 +1,6 @@
-r"""What the commands share that ask for an outcome: their options, the job shown live, its questions, how it ends.
+r"""Shared parts of the outcome commands: options, live display of the job, its questions and its exit code.
 
-The first Ctrl-C stops the job and all that runs for it, the second leaves at once. Ctrl-\ leaves it running in the hub.
+The first Ctrl-C cancels the job, the second exits immediately. Ctrl-\ leaves the job running in the hub.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ _STOP_SECONDS: Final = 40.0
 _LEAVE_SECONDS: Final = 3.0
 _NOT_VERIFIED: Final = "not_verified"
 
+# options of all outcome commands
 outcome_options: Final = with_options(
     click.argument("request"),
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
@@ -85,7 +86,6 @@ outcome_options: Final = with_options(
     click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
     click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer."),
 )
-"""All that an outcome takes."""
 
 
 def run_outcome(
@@ -104,7 +104,7 @@ def run_outcome(
     more: Mapping[str, Any] | None = None,
     exit_code: ExitCodeOf | None = None,
 ) -> int:
-    """Ask for an outcome and follow it to its end. `exit_code` makes one of the report of what was verified."""
+    """Start an outcome job and follow it to its end. `exit_code` maps the report of a verified job to an exit code."""
     place = host().place(directory)
     wanted = Wanted(
         kind=kind,
@@ -141,7 +141,7 @@ def run_outcome(
 
 
 class _Following:
-    """A job that somebody looks at."""
+    """A job that is followed on a display."""
 
     def __init__(self, helm: Helmsman, task: Task, view: JobView, exit_code: ExitCodeOf | None) -> None:
         self._helm = helm
@@ -180,10 +180,8 @@ class _Following:
         while self._task.is_running:
             for session_id in self._task.job_sessions:
                 if session_id not in known:
-                    with suppress(HelmsmanError):  # its worktree is gone already
-                        self._view.session = await self._helm.session(
-                            session_id
-                        )  # what it asks is asked here from now on
+                    with suppress(HelmsmanError):  # its worktree is already gone
+                        self._view.session = await self._helm.session(session_id)  # later questions are asked here
                     known.add(session_id)
             self._view.show(self._task)
             if self._task.input_required:
@@ -207,13 +205,13 @@ class _Following:
     async def _stop(self, code: ExitCode, scope: anyio.CancelScope) -> None:
         with anyio.move_on_after(_STOP_SECONDS), suppress(HelmsmanError):
             await self._helm.tasks.cancel(self._task)
-            return  # its end is seen as any other
+            return  # its end is handled like any other
         self._left = code
         scope.cancel()
 
 
 def exit_code_of_job(task: Task) -> ExitCode:
-    """How a command ends whose job has ended so."""
+    """Return the exit code for a finished job."""
     if task.status == "canceled":
         return ExitCode.INTERRUPTED
     if (task.error or {}).get("code") == _NOT_VERIFIED:
@@ -222,10 +220,9 @@ def exit_code_of_job(task: Task) -> ExitCode:
 
 
 class JobView(ABC):
-    """Shows a job from beginning to end; open it around the job."""
+    """Base class of job displays. Use it as a context manager around the job."""
 
-    session: Session | None = None
-    """The one that was begun last."""
+    session: Session | None = None  # most recently started session
 
     def __enter__(self) -> JobView:
         return self
@@ -243,31 +240,31 @@ class JobView(ABC):
 
     @abstractmethod
     def begin(self, task: Task, chosen: Chosen) -> None:
-        """It has begun."""
+        """Show the start of the job."""
 
     @abstractmethod
     def show(self, task: Task) -> None:
-        """How it stands now."""
+        """Show the state of the job."""
 
     @abstractmethod
     def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
-        """It has ended."""
+        """Show the result of the job."""
 
     @abstractmethod
     def left(self, task: Task, *, goes_on: bool) -> None:
-        """The person has left."""
+        """Show that the user has left the job."""
 
     def stopping(self) -> None:
-        """The person wants it to stop."""
+        """Show that the job is being cancelled."""
         return
 
     async def animate(self) -> None:
-        """Whatever has to be done all the time; cancelled at the end."""
+        """Run the display's continuous updates; cancelled at the end."""
         return
 
 
 class JsonJobView(JobView):
-    """One JSON object a line: what is being done, as it changes, and the result at the end."""
+    """Print one JSON object per line: each change of progress, then the result."""
 
     _said: str | None = None
 
@@ -299,7 +296,7 @@ class JsonJobView(JobView):
 
 
 class HumanJobView(JobView):
-    """What is being done, line by line, with a live line below on a terminal; the report goes to stdout."""
+    """Print progress line by line, with a live line on a terminal; the report goes to stdout."""
 
     def __init__(self, settings: Settings) -> None:
         from helmsman.cli.screen import Screen

@@ -1,6 +1,6 @@
-"""What commands write: JSON for programs, lists and details for people, and what was done in a sentence.
+"""Output of commands: JSON for programs; tables, details and sentences for people.
 
-Nothing here is heavy to import; what draws tables comes when there is one to draw.
+Table code is imported only when a table is drawn.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ pager_option: Final = click.option("--no-pager", is_flag=True, help="Do not use 
 
 
 def print_json(shown: Mapping[str, Any]) -> None:
-    """One object, on one line of stdout."""
+    """Print one object as a single line on stdout."""
     from helmsman.shapes.rendering import json_line
 
     click.echo(json_line(shown))
 
 
 def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> None:
-    """Say what was done: to a person in a sentence, or to a program."""
+    """Report the result: a sentence for people on stderr, or JSON."""
     if as_json:
         print_json(shown)
     else:
@@ -48,17 +48,18 @@ def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> N
 
 
 WAITING_FOR_YOU: Final = "waiting for you"
-"""How a session or task with an open question is described to people, here as in the dashboard. For programs it is
-`awaiting_approval`, whatever is asked."""
+"""Description of a session or task with an open question, as in the dashboard. Its status for programs is
+`awaiting_approval` for every kind of question.
+"""
 
 
 def standing(status: str) -> str:
-    """How a session stands, as the end of a sentence."""
+    """Return the state of a session as the end of a sentence."""
     return {"error": "has failed", "awaiting_approval": f"is {WAITING_FOR_YOU}"}.get(status, f"is {status}")
 
 
 def task_word(task: Task) -> str:
-    """How a task stands, in one word: that it asks or waits is more than that it works."""
+    """Return the state of a task as a short phrase. Questions and waits take precedence over its status."""
     return WAITING_FOR_YOU if task.input_required else "waits" if task.waiting_for else task.status
 
 
@@ -73,16 +74,16 @@ def print_list(
     no_pager: bool = True,
     note: str | None = None,
 ) -> None:
-    """Write a list: as JSON, as a table on a terminal, anywhere else as rows with tabs between their columns.
+    """Print a list: as JSON, as a table on a terminal, or as tab-separated rows.
 
     Args:
-        shown: The JSON.
-        rows: What programs get that read columns.
-        columns: The columns of the table.
-        cells: Its rows, given how wide the terminal is.
-        nothing: What to say where there are no rows.
-        no_pager: Write it all at once, even where it is longer than the screen.
-        note: What a person is told below the table.
+        shown: The JSON object.
+        rows: Rows for programs that read columns.
+        columns: Columns of the table.
+        cells: Returns the table's rows for the width of the terminal.
+        nothing: Message for an empty list.
+        no_pager: Print everything, even if it is longer than the screen.
+        note: Note for the user below the table.
     """
     if as_json:
         print_json(shown)
@@ -98,7 +99,7 @@ def print_list(
 
 
 def print_details(details: Mapping[str, str | None]) -> None:
-    """One thing in lines of a label and its value, as far as it is known; further lines of a value stand below its first."""
+    """Print labelled values, omitting empty ones; continuation lines are indented below the first."""
     from rich.text import Text
 
     from helmsman.terminal.layout import fold
@@ -116,7 +117,7 @@ def print_details(details: Mapping[str, str | None]) -> None:
 
 
 def print_markdown(text: str) -> None:
-    """A model's text: on a terminal as what its Markdown means, elsewhere as it was written."""
+    """Print a model's text: rendered Markdown on a terminal, the source otherwise."""
     console = result_console()
     if is_terminal(console):
         console.print(*markdown_or_text(console, text), sep="\n", soft_wrap=True)
@@ -125,7 +126,7 @@ def print_markdown(text: str) -> None:
 
 
 def markdown_or_text(console: Console, text: str, *, indent: int = 0) -> list[Text]:
-    """A model's text for a console, folded: on a terminal as what its Markdown means."""
+    """Return a model's text as folded lines, with rendered Markdown on a terminal."""
     if is_terminal(console):
         from helmsman.terminal.markdown import markdown_lines
 
@@ -138,7 +139,7 @@ def markdown_or_text(console: Console, text: str, *, indent: int = 0) -> list[Te
 
 
 def print_diff(patch: bytes, console: Console) -> None:
-    """A unified diff for a person to look at."""
+    """Print a unified diff for reading."""
     from helmsman.terminal.diffs import diff_lines
 
     for line in diff_lines(patch.decode("utf-8", "replace")):
@@ -146,7 +147,7 @@ def print_diff(patch: bytes, console: Console) -> None:
 
 
 def page_diff(patch: bytes, console: Console) -> None:
-    """A unified diff for a person to look at, in the pager that git would use."""
+    """Show a unified diff in git's pager."""
     with console.capture() as captured:
         print_diff(patch, console)
     if shown := captured.get():
@@ -154,19 +155,19 @@ def page_diff(patch: bytes, console: Console) -> None:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """How many: `1 file`, `2 files`."""
+    """Return a count with its noun: `1 file`, `2 files`."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def _print_paged(console: Console, table: Table, *, no_pager: bool) -> None:
-    """Write to a terminal; through $PAGER, or less, where it does not fit the screen."""
+    """Print a table to a terminal; through $PAGER or less if it does not fit the screen."""
     if no_pager:
         console.print(table)
         return
     with console.capture() as captured:
         console.print(table)
     text = captured.get()
-    if text.count("\n") < console.height:  # the prompt needs a line too
+    if text.count("\n") < console.height:  # leave a line for the prompt
         click.echo(text, nl=False, color=True)
     else:
         host().page(text)

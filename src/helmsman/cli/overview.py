@@ -1,4 +1,4 @@
-"""`helmsman` alone, at a terminal: what waits for somebody, what runs, what was last, and the commands for it."""
+"""`helmsman` without arguments on a terminal: open questions, running and recent sessions, and useful commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMMAND_WIDTH: Final = 26
 
 @reports_errors
 def overview() -> int:
-    """Show it. The exit code is that of a command that went well, whatever waits."""
+    """Show the overview and return OK."""
     from rich.text import Text
 
     from helmsman.shapes.listed_sessions import listed_sessions
@@ -58,7 +58,7 @@ def overview() -> int:
 def _commands(
     asking: list[dict[str, Any]], running: list[dict[str, Any]], others: list[dict[str, Any]]
 ) -> list[tuple[str, str]]:
-    """What one would do next, for what there is."""
+    """Return suggested commands for the current state."""
     offered = [("helmsman questions", "answer what is asked")] if asking else []
     if running:
         offered.append((f"helmsman watch {short_id(running[0]['sessionId'])}", "follow it"))

@@ -1,4 +1,4 @@
-"""What `helmsman doctor` finds around Codex: settings, directories, tasks, engines, the login shell, git, the clients."""
+"""Checks of the environment for `helmsman doctor`: settings, directories, tasks, engines, login shell, git, clients."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 _GIT_SECONDS: Final = 10
 
-_SLOW: Final = 1.0
-"""From here on one notices it at every start of a session."""
+_SLOW: Final = 1.0  # noticeable at every start of a session
 
 _STALE: Final = {
     "orphaned": "has lost its keeper, so nothing would end it",
@@ -58,7 +57,7 @@ def check_settings(settings: Settings) -> list[Check]:
 
 
 def check_rules(settings: Settings, directory: Path) -> Check:
-    """Check that the files of rules can be read."""
+    """Check that the rules files are valid."""
     book = RuleBook(settings.files, settings.state_dir)
     try:
         book.check(directory)
@@ -84,7 +83,7 @@ def check_codex_home(settings: Settings) -> Check:
 
 
 def check_state(settings: Settings) -> list[Check]:
-    """The state directory and what lives in it; without the first there is nothing to say of the rest."""
+    """Check the state directory and, if it is usable, its contents."""
     try:
         path = ensure_state_dir(settings.state_dir)
     except InvalidSetting as error:
@@ -102,7 +101,7 @@ def check_state(settings: Settings) -> list[Check]:
 
 
 def check_tasks(state_dir: Path) -> Check:
-    """Whether the registry is whole: looked at without changing it first, for a damaged one is put aside when it is used."""
+    """Check the registry read-only. Opening a damaged one normally would move it aside."""
     path = state_dir / REGISTRY_NAME
     if not path.exists():
         return Check("Tasks", "ok", "none yet")
@@ -123,14 +122,14 @@ def check_tasks(state_dir: Path) -> Check:
 
 
 def check_schedules(state_dir: Path) -> list[Check]:
-    """Whether what is to begin by itself will."""
+    """Check that schedules will run."""
     if not (state_dir / REGISTRY_NAME).exists():
         return []
     try:
         with closing(Database(state_dir / REGISTRY_NAME)) as database:
             due = [one.next_at for one in ScheduleStore(database).read() if one.next_at is not None]
     except RegistryUnavailable:
-        return []  # the line on tasks says it
+        return []  # reported by the check of tasks
     if not due:
         return []
     ahead = f"{len(due)}, the next at {min(due).astimezone():%Y-%m-%d %H:%M}"
@@ -143,7 +142,7 @@ def check_schedules(state_dir: Path) -> list[Check]:
 
 
 def check_notices(settings: Settings) -> list[Check]:
-    """Whether who is to be told of what happens can be, as far as the last attempts say."""
+    """Check that notifications can be delivered, according to the latest attempts."""
     try:
         notify = NotifySettings.load(settings.files)
         with closing(Database(settings.state_dir / REGISTRY_NAME)) as database:
@@ -151,7 +150,7 @@ def check_notices(settings: Settings) -> list[Check]:
     except InvalidSetting as error:
         return [Check("Notices", "failed", error.message)]
     except RegistryUnavailable:
-        return []  # the line on tasks says it
+        return []  # reported by the check of tasks
     checks = []
     for way in ways:
         if way.status == "failing" and way.last_at is not None:
@@ -165,7 +164,7 @@ def check_notices(settings: Settings) -> list[Check]:
 
 
 def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
-    """The engines that run without anybody, and those that nobody would miss."""
+    """Check detached engines for stale ones."""
     well, checks = [], []
     for engine in engines:
         if engine["status"] in _STALE:
@@ -180,7 +179,7 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
 
 
 def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mapping[str, str]) -> Check | None:
-    """Check what the user's profile costs: Codex runs commands in a login shell. None if there is no such shell."""
+    """Check the startup time of the user's login shell, which Codex runs commands in. None without such a shell."""
     shell = login_shell(env)
     return None if shell is None else login_shell_line(shell, measure_profile(shell, env), settings, binary)
 
@@ -219,7 +218,7 @@ def check_clients(settings: Settings) -> list[Check]:
 
 
 def check_installation() -> list[Check]:
-    """Warn where sessions may write the code of Helmsman itself or its Python, which run outside any sandbox."""
+    """Warn if sessions can write Helmsman's code or its Python, which run outside any sandbox."""
     found = ((place, reason_of_sessions(place)) for place in installation_places())
     place, reason = next(((place, reason) for place, reason in found if reason is not None), ("", None))
     if reason is None:
@@ -229,7 +228,7 @@ def check_installation() -> list[Check]:
 
 
 def check_user() -> list[Check]:
-    """Warn if agents run as root: no sandbox holds root as safely as a user."""
+    """Warn if agents run as root: sandboxes are weaker for root."""
     if os.name != "posix" or os.geteuid() != 0:
         return []
     detail = (

@@ -1,4 +1,4 @@
-"""Where and when a fleet does something, as options of the commands that begin it."""
+"""Options that select where and when a fleet runs work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ placement_options: Final = with_options(
 
 
 def take_placement(options: dict[str, Any]) -> dict[str, Any]:
-    """What was said of it, taken out of the options of a command, as the library wants it."""
+    """Remove the placement options from `options` and return them as a keyword argument for the library."""
     names = Placement.__struct_fields__
     placement = Placement(**{name: options.pop(name) for name in names})
     return {} if placement == Placement() else {"placement": placement}

@@ -1,4 +1,4 @@
-"""`helmsman plan`: Codex plans first, and works once the plan is approved at the prompt."""
+"""`helmsman plan`: let Codex plan first, and work when the plan is approved."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def command(
 
 
 def _verified(prompt: str, directory: str | None, job: Mapping[str, Any], *, agent: str | None, **options: Any) -> int:
-    """The same as a job. What the agent may do in it is settled."""
+    """Run the plan as a verified job, which has fixed permissions."""
     if any(options.values()):
         raise click.UsageError(
             "With --verify a plan takes --cd, --agent, --check, --apply, --candidates, --detach and --json alone."
@@ -115,7 +115,7 @@ async def _plan_and_work(
     on_event: Callable[[Session, Event], None],
     on_question: QuestionHandler,
 ) -> StepResult:
-    """The step; where there is nobody to approve the plan, the plan is its result."""
+    """Run the step. Without a user to approve the plan, the plan is the result."""
     from helmsman.model.questions import STOP
     from helmsman.step import StepResult, run_step
     from helmsman.terminal import has_terminal
@@ -134,7 +134,7 @@ async def _plan_and_work(
                     click.echo(f"Not verified: {one_line(seen['what'])}", err=True)
             return [STOP]
         details = {name: value for name, value in question.details.items() if name in ("verified", "evidence")}
-        return await on_question(session, replace(question, details=details))  # the plan has just been shown
+        return await on_question(session, replace(question, details=details))  # the plan is already on screen
 
     try:
         return await run_step(prompt, plan=True, helm=helm, on_event=on_event, on_question=answer, **arguments)

@@ -1,4 +1,4 @@
-"""`helmsman questions`: the inbox. What all sessions ask, to be answered one by one."""
+"""`helmsman questions`: answer the open questions of all sessions one by one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(as_json: bool) -> int:
 
 
 async def _answer_all(helm: Helmsman) -> int:
-    """Put every open question to the person, also those that come meanwhile; how many were left open."""
+    """Ask the user every open question, including new ones; return how many stayed open."""
     seen: set[tuple[str, str]] = set()
     away: dict[str, str] = {}
     while True:
@@ -73,7 +73,7 @@ async def _answer_all(helm: Helmsman) -> int:
 
 
 async def _answer(one: AskingSession, question: Question) -> None:
-    """Put a question to the person, until somebody has answered it."""
+    """Ask the user a question, until it is answered here or elsewhere."""
     import anyio
     from rich.text import Text
 
@@ -92,5 +92,5 @@ async def _answer(one: AskingSession, question: Question) -> None:
         return
     try:
         await one.session.respond(question.id, *answered.answers, by=answered.by)
-    except HelmsmanError as error:  # somebody was quicker, or the session is gone: the next one may be well
+    except HelmsmanError as error:  # answered elsewhere, or the session is gone; continue with the next question
         console.print(f"  {visible(error.message)}", style="yellow")

@@ -1,4 +1,4 @@
-"""`helmsman refactor`: code is made better, and Helmsman checks that it does what it did."""
+"""`helmsman refactor`: improve code, and verify that its behaviour is unchanged."""
 
 from __future__ import annotations
 

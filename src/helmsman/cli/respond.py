@@ -1,4 +1,4 @@
-"""`helmsman respond`: answer what a session asks."""
+"""`helmsman respond`: answer a session's question."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
-_MOST: Final = 1000
-"""So many tasks at work are looked at for what they ask."""
+_MOST: Final = 1000  # running tasks that are checked for questions
 
 
 @cli_command(
@@ -72,7 +71,7 @@ def command(session: str | None, question: str | None, answers: tuple[str, ...],
 
 
 def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> None:
-    """Ask whether the rule is wanted that the answer makes. An answer that does not fit makes none, and is refused later."""
+    """Ask the user to confirm the rule that the answer creates. Invalid answers are refused later."""
     from helmsman.approvals.rules_from_answers import rule_shown_for_always
     from helmsman.model.questions import read_answers
 
@@ -125,7 +124,9 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
 
 
 def show_all(*, as_json: bool) -> int:
-    """What is asked anywhere, oldest first, then what is on other machines; of what cannot be answered from here, where."""
+    """Show all open questions, oldest first, then those of other machines. Name the place of those that need another
+    client.
+    """
     from rich.text import Text
 
     from helmsman.cli.open_question import open_question_lines
@@ -160,17 +161,15 @@ def show_all(*, as_json: bool) -> int:
 
 
 class AskingSession(NamedTuple):
-    """A session that asks something."""
+    """A session with an open question."""
 
     session: Session
-    instruction: str
-    """What it is to do."""
-    machine: str = ""
-    """Which other machine it is on."""
+    instruction: str  # its task
+    machine: str = ""  # name of another machine
 
     @property
     def id(self) -> str:
-        """What commands here call it."""
+        """The session's id for commands on this machine."""
         return there(one_line(self.session.id), self.machine)
 
     @property
@@ -179,15 +178,16 @@ class AskingSession(NamedTuple):
 
 
 async def asking_everywhere(helm: Helmsman, away: dict[str, str]) -> list[AskingSession]:
-    """All sessions that ask something, the one that waits longest first, and then those on other machines. Of these, who
-    cannot be asked is entered in `away`."""
+    """Return all sessions with open questions, longest waiting first, then those of other machines. Unreachable
+    machines are added to `away`.
+    """
     found = await _asking(helm)
     others = await ask_others(helm, _asking, away)
     return [*found, *(one._replace(machine=name) for name, asking in others.items() for one in asking)]
 
 
 def show_asking_elsewhere() -> None:
-    """After what is here: which sessions on other machines wait for an answer. Those are asked last, for one may be slow."""
+    """List sessions with open questions on other machines. They come last, because a machine may be slow."""
     from rich.text import Text
 
     from helmsman.base.surroundings import environment

@@ -1,4 +1,4 @@
-"""`helmsman review`: an agent's review of a change, with its findings."""
+"""`helmsman review`: let an agent review a change."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ async def _report(helm: Helmsman, session: Session, timeout: float) -> VerifiedR
     try:
         in_time = await session.wait(until="end", timeout=timeout)
     finally:
-        if session.state.is_running:  # also on Ctrl-C: an engine that outlives us would go on
+        if session.state.is_running:  # also on Ctrl-C: a detached engine would continue
             with anyio.move_on_after(_STOP_SECONDS, shield=True):
                 await session.interrupt()
     if not in_time:
@@ -208,7 +208,7 @@ def _is_serious(report: VerifiedReview, priority: int) -> bool:
 
 
 def _serious_in(report: Mapping[str, Any], fail_on: str | None) -> int:
-    """The exit code for the findings of a job."""
+    """Return the exit code for the findings of a job."""
     priorities = [one["priority"] for one in report.get("findings", ())]
     serious = fail_on is not None and any(one is None or one <= int(fail_on[1]) for one in priorities)
     return ExitCode.FAILED if serious else ExitCode.OK

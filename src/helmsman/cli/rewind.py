@@ -1,4 +1,4 @@
-"""`helmsman rewind`: take a session back to before one of its turns."""
+"""`helmsman rewind`: return a session to the state before one of its turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman rollback`: forget the last turns of a session."""
+"""`helmsman rollback`: remove the last turns of a session."""
 
 from __future__ import annotations
 

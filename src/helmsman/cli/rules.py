@@ -1,4 +1,4 @@
-"""`helmsman rules`: the rules that answer Codex's questions; which decides a command, and away with one that was given."""
+"""`helmsman rules`: list approval rules, test a command against them, and remove granted rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def _existing(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
-    """The directory, seen from where the person is."""
+    """Return the directory relative to the user's current one."""
     if not (place := from_here(value)).is_dir():
         raise click.BadParameter(f"Directory {value!r} does not exist.")
     return place
@@ -106,7 +106,7 @@ def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
         return
     words = {"allow": "Allowed", "deny": "Denied", "ask": "Asked"}
     click.echo(f"{words[decision.effect]}. {visible(decision.reason)}")
-    if rule is not None and decision.reason == rule.reason:  # the rule's own words, which do not say which rule it is
+    if rule is not None and decision.reason == rule.reason:  # the rule's reason does not name the rule
         click.echo(f"  {visible(rule.describe())}")
 
 

@@ -1,4 +1,4 @@
-"""`helmsman run`: one step of Codex, live."""
+"""`helmsman run`: run one step live."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _STDIN: Final = "-"
 
 
+# options of every command that starts a step
 STEP_OPTIONS: Final = (
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
     click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them)."),
@@ -63,11 +64,10 @@ STEP_OPTIONS: Final = (
     ),
     click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …"),
 )
-"""What every command that starts a step takes, besides the prompt."""
 
 
 def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -> Callable[..., Any]:
-    """Give a command a prompt and these options."""
+    """Add a prompt and these options to a command."""
     return with_options(click.argument("prompt", required=prompt_required), *STEP_OPTIONS)(command)
 
 
@@ -197,12 +197,12 @@ def command(
         talk = Talk(helm=helm, stay=interactive, options=further)
         display = new_display(settings, as_json=as_json)
         if text is None:
-            ensure_state_dir(settings.state_dir)  # what is typed is kept there, before anything else is
+            ensure_state_dir(settings.state_dir)  # the input history is stored there
             outcome = await talk_from_start(lambda message: partial(step, message), display, talk=talk)
         else:
             outcome = await follow(partial(step, text), display, talk=talk)
         if (worktree or to_host) and outcome.result is not None and outcome.session is not None and not as_json:
-            name = outcome.session.id[-SHORT:] if to_host else short_id(outcome.session.id)  # into the tree here
+            name = outcome.session.id[-SHORT:] if to_host else short_id(outcome.session.id)  # for the local tree
             click.echo(f"  apply its changes with helmsman apply {name}", err=True)
         return outcome.exit_code
 
@@ -234,12 +234,12 @@ def _check_away(session_id: str | None, *, go_on: bool, bound: bool, engine: str
 
 
 def _is_there(directory: str | None) -> bool:
-    """Return whether a session can go on in its directory: its worktree may have been discarded."""
+    """Return whether the session's directory still exists; its worktree may have been discarded."""
     return directory is not None and Path(directory).is_dir()
 
 
 async def _newest(helm: Helmsman, place: Path) -> str:
-    """The session of this directory in which something happened last."""
+    """Return the most recently active session of this directory."""
     found, _ = await helm.list(directory=place)
     found = [info for info in found if host().is_elsewhere or _is_there(info.directory)]
     if not found:
@@ -257,7 +257,7 @@ async def start_detached(
     timeout: float | None = None,
     as_json: bool,
 ) -> int:
-    """Begin, and leave it running."""
+    """Start a turn and leave it running."""
     if not await helm.goes_on_alone():
         raise InvalidInput(
             "The agent ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
@@ -276,13 +276,13 @@ async def start_detached(
 def step_arguments(
     *, config: Sequence[str], images: Sequence[str], schema_file: str | None, effort: str | None, **options: Any
 ) -> dict[str, Any]:
-    """What `run_step` is to be given. Options left out are not passed on: a session that is continued keeps its own."""
+    """Return the arguments for `run_step`. Omitted options are not passed, so that a continued session keeps its own."""
     given = {key: value for key, value in (options | {"config": config_values(config)}).items() if value}
     return {"images": images, "output_schema": schema_in(schema_file), "effort": effort} | given
 
 
 def prompt_text(prompt: str) -> str:
-    """What is to be done, as given or from stdin."""
+    """Return the prompt, from the argument or from stdin."""
     if prompt != _STDIN:
         return prompt
     try:
@@ -292,7 +292,7 @@ def prompt_text(prompt: str) -> str:
 
 
 def config_values(pairs: Sequence[str]) -> dict[str, str]:
-    """Settings of Codex given as KEY=VALUE, each still to be read."""
+    """Return Codex settings given as KEY=VALUE, with unparsed values."""
     try:
         return dict(map(pair, pairs))
     except ValueError as error:
@@ -300,7 +300,7 @@ def config_values(pairs: Sequence[str]) -> dict[str, str]:
 
 
 def schema_in(file: str | None) -> dict[str, Any] | None:
-    """The JSON schema in a file."""
+    """Return the JSON schema in a file."""
     if file is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""What the commands that run at this moment have written last, for the part of the screen that changes."""
+"""Latest output of the running commands, for the live part of the screen."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 _TAIL_LINES: Final = 6
-_LOOKED_AT: Final = 8000
-"""Characters at the end of an output in which its last lines are looked for: it is drawn ten times a second."""
+_LOOKED_AT: Final = 8000  # only this tail of the output is searched for lines: it is drawn ten times a second
 _COMMANDS: Final = 3
-_SHARE: Final = 3
-"""The commands have at most this part of the screen."""
+_SHARE: Final = 3  # maximum share of the screen: one third
 
 
 def running_lines(console: Console, session: Session) -> list[Text]:
-    """Each running command, and the end of its output."""
+    """Return each running command with the end of its output."""
     commands = [
         item
         for item in session.items

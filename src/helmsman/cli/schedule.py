@@ -1,4 +1,4 @@
-"""`helmsman schedule`: work that begins by itself; add it, look at it, hold it, remove it."""
+"""`helmsman schedule`: add, list, pause and remove scheduled work."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""A terminal on which lines scroll by above a small part that changes: what is being written, how far the work is, and the
-line in which somebody types.
+"""Terminal output that scrolls above a live region: unfinished text, progress and the input line.
 
-All of it is drawn from the event loop, never from a thread, so it may look at anything, and by nobody else. It steps aside
-while somebody else uses the terminal (`paused`); lines that come meanwhile are kept.
+The event loop does all the drawing, never a thread, so drawing can read any state. `paused` yields the terminal to
+other code; lines printed during a pause are buffered.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _FRAME_SECONDS: Final = 0.1
 
 
 class TypedLine(Protocol):
-    """A line in which somebody types."""
+    """An input line."""
 
     def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
-        """What it looks like, and the row and column of the cursor in it; None where nobody can type."""
+        """Return its lines and the row and column of the cursor, or None if there is no input."""
 
 
 class Screen:
-    """Lines for a console; with `changing`, a part below them that is drawn again and again, and `line` under that."""
+    """Prints lines to a console; `changing` is the live region below them, `line` the input line below that."""
 
     def __init__(self, console: Console, changing: Callable[[], Sequence[Text]] | None) -> None:
         self._console = console
@@ -52,7 +51,7 @@ class Screen:
         self.close()
 
     def close(self) -> None:
-        """Take the changing part away, until it is entered again."""
+        """Remove the live region until the screen is entered again."""
         self._is_open = False
         self._region.erase()
 
@@ -64,7 +63,7 @@ class Screen:
             self.refresh()
 
     def refresh(self) -> None:
-        """Draw the changing part as it is now."""
+        """Draw the live region."""
         if self._changing is None or not self._is_open or self._pauses or in_background(self._console.file.fileno()):
             return
         lines, cursor = [*self._changing()], None
@@ -77,12 +76,12 @@ class Screen:
         self._region.draw(lines[too_many:], None if cursor is None else (max(0, cursor[0] - too_many), cursor[1]))
 
     def step_aside(self) -> None:
-        """Take the changing part away until the next drawing."""
+        """Remove the live region until the next drawing."""
         self._region.erase()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal to somebody else for the length of the block."""
+        """Yield the terminal to other code during the block."""
         self._pauses += 1
         self._region.erase()
         try:
@@ -95,7 +94,7 @@ class Screen:
                 self.refresh()
 
     async def animate(self) -> None:
-        """Keep drawing; runs until it is cancelled."""
+        """Redraw until cancelled."""
         while self._is_open:
             self.refresh()
             await anyio.sleep(_FRAME_SECONDS)

@@ -1,4 +1,4 @@
-"""`helmsman search`: words in what was said and done, in all sessions."""
+"""`helmsman search`: search the transcripts of all sessions."""
 
 from __future__ import annotations
 

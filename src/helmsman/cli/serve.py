@@ -1,4 +1,4 @@
-"""`helmsman serve`: the MCP server, on standard input and output or over HTTP."""
+"""`helmsman serve`: run the MCP server on standard input and output or over HTTP."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
 
-_LEAVE_SECONDS: Final = 15
-"""How long everything may take to end after a signal; Codex itself needs a small part of it."""
+_LEAVE_SECONDS: Final = 15  # time for an orderly shutdown after a signal, mostly unused by Codex
 
 
 @cli_command(
@@ -77,7 +76,7 @@ def command(
     """Serve Codex, and with --tools agents any other agent, to MCP clients: Claude Code, Claude Desktop, Cursor, VS Code,
     Codex itself, or your own.
     """
-    gc.disable()  # a client waits for all that is imported now, and a tenth of it would be looking for garbage
+    gc.disable()  # a client waits for these imports; garbage collection would take a tenth of the time
     flags = {
         "tools": tools,
         "expose_primitives": expose_primitives,
@@ -125,7 +124,7 @@ async def _serve_stdio(settings: Settings) -> int:
 
 
 async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awaitable[None]]) -> int:
-    """Serve with a Helmsman of its own until that ends or a signal comes; the exit code."""
+    """Serve with a private Helmsman until it ends or a signal arrives; return the exit code."""
     import anyio
 
     from helmsman.base.concurrency import background_tasks
@@ -137,7 +136,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
     left: Sequence[Task] = ()
 
     def stop(code: ExitCode) -> None:
-        """Stop serving, let Codex end in order, and be gone soon in any case."""
+        """Stop serving, let Codex shut down in order, and force the exit after a timeout."""
         nonlocal exit_code
         exit_code = code
         serving.cancel()
@@ -155,7 +154,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
 
 
 def _say_what_became_of(tasks: Sequence[Task], state_dir: Path) -> None:
-    """The client closed its end while these were under way: a line each, of what the registry says now."""
+    """Print the current state of each task that was running when the client disconnected."""
     from helmsman.base.shown_text import one_line
     from helmsman.errors import RegistryUnavailable
     from helmsman.tasks.registry import REGISTRY_NAME, Registry

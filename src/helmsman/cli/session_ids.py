@@ -1,4 +1,4 @@
-"""Short forms of session ids: a person types the part of an id that tells it from the others."""
+"""Short session ids: any part of an id that identifies it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from helmsman.service import Helmsman
 
 SHORT: Final = 8
-"""The last characters of an id are random; the first ones are a time, and the same for all sessions of a minute."""
+"""The last characters of an id are random; the first encode the time and are shared by sessions of the same minute."""
 
 _FULL: Final = 36
 _LEAST: Final = 4
@@ -21,22 +21,22 @@ _PAGE: Final = 500
 
 
 def short_id(session_id: str) -> str:
-    """What a person calls a session in commands, which all take it."""
+    """Return the name of a session in commands."""
     return there(session_id[-SHORT:])
 
 
 def there(session_id: str, name: str | None = None) -> str:
-    """An id, with the machine it is of where that is another. Commands take it like this, too (`helmsman.cli.thin`)."""
+    """Return an id prefixed with its machine, if that is another one. Commands accept it (`helmsman.cli.thin`)."""
     machine = host().name if name is None else name
     return f"{machine}:{session_id}" if machine else session_id
 
 
 async def full_session_id(helm: Helmsman, text: str) -> str:
-    """The one session whose id is, begins or ends with the text; or whose short form begins with it.
+    """Return the id of the session that equals, begins or ends with the text, or whose short id begins with it.
 
     Raises:
-        InvalidInput: Several do, or the text is too short to mean one.
-        SessionNotFound: None does.
+        InvalidInput: Several match, or the text is too short.
+        SessionNotFound: None matches.
     """
     if len(text) >= _FULL:
         return text
@@ -50,7 +50,7 @@ async def full_session_id(helm: Helmsman, text: str) -> str:
 
 
 def the_one_meant(text: str, session_ids: Iterable[str]) -> str:
-    """Return the one of these sessions that the text means, as `full_session_id` does."""
+    """Return the session id that the text identifies, as `full_session_id` does."""
     if len(text) < _LEAST:
         raise InvalidInput(f"{text!r} is too short for a session. Give at least {_LEAST} characters of its id.")
     found = [session_id for session_id in session_ids if _is_meant(session_id, text)]

@@ -1,4 +1,4 @@
-"""Signals that ask the program to end, and its end where something hangs."""
+"""Handle termination signals, and force the exit if shutdown hangs."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _MEANING: Final = {signal.SIGINT: ExitCode.INTERRUPTED, getattr(signal, "SIGQUIT
 
 
 async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: TaskStatus[None]) -> None:
-    """Call `on_signal` with the exit code that a signal stands for, each time one comes. Ctrl-\\ is OK: one only leaves."""
-    if sys.platform == "win32":  # no signals there: Ctrl-C cancels everything, as in any Python program
+    r"""Call `on_signal` with the exit code for each signal received. Ctrl-\ gives OK, because the user only leaves."""
+    if sys.platform == "win32":  # no signals on Windows: Ctrl-C cancels everything, as in any Python program
         task_status.started()
         return
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT) as signals:
@@ -33,7 +33,7 @@ async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: 
 
 
 def exit_after(seconds: float, code: int) -> None:
-    """End the process after so long, whatever it still waits for."""
+    """Force the process to exit after this time."""
     timer = threading.Timer(seconds, os._exit, (code,))
     timer.daemon = True
     timer.start()

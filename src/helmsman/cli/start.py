@@ -1,4 +1,4 @@
-"""`helmsman start`: a session that outlives the command."""
+"""`helmsman start`: start a session that outlives the command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman status`: what a session is doing right now."""
+"""`helmsman status`: show the current state of a session."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _print(session: Session, status: StatusOutput, lines: int) -> None:
     word = WAITING_FOR_YOU if status.status == "awaiting_approval" else status.status
     progress = status.progress
     if progress is not None and word == WAITING_FOR_YOU and not progress.done:
-        progress = None  # that nothing is finished yet says nothing about the question
+        progress = None  # "nothing finished yet" does not help with the question
     standing = word if progress is None else f"{word}: {progress.text}"
     if status.timed_out and status.pending_question is None:
         standing += ", but not everything was answered"
@@ -94,14 +94,14 @@ def _print(session: Session, status: StatusOutput, lines: int) -> None:
 
 
 def _held(session: Session, status: StatusOutput) -> str | None:
-    """What holds the agent: of Codex, whose sandbox is its own, only that nothing does."""
+    """Return the sandbox of the agent. Codex has its own, so for Codex only its absence is shown."""
     if status.enforced is None or (status.enforced and status.agent == DEFAULT_AGENT):
         return None
     return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing limits what is approved"
 
 
 def _recent(console: Console, session: Session, count: int) -> list[Text]:
-    """The last lines of what the session said and did; what a model wrote as what its Markdown means."""
+    """Return the last lines of the session's output, with rendered Markdown."""
     from rich.text import Text
 
     from helmsman.model.events import AgentMessage, ProposedPlan, Review

@@ -1,4 +1,4 @@
-"""The line below a running turn: since when, what is going on, how far it has come."""
+"""Status line below a running turn: elapsed time, current activity and progress."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FRAMES_A_SECOND: Final = 10
 
 
 class StatusLine:
-    """Remembers when things began, and puts the present into one line."""
+    """Tracks start times and formats the status line."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -55,7 +55,7 @@ class StatusLine:
 
 
 def duration(seconds: float, *, whole: bool = False) -> str:
-    """A time as people say it."""
+    """Format a duration."""
     if seconds < 10 and not whole:
         return f"{seconds:.1f} s"
     if seconds < 100:

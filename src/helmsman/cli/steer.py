@@ -1,4 +1,4 @@
-"""`helmsman steer`: put a message into the running turn of a session."""
+"""`helmsman steer`: send a message into the running turn of a session."""
 
 from __future__ import annotations
 

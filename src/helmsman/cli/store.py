@@ -1,4 +1,4 @@
-"""`helmsman store`: the file with the transcripts and tasks of all sessions; its size, its integrity, its export."""
+"""`helmsman store`: show size and integrity of the file with all transcripts and tasks, and export it."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _check(as_json: bool) -> int:
 
 
 def _problems(path: Path) -> Problems:
-    """Return what is wrong. SQLite reads on a thread, so that Ctrl-C is heeded at once."""
+    """Return the problems found. SQLite reads on a thread, so that Ctrl-C works immediately."""
     from helmsman.store.database import opened_for_reading
     from helmsman.store.upkeep import problems
 
@@ -143,7 +143,7 @@ def _compact(agreed: bool, as_json: bool) -> None:
     from helmsman.tasks.registry import Registry
 
     path, retention = _path(), timedelta(days=settings_of_command().retention_days)
-    if _problems(path).damage:  # a write that meets the damage would set the whole file aside
+    if _problems(path).damage:  # a write that hits the damage would move the whole file aside
         raise RegistryUnavailable(f"The store {path} is damaged, and nothing was deleted. {DAMAGED}")
     with opened_for_reading(path) as connection:
         planned = due(connection, datetime.now(UTC), retention)
@@ -193,7 +193,7 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
 
 
 def _write_events(connection: sqlite3.Connection, wanted: list[str], file: TextIO) -> tuple[int, list[str]]:
-    """Write the events of sessions; how many, and the sessions of which not all can be read."""
+    """Write the events of sessions; return their number and the sessions with unreadable events."""
     from helmsman.shapes.rendering import json_line
     from helmsman.store.upkeep import exported
 
@@ -210,7 +210,7 @@ def _write_events(connection: sqlite3.Connection, wanted: list[str], file: TextI
 
 @contextmanager
 def _written(output: str | None) -> Iterator[TextIO]:
-    """Open what the export goes to. A new file that cannot be written to its end is removed."""
+    """Open the target of the export. A new file that cannot be completed is removed."""
     if output is None:
         yield sys.stdout
         return
@@ -236,7 +236,7 @@ def _not_written(path: Path, error: OSError) -> InvalidInput:
 
 
 def _path() -> Path:
-    """Return where the store is. It is made where there is none yet."""
+    """Return the path of the store, creating it if missing."""
     from helmsman.store.database import Database
     from helmsman.tasks.registry import REGISTRY_NAME
 

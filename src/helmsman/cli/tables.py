@@ -1,6 +1,6 @@
-"""Tables that fit the terminal: a column or two give way, and what matters least is left out where it is narrow.
+"""Tables that fit the terminal: flexible columns are truncated, and the least important columns are dropped.
 
-A table library that has to save room takes a little from every column, and cuts the ids that people want to copy.
+Table libraries shrink every column a little, which would truncate the ids that users copy.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _GAP: Final = 2
-_READABLE: Final = 16
-"""What the column that gives way should keep; below that, others are left out first."""
+_READABLE: Final = 16  # minimum width of a flexible column; other columns are dropped first
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column.
+    """A column of a table.
 
     Args:
-        gives_way: It is cut, at its end or at its beginning (where a path says least), when there is not enough room.
-        left_out: On a narrow terminal the columns with the lowest of these numbers go first; None stays.
-        usual: Where every row says this, the column says nothing and is not there.
+        gives_way: Where it is truncated if space is short: at its end, or at its beginning (for paths).
+        left_out: On a narrow terminal, columns with the lowest number are dropped first; None is never dropped.
+        usual: The column is omitted if all rows have this value.
     """
 
     name: str
@@ -40,7 +39,7 @@ class Column:
 
 
 def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> Table:
-    """The rows under the names of their columns."""
+    """Return a table with these rows."""
     from rich.table import Table
     from rich.text import Text
 
@@ -53,7 +52,7 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
     ]
 
     def room() -> int:
-        """What is left for the columns that give way."""
+        """Return the width left for flexible columns."""
         fixed = sum(natural[at] for at in shown if columns[at].gives_way == "no")
         return console.width - fixed - _GAP * (len(shown) - 1)
 
@@ -65,7 +64,7 @@ def fitting_table(console: Console, columns: Sequence[Column], rows: Sequence[Se
         shown.remove(leaving.pop(0)[1])
     left, rooms = room(), dict[int, int]()
     giving_way = sorted((at for at in shown if columns[at].gives_way != "no"), key=natural.__getitem__)
-    for place, at in enumerate(giving_way):  # the short ones whole, where there is room; the long ones share the rest
+    for place, at in enumerate(giving_way):  # short columns in full if there is room; long ones share the rest
         rooms[at] = min(natural[at], max(left, 0) // (len(giving_way) - place))
         left -= rooms[at]
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
@@ -91,7 +90,7 @@ def _cut(cell: Text, room: int, column: Column) -> Text:
 
 
 def ago(time: datetime) -> str:
-    """How long ago, as people say it."""
+    """Format the time elapsed since a moment."""
     seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
     if seconds < 60:
         return "just now"

@@ -1,7 +1,7 @@
-"""`helmsman tasks`: every piece of work there is, whichever process began it: look, wait, stop, read, apply.
+"""`helmsman tasks`: list, wait for, cancel, read and apply all tasks of this machine and the cloud.
 
-A task is one turn of a session here, or one task in the Codex cloud. Its process may be another one, or gone: the
-registry is shared, and an engine that outlives its process is attached to where something is to be waited for or stopped.
+A task is one turn of a local session, or a task in the Codex cloud. The registry is shared: the task's process may be
+another one or may have ended. To wait for or cancel a task, the command attaches to its engine.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _attempt_option(help_text: str) -> Callable[[CommandT], CommandT]:
 
 
 def _list_options(body: CommandT) -> CommandT:
-    """What narrows a list down."""
+    """Add the options that filter the list."""
     for option in (
         pager_option,
         limit_option,
@@ -139,7 +139,7 @@ def _list_tasks(
     no_pager: bool,
     as_json: bool,
 ) -> None:
-    """List tasks, newest first. Those here as they truly are; those in the cloud as they were when last looked at."""
+    """List tasks, newest first. Local tasks are current; cloud tasks are as of the last check."""
     from helmsman.shapes.rendering import task_as_dict
 
     place = None if directory is None else from_here(directory).resolve()
@@ -263,7 +263,8 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     if as_json:
         _print_task(task, as_json=True, message=message)
     else:
-        status = "cancelled" if task.status == "canceled" else task.status  # in prose; the value is spelt as ever
+        # British spelling in prose; the status value stays "canceled"
+        status = "cancelled" if task.status == "canceled" else task.status
         click.echo(f"{one_line(message)} {task.id} is {status}.", err=True)
     return ExitCode.FAILED if task.is_running else ExitCode.OK
 
@@ -304,7 +305,7 @@ def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> i
 
 
 def _done(results: TaskResults) -> dict[str, Any]:
-    """What a task did, for programs."""
+    """Return the work of a task as JSON."""
     from helmsman.shapes.rendering import fields_as_dict
 
     return {
@@ -316,7 +317,7 @@ def _done(results: TaskResults) -> dict[str, Any]:
 
 
 def _print_done(results: TaskResults) -> None:
-    """What a task did, for a person, beside what it says."""
+    """Print the work of a task on stderr."""
     for file in results.files:
         click.echo(f"  {file.kind} {one_line(file.path)} +{file.added or 0} -{file.removed or 0}", err=True)
     for ran in results.commands:
@@ -327,7 +328,7 @@ def _print_done(results: TaskResults) -> None:
 
 
 def _print_text(text: str, *, is_diff: bool) -> None:
-    """To the letter for a program; for a person so that nothing in it is obeyed by the terminal."""
+    """Print text unchanged for a program; neutralise control characters on a terminal."""
     if not is_terminal(console := result_console()):
         click.echo(text, nl=not is_diff)
     elif is_diff:
@@ -337,7 +338,7 @@ def _print_text(text: str, *, is_diff: bool) -> None:
 
 
 def _nothing_there(results: TaskResults, *, wants_diff: bool) -> str:
-    """Why there is nothing to show, and where to look instead."""
+    """Return why there is no result, and where to look instead."""
     task, cloud = results.task, results.cloud
     if task.is_running:
         return f"{task.id} is still {task.status}. Wait for it: helmsman tasks wait {task.id}"
@@ -396,7 +397,7 @@ def _apply(
     """
     from helmsman.model.inputs import directory as existing_directory
 
-    host().require_own_process()  # files are made as this person makes them
+    host().require_own_process()  # files must be created by the user's own process
     host().begin_change("once")
     place = existing_directory("directory", directory)
 
@@ -445,13 +446,14 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
         print_json(task_as_dict(task) | present(more))
     else:
         print_details(_details(task))
-        if task.input_required and task.is_hubs and (task.session_id or task.job):  # of any other the note says who
+        # Otherwise the note names who can answer.
+        if task.input_required and task.is_hubs and (task.session_id or task.job):
             asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "helmsman respond"
             click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
 
 
 def _details(task: Task) -> dict[str, str | None]:
-    """A task for a person, by label; what is not known is empty."""
+    """Return labelled details of a task; unknown values are empty."""
     error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
     url = task.metadata.get("url")
     usage = task.usage
@@ -460,7 +462,7 @@ def _details(task: Task) -> dict[str, str | None]:
         "task": f"{task.id} ({task.alias})",
         "status": one_line(_standing(task)),
         "note": one_line(task.note or ""),
-        # Of a task that is cancelled the note says why.
+        # The note of a cancelled task has the reason.
         "cancel reason": one_line(task.cancel_reason or "") if task.is_running else None,
         "error": one_line(error or ""),
         "agent": None if task.agent == DEFAULT_AGENT else one_line(task.agent),

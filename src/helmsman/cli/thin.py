@@ -1,28 +1,27 @@
-"""A command as a thin process: the hub runs it, where everything is imported, and what it says is shown here.
+"""Thin client for commands: the hub runs the command with its loaded modules, and this process shows the output.
 
     hello     helmsman-command 1 ⇥ version ⇥ id ⇥ pid ⇥ directory ⇥ argument,… ⇥ NAME=VALUE,… ⇥ terminals ⇥ columns ⇥ lines
               (texts in hex; which of the three streams are terminals is three digits)
-    welcome   w ⇥ version ⇥ epoch ⇥ pid      it is being run
+    welcome   w ⇥ version ⇥ epoch ⇥ pid      the command runs
               g ⇥ directory                  the settings name another state directory: go to its hub
-              s                              run it in a process of its own: this one
+              s                              run it in this process
               r ⇥ reason                     refused: run it here if it changes nothing
-    to us     o<size>⏎ bytes                 for stdout
+    to client o<size>⏎ bytes                 for stdout
               e<size>⏎ bytes                 for stderr
               p<size>⏎ text                  for a pager on the terminal
               g<size>⏎ text                  for the pager that the user has for git
-              i                              what comes on stdin is wanted
-              x<code>                        it has ended
+              i                              request stdin
+              x<code>                        the command has ended
               s                              run it here after all; nothing was done
-              h, l                           the hub ends: ask the next
-    to hub    what came on stdin, in hex
+              h, l                           the hub ends: retry with the next
+    to hub    stdin, in hex
 
-`--host NAME` before the command has the hub of another machine run it (`helmsman.hub.hosts`); the directory and the
-environment are then those there, and a line that breaks is like a hub that ends. The other machine chooses nothing that is
-done here: this process chooses the pager, sends stdin only if the user's own words ask for it, and of what it is told a
-terminal gets text and colours only.
+`--host NAME` before the command runs it in the hub of another machine (`helmsman.hub.hosts`), with its directory and
+environment; a broken connection is handled like a hub that ends. The other machine is not trusted: this process selects
+the pager, sends stdin only if the user's arguments ask for it, and filters output to text and colours on a terminal.
 
-When a hub ends in between, the next is asked again under the same id, and what was done is not done a second time. When
-this process ends, the hub stops what it does for it. Imports next to nothing, for this is what a person waits for.
+If a hub ends, the command is retried with the same id on the next, and completed changes are not repeated. If this process
+ends, the hub cancels the command. The module imports very little, because its start-up time is what users wait for.
 """
 
 from __future__ import annotations
@@ -58,10 +57,8 @@ if TYPE_CHECKING:
     from helmsman.hub.hosts import HostWay
 
 PROTOCOL = "helmsman-command 1"
-COMPLETION = "_HELMSMAN_COMPLETE"
-"""The variable by which a shell asks what can follow."""
-CALLED = "HELMSMAN_CALLED"
-"""The variable by which another machine learns what it is called here: its texts name commands for who reads them."""
+COMPLETION = "_HELMSMAN_COMPLETE"  # variable by which a shell requests completions
+CALLED = "HELMSMAN_CALLED"  # tells another machine its name here, so that its texts name commands that work here
 
 _COMMANDS = frozenset(
     (
@@ -70,36 +67,31 @@ _COMMANDS = frozenset(
         *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
     )
 )
-"""What a hub runs. All others need a terminal or a process of their own; `apply` makes files as the person would."""
+"""Commands that the hub runs. The others need a terminal or their own process; `apply` creates files as the user."""
 _ELSEWHERE = _COMMANDS | {"agents"}
-"""What the hub of another machine runs. What more can be done there is done by asking it (`helmsman.cli.app`)."""
+"""Commands that the hub of another machine runs. Others are run here by calling that hub (`helmsman.cli.app`)."""
+# commands whose first argument is a session
 _OF_SESSION = frozenset(
     (
         *("status", "watch", "say", "steer", "interrupt", "respond", "attach", "diff", "apply", "discard"),
         *("fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
     )
 )
-"""What is done with one session, which is named first."""
-_OF_STDIN = frozenset(("say", "steer", "schedule", "tasks"))
-"""What takes a text from stdin, where an argument is `-`."""
-_MOST_BYTES = 256 * 1024 * 1024
-"""Another machine may send so much in one piece."""
+_OF_STDIN = frozenset(("say", "steer", "schedule", "tasks"))  # commands that read stdin for the argument `-`
+_MOST_BYTES = 256 * 1024 * 1024  # maximum size of one frame from another machine
 _LONGEST_LINE = 64 * 1024
-_MAKES_NO_SENSE = (ValueError, IndexError)
-"""What is raised where another machine does not keep to the protocol."""
-_SILENT = 5
-"""So many may end without a word. Then hubs know nothing of commands, or do not live."""
+_MAKES_NO_SENSE = (ValueError, IndexError)  # errors raised for invalid frames of another machine
+_SILENT = 5  # hubs that may end without an answer before commands run locally
 _WELCOME_SECONDS = 15.0
-"""A hub that says nothing for so long is stopped, or stuck. It does nothing for a process that has left."""
-_HOLD_SECONDS = 20.0
-"""So long a hub may wait for the command on one connection; after 30 s it closes it."""
+"""A hub that is silent for this long is stopped or stuck. It cancels commands of processes that disconnect."""
+_HOLD_SECONDS = 20.0  # maximum wait before sending the command; the hub closes idle connections after 30 s
 _CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
 _UTF8 = ("utf-8", "utf8")
 
 
 class OwnProcess(Exception):
-    """The command is to run in this process. `refused` says why the hub does nothing for it, where that is the reason."""
+    """The command must run in this process. `refused` is the hub's reason, if it refused."""
 
     def __init__(self, refused: str = "") -> None:
         super().__init__(refused)
@@ -107,7 +99,7 @@ class OwnProcess(Exception):
 
 
 def with_host(arguments: list[str]) -> list[str]:
-    """The arguments, with `--host` where a session is called by its machine, too: `build:3b2d5c8e`."""
+    """Return the arguments with `--host` added if a session id includes its machine: `build:3b2d5c8e`."""
     given = arguments[1] if arguments[:1] == ["--host"] and len(arguments) > 1 else ""
     own = arguments[2:] if given else arguments
     if not _OF_SESSION.intersection(own[:1]):
@@ -121,15 +113,15 @@ def with_host(arguments: list[str]) -> list[str]:
     try:
         is_known = name in known_hosts(os.environ)
     except HostFailed:
-        is_known = False  # it is said when a host is asked for
+        is_known = False  # reported when a host is used
     return ["--host", name, *own[:place], session, *own[place + 1 :]] if is_known else arguments
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Have the hub run a command; its exit code.
+    """Run a command in the hub and return its exit code.
 
     Raises:
-        OwnProcess: It is to run here; nothing was done and nothing shown.
+        OwnProcess: The command must run here; nothing was done or shown.
     """
     completing = os.environ.get(COMPLETION, "").endswith("_complete")
     if arguments and arguments[0].startswith("--host="):
@@ -140,7 +132,7 @@ def run(arguments: Sequence[str]) -> int:
         raise OwnProcess
     try:
         command = _Command(arguments, completing=completing)
-    except FileNotFoundError:  # the directory we are in
+    except FileNotFoundError:  # the current directory was removed
         raise OwnProcess from None
     try:
         return command.run()
@@ -156,11 +148,11 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        return _FAILED  # whoever read our output has had enough (`helmsman list | head`)
+        return _FAILED  # the reader closed the pipe (`helmsman list | head`)
 
 
 def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
-    """Have the hub of another machine run a command. Nothing is ever done here in its place."""
+    """Run a command in the hub of another machine. It never falls back to this machine."""
     if not _ELSEWHERE.intersection(arguments[:1]) or not _speaks_utf8():
         raise OwnProcess
     from helmsman.hub.hosts import HostFailed, HostWay, named_host
@@ -191,11 +183,11 @@ def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
 
 
 def ask_elsewhere(way: HostWay, arguments: Sequence[str]) -> tuple[int, bytes]:
-    """Have the hub of another machine run a command; its exit code, and what it wrote.
+    """Run a command in the hub of another machine; return its exit code and output.
 
     Raises:
-        HubFailed: It cannot be reached.
-        OwnProcess: It does nothing for us.
+        HubFailed: The machine is unreachable.
+        OwnProcess: The hub refuses.
     """
     command = _Command(arguments, completing=False, way=way)
     written = bytearray()
@@ -207,7 +199,7 @@ def ask_elsewhere(way: HostWay, arguments: Sequence[str]) -> tuple[int, bytes]:
 
 
 def _fail(why: str) -> int:
-    from helmsman.base.terminal_text import TerminalFilter  # another machine may have said why
+    from helmsman.base.terminal_text import TerminalFilter  # the text may come from another machine
 
     _write(2, TerminalFilter.whole(f"Error: {why}\n".encode("utf-8", "backslashreplace")))
     return _FAILED
@@ -218,11 +210,11 @@ def _speaks_utf8() -> bool:
 
 
 class _Silent(OwnProcess):
-    """No hub says a word."""
+    """No hub answers."""
 
 
 class _Hub:
-    """A connection to a hub, read in lines and pieces. Where it has ended there is None."""
+    """A connection to a hub, read by lines and frames. Reads return None at its end."""
 
     def __init__(self, connection: _socket.socket) -> None:
         connection.settimeout(_WELCOME_SECONDS)
@@ -230,11 +222,11 @@ class _Hub:
         self._read = b""
 
     def wait_for_ever(self) -> None:
-        """It has begun, and takes as long as it takes."""
+        """Remove the timeout: the command has started."""
         self._connection.settimeout(None)
 
     def speaks_within(self, seconds: float) -> bool:
-        """Return whether the hub says something, or ends, before it was told anything."""
+        """Return whether the hub sends something or disconnects before it has received anything."""
         import select
 
         return bool(select.select([self._connection], [], [], seconds)[0])
@@ -243,7 +235,7 @@ class _Hub:
         try:
             self._connection.sendall(line)
         except OSError:
-            return  # it has ended, as reading will show
+            return  # the hub has ended; the next read shows it
 
     def line(self) -> bytes | None:
         while b"\n" not in self._read:
@@ -253,7 +245,7 @@ class _Hub:
         return line
 
     def exactly(self, size: int) -> bytes | None:
-        """So many bytes, and the end of the line behind them."""
+        """Read this many bytes and the end of the line."""
         parts, missing = [self._read], size + 1 - len(self._read)
         while missing > 0:
             self._read = b""
@@ -290,12 +282,11 @@ class _Command:
         self._epoch = ""
         self._suspect = Suspect()
         self._said_goodbye = False
+        # when the connection to another machine broke; its next hub shows whether the previous one died
         self._lost_at: float | None = None
-        """When the line to another machine broke. Its next hub shows whether the one before has died."""
         self._stdin: bytes | None = None
         self._has_shown = False
-        self.show: Callable[[int, bytes], None] | None = None
-        """What takes the output instead of stdout and stderr."""
+        self.show: Callable[[int, bytes], None] | None = None  # receives the output instead of stdout and stderr
         self._terminals: dict[int, TerminalFilter] = {} if way is None else _terminal_filters()
         columns, lines = _terminal_size()
         self._hello = "\t".join(
@@ -353,7 +344,7 @@ class _Command:
     def _welcomed(self) -> _Hub:
         """Return a hub that runs the command.
 
-        Where a hub has begun on it, it must not run here: the next hub is awaited for as long as `Way` finds any.
+        If a hub has begun, the command must not run here: wait for the next hub as long as `Way` finds one.
         """
         silent = 0
         while silent < _SILENT or (self.was_taken and self._elsewhere is None):
@@ -385,7 +376,7 @@ class _Command:
         raise _Silent
 
     def _held_hub(self) -> _Hub | None:
-        """Return a hub from which the command was held back for as long as it must be; None where it died meanwhile."""
+        """Return a hub after holding the command back for the required time, or None if the hub died in that time."""
         deadline = time.monotonic() + (self._suspect.hold if self._suspect.hold_back() else 0)
         while True:
             hub = _Hub(self._connection())
@@ -408,26 +399,26 @@ class _Command:
 
     @property
     def was_taken(self) -> bool:
-        """Whether a hub has begun on the command."""
+        """Whether a hub has begun the command."""
         return bool(self._epoch)
 
     def _connection(self) -> _socket.socket:
         if not self._completing or not isinstance(self._way, Way):
             return self._way.connection()
-        found = connect(self._way.state)  # a key press starts no hub
+        found = connect(self._way.state)  # a key press must not start a hub
         if found is None:
             raise OwnProcess
         return found
 
     def _replace_older(self, version: str, _epoch: str, pid: str, *_: str) -> None:
         if not isinstance(self._way, Way):
-            return  # the bridge there sees to that
+            return  # the remote bridge handles this
         if is_newer(__version__, version) and pid != self._outdated and not self._completing:
-            self._outdated = pid  # once: if ours does not come up, the older one serves us as well
+            self._outdated = pid  # only once: if our version does not start, the older hub serves us
             start_successor(self._way.state)
 
     def _show(self, hub: _Hub) -> int | None:
-        """Show what the command says; its exit code, or None if the hub has ended before it."""
+        """Show the command's output; return its exit code, or None if the hub ended first."""
         self._said_goodbye = False
         while (frame := hub.line()) is not None:
             kind, rest = frame[:1], frame[1:]
@@ -466,8 +457,8 @@ class _Command:
 
 
 def _terminal_filters() -> dict[int, TerminalFilter]:
-    """Return a filter for each stream of ours that is a terminal; a file or a program gets the exact bytes."""
-    from helmsman.base.terminal_text import TerminalFilter  # only another machine is not trusted
+    """Return a filter for each output stream that is a terminal. Files and programs receive the exact bytes."""
+    from helmsman.base.terminal_text import TerminalFilter  # only another machine is untrusted
 
     return {number: TerminalFilter() for number in (1, 2) if os.isatty(number)}
 
@@ -493,14 +484,14 @@ def _write(number: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(number, rest) :]
-        except BlockingIOError:  # somebody who shares it does not want to wait, so we do
+        except BlockingIOError:  # another process made the stream non-blocking; wait until it is writable
             import select
 
             select.select([], [number], [])
 
 
 def _page(kind: bytes, text: bytes) -> bool:
-    """Show a text by the user's pager; whether it was shown."""
+    """Show a text in the user's pager; return whether that worked."""
     from helmsman.base.pager import page, page_as_git
 
     return (page if kind == b"p" else page_as_git)(text.decode("utf-8", "replace"))

@@ -1,7 +1,7 @@
-"""What happens in a session as lines a person likes to read.
+"""Convert the events of a session to readable lines.
 
-Events go in one by one, finished lines come out; a message that is still being written can be looked at meanwhile
-(`Transcript.unfinished`). The module knows nothing of screens: it is as good for a log file as for a terminal.
+Events go in one by one, and finished lines come out; `TranscriptPrinter.unfinished` is the message being written. The
+module does not depend on a screen and also serves log files.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ if TYPE_CHECKING:
 
 
 OUTPUT_LINES: Final = 8
-_FAILED_LINES: Final = 5
-"""So much of the output of a command that failed stays to be seen."""
+_FAILED_LINES: Final = 5  # output lines kept for a failed command
 DIFF_LINES: Final = 40
 _SCRIPT_LINES: Final = 12
 _PROMPT_LINES: Final = 12
 _RESULT_LINES: Final = 4
-_MOST_DRAWN: Final = 4000
-"""Characters of an unfinished block that are drawn as what they mean."""
+_MOST_DRAWN: Final = 4000  # maximum characters of an unfinished block that are rendered
 _ASKED_HERE: Final = (str(PERSON_AT_TERMINAL), PERSON_AT_TERMINAL.through)
 
 _OTHER_MARK: Final = Text("◦ ", "bold cyan")
@@ -45,7 +43,7 @@ _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cya
 
 @dataclass(slots=True)
 class _Message:
-    """A message that is being written: all of it so far, and how much of it has been given out."""
+    """A message being written: its text, and the length already printed."""
 
     text: str = ""
     given: int = 0
@@ -56,17 +54,16 @@ class _Message:
 
 
 class TranscriptPrinter:
-    """The transcript of one session.
+    """Formats the transcript of one session.
 
     Args:
-        console: What the lines are for: its width folds them.
-        announce: Show a command when it begins too, for a log that shows nothing else meanwhile.
-        asked_here: Questions are put to the person on the same screen, so they are not repeated here.
-        answered_by: Who answers questions otherwise, as a remark behind the answer.
-        hold_messages: Keep each message until something else follows; the last one is then given apart (`rest`).
-        folded: Show a command that has ended on one line, for its output was there to see while it ran. One that failed
-            keeps the end of it.
-        markdown: Show messages as what their Markdown means, for a person at a terminal, instead of as it was written.
+        console: Console whose width folds the lines.
+        announce: Also show commands when they start, for logs without a live view.
+        asked_here: Questions are asked on the same screen, so they are not repeated.
+        answered_by: Who answers questions otherwise, as a remark after the answer.
+        hold_messages: Hold each message until another event follows; the last one is returned by `rest`.
+        folded: Show a finished command on one line, because its output was live. A failed one keeps its last lines.
+        markdown: Render Markdown, for a terminal, instead of printing its source.
     """
 
     def __init__(
@@ -83,10 +80,8 @@ class TranscriptPrinter:
         self._console = console
         self._folded = folded
         self._markdown = markdown
-        self.directory: str | None = None
-        """Where the session works; paths in there are shown relative to it."""
-        self.agent = DEFAULT_AGENT
-        """Whose session it is; one that is not Codex's says so."""
+        self.directory: str | None = None  # directory of the session; paths below it are shown relative
+        self.agent = DEFAULT_AGENT  # agent of the session; shown unless it is Codex
         self.answered_here: set[str] = set()
         self._announce = announce
         self._asked_here = asked_here
@@ -107,7 +102,7 @@ class TranscriptPrinter:
 
     @property
     def unfinished(self) -> list[Text]:
-        """The paragraph that is being written at this moment, in lines."""
+        """Lines of the paragraph being written."""
         for message in reversed(self._messages.values()):
             if not message.rest.strip():
                 continue
@@ -119,7 +114,7 @@ class TranscriptPrinter:
         return []
 
     def lines(self, event: events.Event) -> list[Text]:
-        """The lines that an event adds."""
+        """Return the lines that an event adds."""
         if event.agent_id is not None and not isinstance(event, events.QuestionAsked | events.QuestionClosed):
             lines = self._of_sub_agent(event)
         else:
@@ -134,12 +129,12 @@ class TranscriptPrinter:
         return lines
 
     def rest(self, result: str | None) -> list[Text]:
-        """What was kept back and is not the session's result."""
+        """Return the lines of the held message, unless it is the session's result."""
         held, self._held = self._held, None
         return self._message_lines(held) if held is not None and held != result else []
 
     def puts_to_person(self, question_id: str) -> None:
-        """A question has a dialogue of its own now: what comes of others does not belong below it."""
+        """Mark a question as asked in its own dialog: the results of others do not belong below it."""
         self._last_question, self._below = question_id, None
 
     # --- events ------------------------------------------------------------------------------------------------------
@@ -195,7 +190,7 @@ class TranscriptPrinter:
         asks = None if event.approval_policy is None else f"approval {event.approval_policy}"
         applied = tuple(part for part in (event.model, event.sandbox, asks) if part)
         shown = applied
-        if self._settings is None:  # who works where stays as it is, and is said once
+        if self._settings is None:  # agent and directory do not change, so they are shown once
             who = () if self.agent == DEFAULT_AGENT else (self.agent,)
             shown = (*who, *applied, *([] if self.directory is None else [self.directory]))
         if not shown or applied == self._settings:
@@ -221,7 +216,7 @@ class TranscriptPrinter:
     # --- messages ----------------------------------------------------------------------------------------------------
 
     def _keeps_held(self, event: events.Event) -> bool:
-        """Whether a held message may yet be the result: another message sees to it, and an end makes it so."""
+        """Return whether a held message may still become the result."""
         if isinstance(event, events.TurnEnded):
             return event.outcome == "completed"
         return (
@@ -231,11 +226,11 @@ class TranscriptPrinter:
         )
 
     def _message_lines(self, text: str, *, begins: bool = True) -> list[Text]:
-        apart = begins or self._markdown  # else the blank lines between paragraphs are part of the text
+        apart = begins or self._markdown  # otherwise blank lines between paragraphs are part of the text
         return [*([Text()] if apart else []), *self._message(text, begins=begins)]
 
     def _message(self, text: str, *, begins: bool) -> list[Text]:
-        """A message, or what follows of one whose beginning has been given out."""
+        """Return the lines of a message, or of the rest of a partly printed one."""
         lead = Text("• " if begins else "  ", "bold")
         if self._markdown:
             return self._meaning(text, lead)
@@ -243,7 +238,7 @@ class TranscriptPrinter:
         return fold(self._console, Text(visible(text)), lead=lead)
 
     def _meaning(self, text: str, lead: Text | None = None) -> list[Text]:
-        """Markdown as what it means, where that is wanted."""
+        """Render Markdown, if enabled."""
         if not self._markdown:
             return fold(self._console, Text(visible(text)), lead=lead)
         from helmsman.terminal.markdown import markdown_lines
@@ -251,7 +246,7 @@ class TranscriptPrinter:
         return markdown_lines(self._console, text, lead=lead, indent=INDENT)
 
     def _write(self, item_id: str, text: str) -> list[Text]:
-        """Give out the lines that are complete; of Markdown the blocks."""
+        """Return completed lines, or completed blocks of Markdown."""
         message = self._messages.setdefault(item_id, _Message())
         seen = message.rest.rfind("\n") + 1
         message.text += text
@@ -262,7 +257,8 @@ class TranscriptPrinter:
             ready = message.rest[: finished(message.rest, seen)]
             message.given += len(ready)
         else:
-            written = message.text[: message.text.rfind("\n") + 1].rstrip("\n")  # blank lines come with what follows
+            # blank lines are printed with the text that follows
+            written = message.text[: message.text.rfind("\n") + 1].rstrip("\n")
             ready = written[message.given :]
             if ready.strip():
                 message.given = len(written) + 1
@@ -274,12 +270,12 @@ class TranscriptPrinter:
             return [] if earlier is None else self._message_lines(earlier)
         message = self._messages.pop(item.id, _Message())
         if not item.text.startswith(message.text[: message.given]):
-            return []  # it came out differently than it was written; what was shown stays
+            return []  # the final text differs from the streamed text; keep what was shown
         rest = item.text[message.given :]
         return self._message_lines(rest, begins=message.given == 0) if rest.strip() else []
 
     def _flush(self) -> list[Text]:
-        """What was being written when the turn ended, without an end of its own."""
+        """Return the messages that were unfinished when the turn ended."""
         lines: list[Text] = []
         for message in self._messages.values():
             if message.rest.strip():
@@ -302,14 +298,14 @@ class TranscriptPrinter:
                 return []
 
     def _stopped(self) -> list[Text]:
-        """Commands that the end of the turn cut off; of most of them Codex says nothing more, of some it does, later."""
+        """Return commands that the end of the turn cut off. Codex reports the end of only a few, later."""
         commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
         self._cut_off.update(item.id for item in commands)
         return [line for item in commands for line in self._command(replace(item, status="failed"))]
 
     def _left_running(self) -> list[Text]:
-        """Commands that go on after the turn, or whose end Codex reports too late."""
+        """Return commands that continue after the turn, or whose end Codex reports too late."""
         commands = [item for item in self._open.values() if isinstance(item, events.CommandExecution)]
         self._open.clear()
         remark = Text("  … had not ended when the turn did", "yellow")
@@ -319,7 +315,7 @@ class TranscriptPrinter:
         self._open.pop(item.id, None)
         match item:
             case events.UserMessage():
-                return [] if item.text == self._prompt else self._user_lines(item.text)  # else it steered the turn
+                return [] if item.text == self._prompt else self._user_lines(item.text)  # otherwise it steered the turn
             case events.AgentMessage():
                 return self._message_ended(item)
             case events.Reasoning():
@@ -355,7 +351,7 @@ class TranscriptPrinter:
         return [*lines, *self._tail(output, OUTPUT_LINES), *fold(self._console, _verdict(item))]
 
     def _folded_command(self, item: events.CommandExecution, output: list[str]) -> list[Text]:
-        """A command and how it ended in a line, or in two where there is little room."""
+        """Return a command and its outcome on one line, or two on a narrow screen."""
         verdict = _verdict(item)
         if output:
             verdict.append(f", {len(output)} line{'' if len(output) == 1 else 's'}", "dim")
@@ -381,7 +377,7 @@ class TranscriptPrinter:
         for change in item.changes:
             heading, *body = change_lines(change, self.directory)
             lines += [Text(), *fold(self._console, heading, lead=Text("± ", "bold cyan"))]
-            if not (self._asked_here and item.id in self._judged):  # who was asked has seen it
+            if not (self._asked_here and item.id in self._judged):  # the user has seen it in the question
                 shown = body if len(body) <= DIFF_LINES + 1 else body[:DIFF_LINES]
                 lines += fold_all(self._console, shown)
                 if len(shown) < len(body):
@@ -391,7 +387,7 @@ class TranscriptPrinter:
         return lines
 
     def _plan(self, plan: events.TodoList) -> list[Text]:
-        """All steps of a new plan, afterwards only those that have moved."""
+        """Return all steps of a new plan, later only changed steps."""
         old = {step.text: step.status for step in self._steps}
         is_new = not old or [step.text for step in plan.steps] != [step.text for step in self._steps]
         changed = [step for step in plan.steps if is_new or old.get(step.text) != step.status]
@@ -453,7 +449,7 @@ class TranscriptPrinter:
         if question is None:
             return []
         is_last = event.question_id == self._last_question
-        self._below = question.item_id if is_last else None  # what comes of it follows right here
+        self._below = question.item_id if is_last else None  # its result follows directly
         answered_here = event.question_id in self.answered_here and (event.by, event.door) == _ASKED_HERE
         if self._asked_here and (answered_here or event.answer is None):
             return []
@@ -464,12 +460,13 @@ class TranscriptPrinter:
         refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
         style = "yellow" if event.answer is None else "red" if refused else "green"
         self._below = question.item_id
-        shown = [] if is_last else self._question(question)  # a rule or another door was quicker, or others came since
+        # a rule or another client answered first, or other questions followed
+        shown = [] if is_last else self._question(question)
         return shown + fold(self._console, Text(f"→ {one_line(outcome)}", style))
 
 
 def _verdict(item: events.CommandExecution) -> Text:
-    """How a command ended."""
+    """Return how a command ended."""
     if item.declined:
         return Text("✗ declined, not run", "red")
     took = "" if item.duration_ms is None else f" ({item.duration_ms / 1000:.1f} s)"

@@ -1,4 +1,4 @@
-"""`helmsman unarchive`: bring back a session that was put away."""
+"""`helmsman unarchive`: restore an archived session."""
 
 from __future__ import annotations
 

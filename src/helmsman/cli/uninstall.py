@@ -1,4 +1,4 @@
-"""`helmsman uninstall`: Helmsman out of an MCP client's configuration, and what it had replaced back in."""
+"""`helmsman uninstall`: remove Helmsman from a client's configuration and restore the entry it replaced."""
 
 from __future__ import annotations
 

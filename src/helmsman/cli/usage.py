@@ -1,4 +1,4 @@
-"""`helmsman usage`: what agents have spent on this machine."""
+"""`helmsman usage`: show what agents have spent on this machine."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _name(group: UsageGroup, group_by: GroupBy) -> str:
 
 
 def _of(by: GroupBy) -> Column:
-    """Whose it is: so many sessions, or what the one was about."""
+    """Return the column for the number of sessions, or for the title of a single one."""
     return Column("WHAT", gives_way="at its end") if by == "session" else Column("SESSIONS", justify="right")
 
 
@@ -150,12 +150,12 @@ def _cells(name: str, whose: str, group: UsageGroup, style: str = "") -> list[Te
 
 
 def _dollars(cost: float) -> str:
-    """A cost to the cent; one below that is not told as nothing."""
+    """Format a cost to the cent; smaller costs are not shown as zero."""
     return "< $0.01" if 0 < cost < 0.005 else f"${cost:,.2f}"
 
 
 def _short(count: int) -> str:
-    """A number as one reads it at a glance: 950, 12.3k, 4.56M."""
+    """Format a number briefly: 950, 12.3k, 4.56M."""
     if count < 1000:
         return str(count)
     return f"{count / 1000:.1f}k" if count < 1_000_000 else f"{count / 1_000_000:,.2f}M"

@@ -1,4 +1,4 @@
-"""`helmsman watch`: follow a session live, and answer what it asks."""
+"""`helmsman watch`: follow a session live and answer its questions."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def command(session: str, interactive: bool, as_json: bool) -> int:
 
 
 def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: bool) -> int:
-    """Do something with a Helmsman whose questions are put to the person at the terminal; the exit code.
+    """Call `do` with a Helmsman that asks its questions on the terminal; return the exit code.
 
-    Without a terminal they are left to others: unlike `run`, this process is not the only one that can answer.
+    Without a terminal, questions are left to other clients, which `run` does not have.
     """
     from helmsman.cli.displays import new_display
     from helmsman.terminal import has_terminal
@@ -55,7 +55,7 @@ def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: 
 
 
 async def follow_session(session: Session, display: Display, talk: Talk) -> int:
-    """Show the running (or last) turn of a session until it ends; the exit code is that of the turn."""
+    """Show the running or last turn of a session to its end; return the turn's exit code."""
     from helmsman.cli.follow import follow
     from helmsman.cli.followed_turn import followed
 

@@ -1,4 +1,4 @@
-"""What a person names on the command line to see, apply or drop changes: a session, or the task that was a turn of it."""
+"""Resolve the session or task named in `diff`, `apply` and `discard`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 async def cloud_task(helm: Helmsman, reference: str) -> Task | None:
-    """The cloud task that is meant; None if what is meant is local.
+    """Return the named cloud task, or None for a local reference.
 
     Raises:
-        TaskNotFound: It is written as the id of a task, and there is none.
+        TaskNotFound: There is no task with this id.
     """
     if not reference.startswith("T-"):
         return None
@@ -27,11 +27,11 @@ async def cloud_task(helm: Helmsman, reference: str) -> Task | None:
 
 
 async def local_session(helm: Helmsman, reference: str) -> str:
-    """The session that is meant, by its id, the beginning or end of it, or the id of a task.
+    """Return the named session, by id, prefix, suffix or task id.
 
     Raises:
-        InvalidInput: It may be several, or none that could have changed anything here.
-        SessionNotFound: There is none.
+        InvalidInput: Several match, or the task has no local session.
+        SessionNotFound: There is no such session.
         TaskNotFound: There is no such task.
     """
     if not reference.startswith("T-"):
@@ -44,12 +44,12 @@ async def local_session(helm: Helmsman, reference: str) -> str:
 
 
 async def cloud_patch(helm: Helmsman, task: Task, attempt: int = 1) -> bytes:
-    """What a cloud task changed, as a diff."""
+    """Return the changes of a cloud task as a diff."""
     return ((await helm.tasks.cloud.results(task, attempt=attempt)).diff or "").encode("utf-8", "surrogateescape")
 
 
 def file_line(file: FileStat) -> str:
-    """A changed file in a line."""
+    """Format a changed file as a line."""
     path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")
     lines = "binary" if file.binary else f"+{file.added} -{file.removed}"
     return f"{file.kind:<8}  {path}  {lines}"

@@ -1,4 +1,4 @@
-"""`helmsman worker`: makes this machine one of a fleet."""
+"""`helmsman worker`: make this machine part of a fleet."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
     from helmsman.fleet.worker import WorkerOptions
     from helmsman.settings import Settings
 
-_LEAVE_SECONDS: Final = 20
-"""How long everything may take to end in order."""
-_DIE_SECONDS: Final = 5
-"""How long it may take to end where others have the work already."""
+_LEAVE_SECONDS: Final = 20  # time for an orderly shutdown
+_DIE_SECONDS: Final = 5  # time for shutdown if other machines have taken over the work
 
 
 @cli_command(
@@ -67,7 +65,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     url = fleet_url()
     state_dir = load_settings().state_dir / DIRECTORY
     settings = load_settings({"state_dir": state_dir / "service", "max_sessions": capacity, "detach": True})
-    settings = replace(settings, fleet_url=None)  # what is done here is done by this machine
+    settings = replace(settings, fleet_url=None)  # this machine does the work itself
     log_to_stderr(PROCESS_LOG, settings.log_level)
     name = name or re.sub(r"[^a-z0-9._-]", "-", platform.node().lower())[:40] or "machine"
     options = WorkerOptions(
@@ -81,7 +79,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     code = anyio.run(_work, options, settings, state_dir)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # threads of DBOS wait for the database, and would be waited for
+    os._exit(code)  # DBOS threads may wait for the database, and would block the exit
 
 
 async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:
@@ -111,7 +109,8 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
         await tasks.start(handle_signals, stop)
         tasks.start_soon(announce)
         try:
-            # Its agents are in keepers on a leash, and end when its lease does, whatever this process does.
+            # Agents run under supervisors with a lease watchdog, and end when the lease does, even if this process
+            # hangs.
             shared = Shared(
                 settings.state_dir,
                 owner=Owner(leash=worker.leash),
@@ -137,7 +136,7 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
 
 
 def _environment_of_agents(url: str) -> Mapping[str, str]:
-    """Our environment without what is the fleet's: no agent is to reach its database."""
+    """Return the environment without the fleet's variables: agents must not reach its database."""
     return {
         name: value
         for name, value in os.environ.items()

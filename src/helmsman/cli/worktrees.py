@@ -1,4 +1,4 @@
-"""`helmsman worktrees`: the worktrees of sessions; which of them nobody needs any more, and away with those."""
+"""`helmsman worktrees`: list worktrees of sessions and remove those that are no longer needed."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _agree(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:
 def _print(
     shown: dict[str, Any], rows: list[tuple[Worktree, str]], *, nothing: str, no_pager: bool, as_json: bool
 ) -> None:
-    """A list of worktrees, each with what is to be said of it."""
+    """Print a list of worktrees, each with its remark."""
     about = titles(tree.session_id for tree, _ in rows)
     for one in (*shown.get("worktrees", ()), *shown.get("leftovers", ())):
         one["title"] = about.get(one["sessionId"] or "")

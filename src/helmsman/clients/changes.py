@@ -1,4 +1,4 @@
-"""What `install` and `uninstall` change: worked out first so that it can be shown, then applied as it was shown."""
+"""Plan the changes of `install` and `uninstall` for preview, then apply them exactly as shown."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 DEFAULT_NAME: Final = "helmsman"
 _CODEX_VARIABLE: Final = "CODEX_CLI_PATH"
 _LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
-"""A line ends where a diff ends it: `splitlines` sees more ends."""
+"""Lines as a diff counts them; `splitlines` recognizes more line ends."""
 
 EntryAction = Literal["added", "rewritten", "updated", "removed", "restored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What somebody wants installed: `launch` starts Helmsman (`shared_launch` in files of a project).
+    """Requested installation: `launch` starts Helmsman (`shared_launch` in project files).
 
-    Without `tools` an entry of ours keeps its toolsets, one of the old server becomes compat, and a new one has the
-    default. With a `name` no other entry is touched.
+    Without `tools`, our entries keep their toolsets, an old server becomes compat, and a new entry gets the default.
+    With a `name`, no other entry is touched.
     """
 
     launch: tuple[str, ...]
@@ -46,7 +46,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class EntryChange:
-    """What happens to one entry. `content` is the entry afterwards; None when it is gone."""
+    """Change of one entry. `content` is the new entry; None if it is removed."""
 
     location: Location
     name: str
@@ -56,7 +56,7 @@ class EntryChange:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The new text of a file, and what that means. `target` is the file that links lead to."""
+    """New text of a file and the changed entries. `target` is the path with links resolved."""
 
     path: Path
     target: Path
@@ -69,7 +69,7 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """The exact change, as a unified diff."""
+        """The change as a unified diff."""
         before, after = self.before or "", self.after or ""
         name = str(self.path)
         lines = difflib.unified_diff(
@@ -81,10 +81,11 @@ class Change:
         return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def apply(self, record: Record) -> None:
-        """Make the change, if the file still is as it was. What can be put back is on record before anything is written.
+        """Write the change, if the file is unchanged since. Replaced values are recorded before the file is written.
 
         Raises:
-            ConfigurationUnusable, ConfigurationChanged: It cannot be made; nothing was.
+            ConfigurationUnusable: The file cannot be written; nothing was changed.
+            ConfigurationChanged: The file was changed since; nothing was written.
         """
         if self.keep:
             for kept in self.keep:
@@ -101,14 +102,14 @@ class Change:
 
 
 def plan_install(files: Sequence[ConfigurationFile], place: Location, wish: Wish, record: Record) -> list[Change]:
-    """The changes that make Helmsman a server of the client. None where all is as it should be.
+    """Return the changes that add Helmsman to a client. Empty if nothing needs to change.
 
     Args:
-        files: Where to look for entries of ours and of the old server.
-        place: Where a new entry goes, if there is nothing to rewrite; in one of `files`.
+        files: Where to look for our entries and those of the old server.
+        place: Where a new entry goes, if there is no entry to rewrite; in one of `files`.
 
     Raises:
-        InvalidInput: The name is taken by something else, or an old entry has options that would be lost.
+        InvalidInput: The name is taken, or an old entry has options that would be lost.
     """
     entries = [entry for file in files for entry in file.entries]
     if wish.name is not None:
@@ -117,7 +118,7 @@ def plan_install(files: Sequence[ConfigurationFile], place: Location, wish: Wish
         chosen = [entry for entry in entries if entry.kind is not None]
     if not chosen:
         name = wish.name or DEFAULT_NAME
-        chosen = [entry for entry in entries if entry.name == name]  # something else of that name is in the way
+        chosen = [entry for entry in entries if entry.name == name]  # another entry of that name is in the way
     for entry in chosen:
         _refuse_what_cannot_be_taken_over(entry)
     changes = []
@@ -159,7 +160,7 @@ def _add(draft: _Draft, place: Location, name: str, wish: Wish) -> None:
 
 
 def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
-    """Make an entry of ours, or one of the old server, run what is wanted; all its other fields stay."""
+    """Rewrite our entry or an old server's; all other fields stay."""
     kind, place = entry.kind, entry.location
     launch = wish.shared_launch if place.shared else wish.launch
     env = dict(wish.env)
@@ -171,7 +172,7 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
         tools = wish.tools or "compat"
         options = (*kind.defaults, "--tools", tools)
         if kind.binary is not None and Path(kind.binary).is_file():
-            env = {_CODEX_VARIABLE: kind.binary, **env}  # the old entry chose this Codex
+            env = {_CODEX_VARIABLE: kind.binary, **env}  # the old entry selected this Codex
     content = entry.content
     fields: dict[tuple[str, ...], Any] = {("command",): launch[0], ("args",): [*launch[1:], "serve", *options]}
     if isinstance(content.get("env"), Mapping):
@@ -184,7 +185,7 @@ def _take_over(draft: _Draft, entry: Entry, wish: Wish, record: Record) -> None:
 
 
 def _time_limit(place: Location, tools: str | None, content: Mapping[str, Any]) -> dict[str, Any]:
-    """The field that lets a call last as long as a turn, where calls do and the entry has no limit of its own."""
+    """Return the field for a time limit of a whole turn, if calls block and the entry has no limit."""
     timeout = place.client.timeout
     if timeout is None or tools is None or "compat" not in tools.split(",") or timeout[0] in content:
         return {}
@@ -195,11 +196,11 @@ def _time_limit(place: Location, tools: str | None, content: Mapping[str, Any]) 
 
 
 def plan_uninstall(files: Sequence[ConfigurationFile], name: str | None, record: Record) -> list[Change]:
-    """The changes that take Helmsman out again: rewritten entries are put back, all others of ours are removed."""
+    """Return the changes that remove Helmsman: rewritten entries are restored, added ones removed."""
     changes = []
     for file in files:
         draft = _Draft(file)
-        for entry in reversed(file.entries):  # the first one to be added may have made the way for others
+        for entry in reversed(file.entries):  # the entry added first may have created the parent of the others
             if isinstance(entry.kind, OwnEntry) and name in (None, entry.name):
                 kept = record.get(str(file.path), entry.path)
                 if kept is not None and kept.rewritten:
@@ -210,11 +211,11 @@ def plan_uninstall(files: Sequence[ConfigurationFile], name: str | None, record:
     return changes
 
 
-# --- the file while it is being changed ------------------------------------------------------------------------------
+# --- drafts ----------------------------------------------------------------------------------------------------------
 
 
 class _Draft:
-    """A file on its way to be another. What it is to say is worked out beside its text, and compared in the end."""
+    """File while it is edited. The expected value is tracked separately and compared with the edited text at the end."""
 
     def __init__(self, file: ConfigurationFile) -> None:
         self.file = file
@@ -267,7 +268,7 @@ class _Draft:
             path = (*entry.path, *piece.path)
             ours = piece.path in (("command",), ("args",)) or value_at(self._expected, path) == piece.after
             if not ours or not self._has(path):
-                continue  # somebody has chosen another value since
+                continue  # the user has set another value since
             if piece.before is None:
                 self._remove(path)
             else:
@@ -289,10 +290,10 @@ class _Draft:
         self._entries.append(EntryChange(entry.location, entry.name, "removed", None))
 
     def changes(self) -> list[Change]:
-        """The change, if there is one.
+        """Return the change, if there is one.
 
         Raises:
-            ConfigurationUnusable: The file is written in a way that could not be changed without losing something.
+            ConfigurationUnusable: The file cannot be changed without losing content.
         """
         if not self._entries:
             return []

@@ -1,7 +1,7 @@
-"""Which directory Claude Code takes for the project one is in: the key of a project's own servers in its file.
+"""Find the project directory that Claude Code uses as the key of a project's servers.
 
-Observed with Claude Code 2.1: the nearest directory that has a `.git`, whatever that is; from a worktree, the repository it
-belongs to; without any, the directory itself.
+Observed with Claude Code 2.1: the nearest directory with a `.git` of any kind; for a worktree, its repository;
+otherwise the directory itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WORKTREE: Final = re.compile(r"gitdir: *(?P<repository>.+)[/\\]\.git[/\\]worktr
 
 
 def claude_project(directory: Path) -> Path:
-    """The project's directory. Never raises."""
+    """Return the project's directory. Never raises."""
     for candidate in (directory, *directory.parents):
         mark = candidate / ".git"
         try:
@@ -23,6 +23,6 @@ def claude_project(directory: Path) -> Path:
                 return candidate if worktree is None else Path(worktree["repository"])
             if mark.exists():
                 return candidate
-        except OSError:  # a directory one may not look into is not the project one is in
+        except OSError:  # a directory without read access is not the project
             continue
     return directory

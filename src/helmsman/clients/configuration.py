@@ -1,4 +1,4 @@
-"""One configuration file of a client: its text, its servers, and how it is written without losing anything."""
+"""Read and write one configuration file of a client without losing content."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One server of a client. `kind` says what it runs."""
+    """Server entry of a client. `kind` classifies its command."""
 
     location: Location
     name: str
@@ -35,9 +35,9 @@ class Entry:
 
 @dataclass(frozen=True)
 class ConfigurationFile:
-    """A file and the places in it where servers stand. `text` is None where there is no file.
+    """Configuration file with the locations of its servers. `text` is None if the file does not exist.
 
-    `target` is the file that links lead to.
+    `target` is the path with links resolved.
     """
 
     path: Path
@@ -52,7 +52,7 @@ class ConfigurationFile:
 
     @property
     def entries(self) -> list[Entry]:
-        """All servers in it, in the order of the file."""
+        """All servers, in file order."""
         found = []
         for location in self.locations:
             servers = value_at(self.document.value, location.servers)
@@ -67,16 +67,16 @@ class ConfigurationFile:
 
 
 def read_configuration(locations: Sequence[Location]) -> ConfigurationFile:
-    """Read the file that these places are in (the same for all).
+    """Read the file of these locations, which must all be in the same file.
 
     Raises:
-        ConfigurationUnusable: It cannot be read, or is not what it should be; the message says where.
+        ConfigurationUnusable: The file is unreadable or invalid; the message says where.
     """
     path = Path(locations[0].path)
     text = _read(path)
     document = _parse(text, locations[0].client.format)
     try:
-        document.value  # noqa: B018 - it is read to see whether it can be
+        document.value  # noqa: B018 - parsed here to raise errors early
     except NotReadable as error:
         kind = "TOML" if locations[0].client.format == "toml" else "JSON"
         raise ConfigurationUnusable(
@@ -86,7 +86,7 @@ def read_configuration(locations: Sequence[Location]) -> ConfigurationFile:
 
 
 def value_at(value: Any, path: Sequence[str]) -> Any:
-    """What stands there, None where nothing does."""
+    """Return the value at a path of keys; None if it is absent."""
     for key in path:
         if not isinstance(value, Mapping) or key not in value:
             return None
@@ -95,13 +95,13 @@ def value_at(value: Any, path: Sequence[str]) -> Any:
 
 
 def write_configuration(path: Path, target: Path, before: str | None, after: str | None, *, private: bool) -> None:
-    """Put `after` where `before` is: all of it or nothing, mode and links kept. None is no file.
+    """Replace `before` with `after` atomically, keeping mode and links. None means no file.
 
-    `target` is where links led when the change was shown.
+    `target` is the resolved path at the time of the preview.
 
     Raises:
-        ConfigurationUnusable: It cannot be written.
-        ConfigurationChanged: What is there is no longer `before`.
+        ConfigurationUnusable: The file cannot be written.
+        ConfigurationChanged: The content is no longer `before`.
     """
     _must_be(path, target, before)
     try:

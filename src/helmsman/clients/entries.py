@@ -1,4 +1,4 @@
-"""What an entry of a client's configuration runs: Helmsman, the old `codex mcp-server`, or something else."""
+"""Recognize entries of a client's configuration: Helmsman, the old `codex mcp-server`, or another server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKAGE_RUNNERS: Final = {
     "bun": frozenset({"x"}),
     "npm": frozenset({"exec"}),
 }
-"""Programs that fetch a package and run it, each with the word it wants first."""
+"""Programs that download and run a package, with the subcommand they need."""
 _RUNNER_FLAGS: Final = frozenset({"-y", "--yes", "-q", "--quiet", "--"})
 _OLD_SERVER: Final = (["mcp-server"], ["mcp"], ["mcp", "serve"])
 _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
@@ -29,23 +29,23 @@ _SHELLS: Final = frozenset({"sh", "bash", "zsh", "dash"})
 
 @dataclass(frozen=True, slots=True)
 class OwnEntry:
-    """An entry that runs `helmsman serve`: the words that start Helmsman, and the options of `serve`."""
+    """Entry that runs `helmsman serve`: the words that start Helmsman, and the options of `serve`."""
 
     launch: tuple[str, ...]
     options: tuple[str, ...]
 
     @property
     def tools(self) -> str | None:
-        """The toolsets it names, as they are written."""
+        """The configured toolsets, as written."""
         return _split_tools(self.options)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class OldServer:
-    """An entry that runs the MCP server which Codex had built in.
+    """Entry that runs the MCP server built into Codex.
 
-    `binary` is the Codex it names by a full path. `defaults` are options of `helmsman serve` that say the same as some that
-    were given to Codex; for its other `options` there is no place.
+    `binary` is the full path of its Codex. `defaults` are equivalent options of `helmsman serve`; `options` have no
+    equivalent.
     """
 
     binary: str | None = None
@@ -54,7 +54,7 @@ class OldServer:
 
 
 def words_of(entry: object) -> list[str]:
-    """The command and arguments of an entry; empty for one that is not started (an address), or makes no sense."""
+    """Return the command and arguments of an entry; empty for an entry without a command or an invalid one."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("command"), str):
         return []
     arguments = entry.get("args", [])
@@ -64,7 +64,7 @@ def words_of(entry: object) -> list[str]:
 
 
 def recognise(entry: object) -> OwnEntry | OldServer | None:
-    """What an entry runs; None for all that is not ours to touch."""
+    """Classify an entry; None for entries of other servers, which must not be changed."""
     words = _unwrapped(words_of(entry))
     if not words:
         return None
@@ -72,12 +72,12 @@ def recognise(entry: object) -> OwnEntry | OldServer | None:
 
 
 def with_tools(options: tuple[str, ...], tools: str) -> tuple[str, ...]:
-    """The options of `serve` with other toolsets."""
+    """Replace the toolsets in the options of `serve`."""
     return (*_split_tools(options)[0], "--tools", tools)
 
 
 def _split_tools(options: tuple[str, ...]) -> tuple[list[str], str | None]:
-    """The options of `serve` without its toolsets, and those as they are written; the last ones count."""
+    """Split the options of `serve` into other options and toolsets; the last toolsets count."""
     kept: list[str] = []
     tools = None
     words = iter(options)
@@ -92,7 +92,7 @@ def _split_tools(options: tuple[str, ...]) -> tuple[list[str], str | None]:
 
 
 def _unwrapped(words: list[str]) -> list[str]:
-    """Without a shell around it, where the shell does nothing else."""
+    """Remove a shell around a command, if the shell does nothing else."""
     if len(words) >= 3 and program_name(words[0]) == "cmd" and words[1].lower() == "/c":
         return words[2:]
     if len(words) == 3 and program_name(words[0]) in _SHELLS and words[1] in ("-c", "-lc"):
@@ -138,7 +138,7 @@ def _old_server(words: list[str]) -> OldServer | None:
 
 
 def _codex_arguments(arguments: list[str], binary: str | None) -> OldServer | None:
-    """Codex's options may stand on either side of its command."""
+    """Parse Codex's arguments; options may precede or follow the command."""
     command: list[str] = []
     defaults: list[str] = []
     options: list[str] = []
@@ -159,7 +159,7 @@ def _codex_arguments(arguments: list[str], binary: str | None) -> OldServer | No
 
 
 def _option(word: str, following: Iterator[str]) -> tuple[str, str | None]:
-    """An option and its value: in the same word (`--model=o3`, `-mo3`, `-m=o3`), or the next."""
+    """Return an option and its value, from the same word (`--model=o3`, `-mo3`, `-m=o3`) or the next one."""
     is_long = word.startswith("--")
     name, equals, value = word.partition("=") if is_long else (word[:2], word[2:3], word[2:].removeprefix("="))
     if equals:
@@ -175,9 +175,9 @@ _DEFAULTS: Final = {
     "--enable": ("-c", "features.{}=true"),
     "--disable": ("-c", "features.{}=false"),
 }
-"""Options of Codex's that hold for every session, and how `helmsman serve` is told the same.
+"""Options of Codex that apply to every session, and the equivalent options of `helmsman serve`.
 
-Not its sandbox and approval policy: the old server did not heed them, so what they say would be more than anybody had.
+Sandbox and approval policy are missing: the old server ignored them, so applying them would grant more than before.
 """
 _OPTIONS_WITH_VALUE: Final = frozenset(
     {*_SHORT, *_SHORT.values(), "-C", "--cd", "--enable", "--disable", "-i", "--image", "--add-dir", "--local-provider"}
@@ -185,7 +185,7 @@ _OPTIONS_WITH_VALUE: Final = frozenset(
 
 
 def program_name(command: str) -> str:
-    """`codex` of `/usr/bin/codex` and of `C:\\x\\codex.cmd`."""
+    r"""Return the name of a program: `codex` for `/usr/bin/codex` and for `C:\x\codex.cmd`."""
     name = PureWindowsPath(command).name if "\\" in command else PurePosixPath(command).name
     return re.sub(r"\.(?:exe|cmd|bat|ps1)$", "", name, flags=re.IGNORECASE)
 

@@ -1,7 +1,7 @@
-"""Try an entry out: start its command as the client would, and ask for its tools.
+"""Test an entry: start its command as the client would, and list its tools.
 
-Only an entry of the user's own file is started. What a project's file says came with a repository: its command, its
-variables (`PYTHONPATH`) and its directory would decide what runs here.
+Only entries of the user's file are started. A project's file comes with a repository: its command, variables
+(`PYTHONPATH`) and directory would decide what runs here.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HANDSHAKE_SECONDS: Final = 60.0
-"""Long, because `uvx` may have to fetch the package first."""
+"""`uvx` may have to download the package first."""
 _LAST_WORDS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Who answered, and with which tools."""
+    """Name, version and tools of a server."""
 
     server: str
     version: str
@@ -37,10 +37,11 @@ class Answer:
 
 
 async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: float = HANDSHAKE_SECONDS) -> Answer:
-    """Start the entry's command and ask for its tools. Like a client's, its environment is small: HOME, PATH and the like.
+    """Start the entry's command and list its tools, in a small environment (HOME, PATH and the like) as clients use.
 
     Raises:
-        HandshakeFailed: It cannot be started, ends, or does not answer in time; the message has its last words.
+        HandshakeFailed: The command cannot be started, exits, or does not answer in time; the message has its last
+            output.
     """
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -76,14 +77,14 @@ async def shake_hands(content: Mapping[str, Any], directory: Path, *, timeout: f
             raise HandshakeFailed(
                 f"`{named}` was not found. Install Helmsman where the client can find it, and install again."
             ) from error
-        except Exception as error:  # whatever a foreign program does, it is the program that does not work
+        except Exception as error:  # any failure of a foreign program means that it does not work
             raise HandshakeFailed(
                 f"`{shown}` does not answer as an MCP server.{_last_words(said)} Run it in a terminal to see why."
             ) from error
 
 
 def _last_words(said: Any) -> str:
-    """What it wrote to its stderr in the end."""
+    """Return the last line of its stderr."""
     said.seek(0, os.SEEK_END)
     said.seek(max(0, said.tell() - _LAST_WORDS))
     lines = [line.strip() for line in said.read().splitlines() if line.strip()]

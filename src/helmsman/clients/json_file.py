@@ -1,8 +1,7 @@
-"""A JSON file with one value changed and every other character left alone: comments, order, indentation.
+"""Edit single values of a JSON file and keep every other character: comments, order, indentation.
 
-Editors' files are JSON with comments and trailing commas, and whoever wrote the comments wants them back. So a file is
-never written anew: it is parsed with the position of everything in it, and text goes in and comes out at those positions.
-What `with_source` puts in, `without` takes out again to the last space.
+Editors use JSON with comments and trailing commas, which must survive. So the file is parsed with positions, and text
+is inserted and removed at these positions. `without` removes exactly the text that `with_source` inserts.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ _SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?|tru
 
 
 class NotReadable(ValueError):
-    """The text is not what its format asks for; the message says where."""
+    """The text is invalid; the message says where."""
 
 
 @dataclass(slots=True)
 class _Node:
-    """A value and where it stands. `members` are those of an object."""
+    """Value with its position. `members` are those of an object."""
 
     start: int
     end: int
@@ -38,13 +37,13 @@ class _Node:
     members: list[_Member] | None = None
 
     def member(self, key: str) -> _Member | None:
-        """The last one of that name: the one that counts for whoever reads the file."""
+        """Return the last member of that name, which is the one that counts."""
         return next((member for member in reversed(self.members or ()) if member.key == key), None)
 
 
 @dataclass(slots=True)
 class _Member:
-    """`comma` is where the comma after it stands, if there is one."""
+    """Member of an object. `comma` is the position of the comma after it, if any."""
 
     key: str
     start: int
@@ -54,27 +53,27 @@ class _Member:
 
 @dataclass(frozen=True)
 class JsonFile:
-    """The text of a file. `comments` says whether its reader takes comments and trailing commas."""
+    """Text of a JSON file. `comments` allows comments and trailing commas."""
 
     text: str
     comments: bool = False
 
     @property
     def value(self) -> Any:
-        """What the file says.
+        """Parsed content.
 
         Raises:
-            NotReadable: It is not JSON.
+            NotReadable: The text is not JSON.
         """
         return self._root.value
 
     def source(self, path: Sequence[str]) -> str | None:
-        """The text of the value at `path`, as it is written; None where there is none."""
+        """Return the source text of the value at `path`; None if it is absent."""
         node = self._find(path)
         return None if node is None else self.text[node.start : node.end]
 
     def with_value(self, path: Sequence[str], value: Any) -> JsonFile:
-        """With a value at `path`, written in the manner of the file; objects on the way are made where they are missing."""
+        """Set the value at `path` in the style of the file, creating missing objects."""
         known, node = self._nearest(path)
         for key in reversed(path[known + 1 :]):
             value = {key: value}
@@ -83,14 +82,14 @@ class JsonFile:
         return self._added(node, path[known], value)
 
     def with_source(self, path: Sequence[str], source: str) -> JsonFile:
-        """With the text of the value that is there now replaced."""
+        """Replace the source text of an existing value."""
         node = self._find(path)
         if node is None:
             raise NotReadable(f"there is no {'.'.join(path)}")
         return self._replaced(node.start, node.end, source)
 
     def without(self, path: Sequence[str]) -> JsonFile:
-        """Without the value at `path` and its name; comments around it stay."""
+        """Remove the member at `path`; comments around it stay."""
         owner = self._find(path[:-1])
         member = None if owner is None else owner.member(path[-1])
         if owner is None or owner.members is None or member is None:
@@ -101,13 +100,14 @@ class JsonFile:
         while self.text[start - 1] in " \t\r\n":
             start -= 1
         if "\n" in self.text[start : member.start] and self.text[end:].partition("\n")[0].strip():
-            start = member.start  # something else stands on its line, and a comment above must not swallow that
+            start = member.start  # keep other text on this line away from a comment above
         text = self.text[:start] + self.text[end:]
         if len(owner.members) == 1 and not self.text[owner.start + 1 : start].strip():
             rest = _BLANK.match(text, start)
             if rest is not None and text[rest.end()] == "}":
                 text = text[:start] + text[rest.end() :]
-        if member.comma is None and number > 0:  # it was the last: the one before it needs its comma no longer
+        # The last member was removed, so the previous one must not have a comma.
+        if member.comma is None and number > 0:
             comma = owner.members[number - 1].comma
             assert comma is not None
             text = text[:comma] + text[comma + 1 :]
@@ -124,7 +124,7 @@ class JsonFile:
         return node if known == len(path) else None
 
     def _nearest(self, path: Sequence[str]) -> tuple[int, _Node]:
-        """How much of the path there is, and what stands at the end of that."""
+        """Return the length of the existing part of a path, and its node."""
         node = self._root
         for number, key in enumerate(path):
             member = node.member(key)
@@ -139,7 +139,7 @@ class JsonFile:
         return JsonFile(self.text[:start] + source + self.text[end:], self.comments)
 
     def _added(self, owner: _Node, key: str, value: Any) -> JsonFile:
-        """With a member at the end of an object."""
+        """Append a member to an object."""
         if owner.members is None:
             raise NotReadable(f"{_place(self.text, owner.start)} is not an object, so {key!r} cannot be put into it")
         last = owner.members[-1] if owner.members else None
@@ -169,7 +169,7 @@ class JsonFile:
         return self._lines(value, self._indent_at(position))
 
     def _lines(self, value: Any, indent: str) -> str:
-        """The value with each member of an object on a line of its own; lists stay on one."""
+        """Format the value with one line per member of an object; lists stay on one line."""
         if not isinstance(value, dict) or not value:
             return json.dumps(value, ensure_ascii=False)
         inner = indent + self._unit
@@ -184,7 +184,7 @@ class JsonFile:
 
     @cached_property
     def _unit(self) -> str:
-        """What this file indents by."""
+        """Indentation unit of the file."""
         found = re.search(r'^([ \t]+)"', self.text, re.MULTILINE)
         return found[1] if found else _DEFAULT_UNIT
 
@@ -272,7 +272,7 @@ class _Parser:
         return _Node(start, self._at, items)
 
     def _comma(self, closing: str) -> int | None:
-        """Pass a comma, if there is one; where it stood."""
+        """Skip a comma, if there is one; return its position."""
         self._skip()
         if self._peek() != ",":
             return None

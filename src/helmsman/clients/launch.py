@@ -1,8 +1,8 @@
-"""How a client is to start the Helmsman that is running now.
+"""Determine the command with which a client starts the running Helmsman.
 
-A client is often a desktop program that does not have the shell's PATH, and it starts Helmsman long after this process has
-ended. So the entry names the console script by its full path, unless that lies in a cache which is thrown away (`uvx`,
-`pipx run`): then the runner is named. A file that is shared with others gets no path of this machine at all.
+A client is often a desktop program without the shell's PATH, and starts Helmsman long after this process has ended. So
+the entry contains the full path of the console script, unless it is in a temporary cache (`uvx`, `pipx run`); then it
+names the runner. A file that is shared with others gets no path of this machine.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _UV_BUCKETS: Final = ("archive-v", "environments-v", "builds-v")
-"""Folders of uv's cache in which `uvx` keeps what it runs."""
+"""Directories in uv's cache for environments of `uvx`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of the process that is running: its first word, its Python, and where scripts are installed."""
+    """Running process: its program, its Python, and the script directory."""
 
     program: str
     python: str
@@ -39,7 +39,7 @@ class Running:
 
 
 def launch_words(running: Running, *, shared: bool, which: Callable[[str], str | None] = available) -> tuple[str, ...]:
-    """The words that start Helmsman, without its arguments. `shared` is for a file that others have too."""
+    """Return the words that start Helmsman, without arguments. `shared` is for files shared with other users."""
     if shared:
         return ("helmsman",) if which("helmsman") else ("uvx", DISTRIBUTION)
     cache = _runner_of_cache(PurePath(running.prefix))
@@ -49,15 +49,15 @@ def launch_words(running: Running, *, shared: bool, which: Callable[[str], str |
         return (which("pipx") or "pipx", "run", DISTRIBUTION)
     scripts = Path(running.scripts)
     for candidate in (Path(running.program), *(scripts / name for name in ("helmsman", "helmsman.exe"))):
-        # Links stay as they are: `uv tool` and `pipx` keep one in ~/.local/bin that outlives upgrades.
+        # Do not resolve links: `uv tool` and `pipx` keep one in ~/.local/bin that survives upgrades.
         if program_name(str(candidate)) in HELMSMAN_NAMES and candidate.is_file():
             return (str(candidate.absolute()),)
-    # Not from the current directory (-P): clients start it in a project, which could have a module of any name.
+    # -P excludes the current directory: clients start it in a project, which may contain a module of any name.
     return (running.python, "-P", "-m", "helmsman")
 
 
 def _runner_of_cache(prefix: PurePath) -> str | None:
-    """Which runner made the environment, if it is one that does not last."""
+    """Return the runner that created the environment, if it is temporary."""
     parts = prefix.parts
     if any(part.startswith(_UV_BUCKETS) for part in parts):
         return "uvx"

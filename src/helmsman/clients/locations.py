@@ -1,6 +1,6 @@
-"""The clients Helmsman can be installed in: where each keeps its servers, in which format, and how long it waits for them.
+"""Supported clients: location and format of their server entries, and their time limits.
 
-Paths are a function of the platform, the environment and two directories, so that those of every platform are tested on any.
+Paths depend only on the platform, the environment and two directories, so all platforms can be tested on any.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Scope = Literal["user", "local", "project"]
 Format = Literal["json", "jsonc", "toml"]
 
 BLOCKING_CALL_SECONDS: Final = 6 * 60 * 60
-"""What a call of the compat toolset may take where a client's entry can say so: such a call is a whole turn of Codex."""
+"""Time limit for calls of the compat toolset, if a client's entry can set one: such a call is a whole turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What paths depend on. `project` is the repository (or directory) one is in; Claude Code has its own idea of it."""
+    """Inputs for paths. `project` is the current repository or directory; Claude Code determines it differently."""
 
     platform: str
     env: Mapping[str, str]
@@ -32,7 +32,7 @@ class Surroundings:
     claude_project: PurePath
 
     def path(self, template: str) -> PurePath:
-        """A path that begins in one of a user's directories, as `{home}/.cursor/mcp.json` does."""
+        """Expand a template such as `{home}/.cursor/mcp.json`."""
         if self.platform == "darwin":
             programs = self.home / "Library" / "Application Support"
         elif self.platform == "win32":
@@ -42,7 +42,7 @@ class Surroundings:
         directories = {
             "home": self.home,
             "project": self.project,
-            "programs": programs,  # where desktop programs keep their configuration
+            "programs": programs,  # configuration directory of desktop programs
             "claude": self._from_env("CLAUDE_CONFIG_DIR", self.home),
             "codex": self._from_env("CODEX_HOME", self.home / ".codex"),
         }
@@ -55,7 +55,7 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """One file of one client, and under which keys its servers stand in it."""
+    """Configuration file of a client, and the keys of its servers in it."""
 
     client: Client
     scope: Scope
@@ -64,22 +64,22 @@ class Location:
 
     @property
     def shared(self) -> bool:
-        """Whether the file is part of a project, and so of other people's too."""
+        """Whether the file is part of a project and so shared with others."""
         return self.scope == "project"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Client:
-    """A client.
+    """MCP client.
 
     Args:
-        places: The file of each scope it has, the usual one first (`Surroundings.path`).
-        servers: The key under which its servers stand in a file.
-        limits: How long a call may take.
-        after: What one has to do for the client to see the change.
-        typed: Whether entries say `"type": "stdio"`.
-        timeout: The field of an entry that limits a call, and what it counts in a second.
-        notes: What to know of a scope.
+        places: The file of each scope, the usual one first (`Surroundings.path`).
+        servers: The key of the servers in a file.
+        limits: Time limits of calls.
+        after: Steps until the client uses the change.
+        typed: Whether entries contain `"type": "stdio"`.
+        timeout: The field of an entry that limits a call, and its units per second.
+        notes: Remarks on a scope.
     """
 
     key: str
@@ -94,10 +94,10 @@ class Client:
     notes: Mapping[Scope, str] = field(default_factory=dict)
 
     def location(self, scope: Scope, around: Surroundings) -> Location:
-        """Where its servers of a scope are.
+        """Return the location of its servers for a scope.
 
         Raises:
-            InvalidInput: It has no such scope.
+            InvalidInput: The client has no such scope.
         """
         if scope not in self.places:
             raise InvalidInput(f"{self.title} has no scope {scope}. Use one of: {', '.join(self.places)}.")

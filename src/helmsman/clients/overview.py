@@ -1,4 +1,4 @@
-"""All clients at a glance: which of them run Helmsman or the old `codex mcp-server`, and whether that still works."""
+"""Overview of all clients that run Helmsman or the old `codex mcp-server`, with problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ClientFinding:
-    """What was found of one client, and what to do where that is not well."""
+    """Result for one client, and the fix for a problem."""
 
     client: Client
     detail: str
@@ -27,9 +27,9 @@ class ClientFinding:
 def inspect_clients(
     around: Surroundings, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
 ) -> list[ClientFinding]:
-    """One finding for each client whose files say something of Helmsman or Codex, or cannot be read.
+    """Return a finding for each client with an entry for Helmsman or Codex, or with an unreadable file.
 
-    `here` are the ways to start the Helmsman that is running.
+    `here` lists the commands that start the running Helmsman.
     """
     return [finding for client in CLIENTS.values() if (finding := _look_at(client, around, here, which)) is not None]
 

@@ -1,7 +1,7 @@
-"""What `install` replaced, so that `uninstall` can put it back: a small file in the state directory.
+"""Record of the values that `install` replaced, so that `uninstall` can restore them.
 
-Only what was changed is kept, piece by piece in the text of the file it came from; other fields of an entry (its `env`
-may hold keys) are left where they are.
+Only changed values are stored, as source text. Other fields of an entry stay in its file, because `env` may contain
+secrets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSION: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One value that was changed: where, its text before (None: there was none), and the value it was given."""
+    """Changed value: path, source text before (None if absent) and the new value."""
 
     path: tuple[str, ...]
     before: str | None
@@ -31,11 +31,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptEntry:
-    """What was done for one entry of one file.
+    """Record of one entry of a file.
 
-    The `pieces` of a rewritten entry are its changed fields. An added entry has none; of the way to it the first
-    `present` keys were there before, `empty_source` is how the object at their end was written if it held nothing, and
-    `new_file` says that the file held nothing at all.
+    `pieces` are the changed fields of a rewritten entry. An added entry has none: the first `present` keys of its path
+    existed before, `empty_source` is the text of the empty object at their end, and `new_file` means that the file was
+    empty or missing.
     """
 
     file: str
@@ -51,7 +51,7 @@ class KeptEntry:
 
 
 class Record:
-    """All that is kept. It is read when it is made; `save` writes it."""
+    """All recorded entries. Read on creation; `save` writes them."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / _NAME
@@ -67,10 +67,10 @@ class Record:
         self._kept.pop((file, path), None)
 
     def save(self) -> None:
-        """Write it whole, for this user alone.
+        """Write the record atomically, readable by the user only.
 
         Raises:
-            HelmsmanError: It cannot be written.
+            HelmsmanError: The file cannot be written.
         """
         content = {"version": _VERSION, "entries": [_as_dict(kept) for kept in self._kept.values()]}
         try:
@@ -82,7 +82,7 @@ class Record:
             ) from error
 
     def _read(self) -> list[KeptEntry]:
-        """What was kept. A file that nobody can read keeps nothing: `uninstall` then removes what it recognises."""
+        """Read the record. An unreadable file counts as empty: `uninstall` then removes the entries it recognizes."""
         try:
             content = json.loads(self.path.read_text(encoding="utf-8"))
             return [_from_dict(entry) for entry in content["entries"]] if content["version"] == _VERSION else []

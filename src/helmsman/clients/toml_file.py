@@ -1,8 +1,8 @@
-"""A TOML file with one value changed and the rest left alone, comments included.
+"""Edit single values of a TOML file and keep the rest, including comments.
 
-Values inside an existing table are changed through tomlkit, which keeps what stands around them. Whole tables are added
-at the end of the file and cut out again as text: a table is a run of lines, and so nothing else moves. Whoever calls this
-compares what the result says with what it should say (`changes`), so an odd file ends in an error, never in a loss.
+Values in an existing table are edited with tomlkit, which keeps their surroundings. Whole tables are appended and
+removed as lines of text, so nothing else moves. Callers compare the parsed result with the expected value (`changes`),
+so an unusual file leads to an error, never to a loss.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ _TOKEN: Final = re.compile(
     + r'"(?:\\.|[^"\\\r\n])*"|'
     + r"'[^'\r\n]*'|#[^\r\n]*|[\[\]{}]"
 )
-"""What can hold a bracket: texts, comments, and brackets themselves."""
+"""Tokens that may contain a bracket: strings, comments, and brackets themselves."""
 _BLANK_LINE: Final = re.compile(r"[ \t]*\r?\n")
 _BLANK_LINE_ABOVE: Final = re.compile(r"(?:^|\n)(?P<blank>\r?\n)\Z")
 
 
 @dataclass(frozen=True)
 class TomlFile:
-    """The text of a file."""
+    """Text of a TOML file."""
 
     text: str
 
     @cached_property
     def value(self) -> Any:
-        """What the file says.
+        """Parsed content.
 
         Raises:
-            NotReadable: It is not TOML.
+            NotReadable: The text is not TOML.
         """
         try:
             return tomllib.loads(self.text.removeprefix("\ufeff"))
@@ -55,12 +55,12 @@ class TomlFile:
             raise NotReadable(str(error)) from error
 
     def source(self, path: Sequence[str]) -> str | None:
-        """The text of the value at `path`, as it is written; None where there is none."""
+        """Return the source text of the value at `path`; None if it is absent."""
         item = _item(self._document, path)
         return None if item is None else str(item.as_string()).strip()
 
     def with_value(self, path: Sequence[str], value: Any) -> TomlFile:
-        """With a value at `path`. A table that is not there yet comes at the end of the file."""
+        """Set the value at `path`. A new table is appended to the file."""
         document = self._document
         owner = _item(document, path[:-1])
         if owner is None or (isinstance(value, dict) and _is_written_as_tables(document, path[:-1])):
@@ -72,7 +72,7 @@ class TomlFile:
         return self._rewritten(document)
 
     def with_source(self, path: Sequence[str], source: str) -> TomlFile:
-        """With the text of a value replaced."""
+        """Replace the source text of a value."""
         document = self._document
         owner = _item(document, path[:-1])
         if owner is None:
@@ -81,7 +81,7 @@ class TomlFile:
         return self._rewritten(document)
 
     def without(self, path: Sequence[str]) -> TomlFile:
-        """Without the value or the table at `path`."""
+        """Remove the value or table at `path`."""
         blocks = list(self._blocks(path))
         if blocks:
             text = self.text
@@ -97,7 +97,7 @@ class TomlFile:
 
     @property
     def _document(self) -> TOMLDocument:
-        """Parsed anew each time: tomlkit's documents are changed in place."""
+        """Parsed on each access, because edits change tomlkit documents in place."""
         try:
             return tomlkit.parse(self.text.removeprefix("\ufeff"))
         except TOMLKitError as error:
@@ -107,7 +107,7 @@ class TomlFile:
         return TomlFile(("\ufeff" if self.text.startswith("\ufeff") else "") + tomlkit.dumps(document))
 
     def _appended(self, path: Sequence[str], value: dict[str, Any]) -> TomlFile:
-        """A table as lines of its own: after a blank line, unless the file is empty."""
+        """Append a table, after a blank line unless the file is empty."""
         table = tomlkit.table()
         for key, item in value.items():
             if isinstance(item, dict):
@@ -122,16 +122,16 @@ class TomlFile:
         return TomlFile(self.text + gap + lines.replace("\n", newline))
 
     def _blocks(self, path: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Where the table and the tables in it stand: from a header to its last line, and the blank lines between."""
+        """Yield the spans of a table and its subtables, from the header to the last line, with blank lines between."""
         headers = [*_headers(self.text), (len(self.text), [])]
         for (start, keys), (limit, _) in pairwise(headers):
             if keys[: len(path)] != [*path]:
                 continue
             lines = self.text[start:limit].splitlines(keepends=True)
             while len(lines) > 1 and (not lines[-1].strip() or lines[-1].lstrip().startswith("#")):
-                lines.pop()  # blank lines, and comments that speak of what follows
+                lines.pop()  # blank lines, and comments on the next table
             end = start + len("".join(lines))
-            if not self.text[end:].strip():  # the last of the file: the blank line above goes with it
+            if not self.text[end:].strip():  # last table of the file: also remove the blank line above
                 above = _BLANK_LINE_ABOVE.search(self.text[:start])
                 start = start if above is None else above.start("blank")
             else:
@@ -141,7 +141,7 @@ class TomlFile:
 
 
 def _headers(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Where a table's header line begins, and the names in it; those of an array of tables are left out."""
+    """Yield the position of each table header and its keys; arrays of tables are left out."""
     depth = 0
     for token in _TOKEN.finditer(text):
         if token[0] in ("[", "{"):
@@ -163,7 +163,7 @@ def _item(document: Any, path: Sequence[str]) -> Any:
 
 
 def _is_written_as_tables(document: TOMLDocument, path: Sequence[str]) -> bool:
-    """Whether `[a.b]` may be added for a new `b` in `a`: not where `a` is written as `a = { … }`."""
+    """Return whether `[a.b]` may be added for a new `b`: not if `a` is an inline table."""
     return not isinstance(_item(document, path), InlineTable)
 
 

@@ -1,5 +1,5 @@
-"""The router's pure half: what a request in plain words asks for, and which task it means.
+"""Pure part of the router: parse plain-language requests and select their task.
 
-`intent` reads the words, `route` decides which task and where, `confirmation` makes and checks the token that confirms
-a plan. Nothing here runs anything, waits for anything or keeps any state.
+`intent` parses the words, `route` selects the task and the place, `confirmation` creates and checks confirmation
+tokens. These modules run nothing, never wait and keep no state.
 """

@@ -1,8 +1,8 @@
-"""Whether a request that is no command may yet be about tasks: then nothing is started before somebody has said so.
+"""Detect requests that are not commands but may be about tasks, so that no work starts by mistake.
 
-"Is it still chugging along?" and "is it still used anywhere?" are alike. To start the first as work costs money and time,
-so whatever looks like talk about tasks is asked back, with "run it as work" as one of the choices. What begins with a verb
-of work is work all the same, and so is whatever speaks of code.
+"Is it still chugging along?" and "is it still used anywhere?" look alike. Starting the first as work costs money and
+time, so the caller is asked, with "run it as work" among the choices. A request that begins with a work verb or
+mentions code is still work.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 14
 _NEAR: Final = 4
-"""Among so many words at the beginning a task is what the request is about."""
+"""A task mentioned within this many first words is the subject of the request."""
 _GAP: Final = 6
-"""So many words may stand where a form has a gap."""
+"""Maximum number of words in the gap of a form."""
 _REST: Final = "…"
 _ANY: Final = "·"
 
 _ONE_BREATH: Final = 3
 _SENTENCE: Final = 3
-"""So many characters of Chinese, Japanese, Korean or Thai are one word."""
+"""Maximum characters of a single word in Chinese, Japanese, Korean or Thai."""
 _SHORTENED_ID: Final = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,}")
 _ORDERS_IT: Final = v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
 _ABOUT_ONE: Final = _ORDERS_IT | v.ANSWER_VERBS | v.word_set("apply switch tell what did follow")
-"""What begins so and names a task, or a number of a list, is about that."""
+"""First words that refer to a task, if an id or a list number follows."""
 _OF_TASKS: Final = v.word_set("cancel abort")
 """Orders that are seldom about a program, even with a condition."""
 _CONDITIONS: Final = v.word_set("from when if unless in while until should must")
-"""By which an order to stop "it" is one about a program: "stop it when it is idle"."""
+"""Words that turn an order to stop "it" into one about a program: "stop it when it is idle"."""
 _STILL: Final = v.word_set("still anything nothing something left back longer")
 _JUDGED: Final = v.word_set("it that this them those these anything everything no")
 _JUDGEMENTS: Final = v.word_set("approves approved denies denied")
@@ -75,8 +75,8 @@ what/which files did/has/have it/you/codex …
 pull the plug …
 hang/hold … until/till …
 """
-"""One a line: words, alternatives between slashes, `·` for any one word, and a gap that any few words fill. What these know
-goes beyond everyday words: they may have anything in their gaps.
+"""One form per line: words, alternatives between slashes, `·` for one word, `…` for a gap of a few words. Unlike
+EVERYDAY, the gaps accept any word.
 """
 
 _NOT_ABOUT: Final = v.word_set(
@@ -84,7 +84,7 @@ _NOT_ABOUT: Final = v.word_set(
     implemented configured called tested stored handled documented defined deprecated should must shouldn't
     mustn't why ui endpoint function class method file files module code api page button"""
 )
-"""Words by which a question is about the code after all."""
+"""Words that make a question one about code."""
 
 _BEFORE: Final = v.word_set(
     "my the that this your our last latest current previous running other which any there cloud local codex first"
@@ -108,7 +108,7 @@ _QUESTIONS, _ORDERS = (
 
 
 def may_be_about_tasks(words: Words) -> bool:
-    """Whether somebody may have asked about a task, or given an order about one, in words that are no command."""
+    """Return whether a request that is not a command may ask or order something about a task."""
     said = words.words
     if _names_one(said) or _is_a_mere_word(said) or _is_short_answer(words):
         return True
@@ -124,7 +124,7 @@ def may_be_about_tasks(words: Words) -> bool:
         return False
     strange = _strange(said)
     if _has_work(words):
-        return strange == 0 and _speaks_of_a_task(said)  # "retry the last task": perhaps, or perhaps not
+        return strange == 0 and _speaks_of_a_task(said)  # ambiguous, for example "retry the last task"
     if ID in said or _speaks_of_a_task(said) or any(_fits(said, form) for form in _QUESTIONS):
         return True
     if all(word in v.EVERYDAY or word in REFERENCES for word in said):
@@ -135,7 +135,7 @@ def may_be_about_tasks(words: Words) -> bool:
 
 
 def _names_one(said: list[str]) -> bool:
-    """Whether an answer or an order begins that names a task, or is about "it": then it is that one, whatever follows."""
+    """Return whether an answer or order names a task or "it" at its beginning; later words then do not matter."""
     if said[0] not in _ABOUT_ONE or len(said) < 2 or any(_is_code(word) for word in said):
         return False
     if said[0] not in v.CANCEL_ALONE and (ID in said[:_NEAR] or NUMBER in said[1:_NEAR]):
@@ -146,7 +146,7 @@ def _names_one(said: list[str]) -> bool:
 
 
 def _is_a_mere_word(said: list[str]) -> bool:
-    """Whether it is one word that is no verb of work: "danke", "lol". In other scripts that may be a whole sentence."""
+    """Return whether this is one word that is not a work verb: "danke", "lol". In some scripts it may be a sentence."""
     word = said[0]
     if len(said) > 1 or word in v.WORK_VERBS or word in REFERENCES:
         return False
@@ -157,12 +157,12 @@ def _is_a_mere_word(said: list[str]) -> bool:
 
 
 def _is_of_a_dense_script(char: str) -> bool:
-    """Whether a character is of a script in which a few characters without a blank are a sentence."""
+    """Return whether a character's script writes sentences in a few characters without spaces."""
     return unicodedata.name(char, "").startswith(("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER"))
 
 
 def _is_short_answer(words: Words) -> bool:
-    """Whether a few words begin with "approve" or "deny", or order something of what may be a shortened id."""
+    """Return whether a few words begin with "approve" or "deny", or give an order with a shortened id."""
     said = words.words
     judges = {said[0], *(part for slug in words.slugs[:1] if said[0] == SLUG for part in slug.split("-"))}
     if len(said) <= _ONE_BREATH and not judges.isdisjoint(v.JUDGING_VERBS):
@@ -171,7 +171,7 @@ def _is_short_answer(words: Words) -> bool:
 
 
 def turns_an_answer_round(words: Words) -> bool:
-    """Return whether a request begins with an answer that has a prefix ("un-approve it"). It is no alias of a task."""
+    """Return whether a request begins with a prefixed answer ("un-approve it"), which is not a task alias."""
     said = words.words
     if said[0] != SLUG or any(word not in _POINTERS for word in said[1:]):
         return False
@@ -180,13 +180,13 @@ def turns_an_answer_round(words: Words) -> bool:
 
 
 def _is_answer_in_symbols(said: list[str]) -> bool:
-    """Return whether it is an answer in the manner of code or of a form: "approve=yes", `{"decision": "approve"}`."""
+    """Return whether this is an answer written as code or as a form: "approve=yes", `{"decision": "approve"}`."""
     parts = re.findall(r"[^\W\d_]+", " ".join(said))
     return not _ANSWERS.isdisjoint(parts) and all(part in _ANSWERS or part in _FORM_WORDS for part in parts)
 
 
 def _answers_for_another(said: list[str]) -> bool:
-    """Return whether a short request answers for another person, or says that one did: "approve on behalf of alice"."""
+    """Return whether a short request answers on behalf of another person, or reports an answer."""
     if not 2 <= len(said) <= _ANSWER or any(map(_is_code, said)):
         return False
     if len(said) <= _ONE_BREATH and not _JUDGEMENTS.isdisjoint(said[1:]):
@@ -197,16 +197,16 @@ def _answers_for_another(said: list[str]) -> bool:
 
 
 def _judges_one(said: list[str]) -> bool:
-    """Whether somebody speaks of approving or denying "it": "should I approve it?", "I did not approve that"."""
+    """Return whether a sentence mentions approving or denying "it": "should I approve it?"."""
     if said[0] in v.WORK_VERBS or any(char in word for word in said for char in _OF_CODE):
         return False
     return any(word in v.JUDGING_VERBS and then in _JUDGED for word, then in pairwise(said))
 
 
 def is_plain_question(words: Words) -> bool:
-    """Whether it asks how something is, in everyday words alone, and that something is a task or a mere "it".
+    """Return whether this asks in everyday words about the state of a task or of "it".
 
-    To look at a task costs nothing, so nobody is asked back. "How does it work?" may be about the code.
+    Looking at a task is free, so no confirmation is needed. "How does it work?" may be about code.
     """
     said = words.words
     if _strange(said) or len(said) > _LONGEST or any(_is_code(word) or word in ("do", "does") for word in said[:2]):
@@ -215,13 +215,13 @@ def is_plain_question(words: Words) -> bool:
 
 
 def is_question(request: str) -> bool:
-    """Whether a request asks something, whatever it is about."""
+    """Return whether a request is a question."""
     words = read(request)
     return words is not None and bool(words.words) and _asks(words)
 
 
 def _strange(said: list[str]) -> int:
-    """How many words speak of something that is neither a task nor everyday talk."""
+    """Return the number of words that are neither everyday words nor references to tasks."""
     return sum(word not in v.EVERYDAY and word not in v.WORK_VERBS and word not in REFERENCES for word in said)
 
 
@@ -230,13 +230,13 @@ def _asks(words: Words) -> bool:
 
 
 def _of_nothing_else(words: Words) -> bool:
-    """ "What does cancel do?" is everyday talk, too, and about a program."""
+    """Return whether a cancel verb is not itself the topic, as in "What does cancel do?"."""
     said = words.words
     return not _asks(words) or any(word in _IT for word in said) or not any(word in v.CANCEL_VERBS for word in said)
 
 
 def _has_work(words: Words) -> bool:
-    """Whether a clause begins with a verb of work, or something is to be verified."""
+    """Return whether a clause begins with a work verb, or something must be verified."""
     said = words.words
     if said[0] in v.CANCEL_ALONE:
         names_it = ID in said or (said[1:2] and said[1] in v.PRONOUNS and not any(word in _CONDITIONS for word in said))
@@ -253,7 +253,7 @@ def _is_code(word: str) -> bool:
 
 
 def _speaks_of_a_task(said: list[str]) -> bool:
-    """ "My task seems frozen", but not "my task list is too long", nor "show a toast when the task is done"."""
+    """Match "my task seems frozen", but not "my task list is too long" or "show a toast when the task is done"."""
     if said[0] in v.ASKING_LEADS and said[1:2] != ["me"]:
         return False
     near = len(said) if said[0] in v.QUESTION_LEADS or _strange(said) <= 1 else _NEAR

@@ -1,4 +1,4 @@
-"""What an answer in plain words is to a question: the option it means, and never one that covers more than the question."""
+"""Map plain-language answers to the options of a question, never to one that covers more than the question."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Prompt, Question
 
 _OPTIONS: Final = {"approve": (APPROVE, ACCEPT), "deny": (DENY, DECLINE, CANCEL, STOP, ABORT)}
-"""What the words mean, the first that is offered."""
+"""Options for each answer kind, in order of preference."""
 _WIDER: Final = frozenset([APPROVE_SESSION, APPROVE_ALWAYS])
 
 
 def answers_to(question: Question, answer: PlainAnswer | None, given: Sequence[str] | None) -> tuple[str, ...]:
-    """The answers that plain words mean, or that a hint gives: never one for more than this question.
+    """Return the answers for plain words or a hint, limited to this question.
 
     Raises:
-        InvalidInput: They would be for more, or do not say what is to be answered.
+        InvalidInput: The answer would cover more, or is ambiguous.
         AnswerInvalid: The question has no such answer.
     """
     answer = answer or PlainAnswer("text")

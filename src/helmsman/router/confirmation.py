@@ -1,9 +1,8 @@
-"""The token that confirms a plan: what was shown is what is done, soon, or nothing is.
+"""Stateless tokens that confirm a plan.
 
-With `require_confirmation` a request is answered with what would be done and a token; the same request with the token does
-it. The token keeps no state anywhere: it is an expiry and a keyed digest over the whole plan, so it fits that plan alone,
-by that key alone, until then. It may be used again while it lasts, but work that was agreed to is begun once: the token
-is its idempotency key.
+With `require_confirmation`, a request returns its plan and a token; the same request with the token executes it. The
+token contains an expiry and a keyed digest of the whole plan, so it is valid only for that plan, that key and that
+time. It can be reused while valid, but work starts once, because the token is also its idempotency key.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from helmsman.errors import InvalidInput
 
 LIFETIME: Final = timedelta(minutes=10)
 _TOKEN: Final = re.compile(r"C-(?P<expiry>[0-9a-f]{8})(?P<digest>[0-9a-f]{64})")
-"""The expiry in seconds since 1970, and the digest."""
+"""Expiry in seconds since 1970, and the digest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmedPlan:
-    """Everything that must not change between showing and doing."""
+    """Everything that must not change between preview and execution."""
 
     action: str
     task_id: str | None = None
@@ -33,21 +32,21 @@ class ConfirmedPlan:
     directory: str | None = None
     max_cost_usd: float | None = None
     terms: tuple[tuple[str, str], ...] = ()
-    """Everything else that was asked for, by its name."""
+    """All other parameters, by name."""
 
 
 def seal(plan: ConfirmedPlan, key: bytes, now: datetime) -> str:
-    """A token that confirms this plan from now on, for as long as `LIFETIME`."""
+    """Return a token for this plan, valid for `LIFETIME`."""
     expiry = f"{int((now + LIFETIME).timestamp()):08x}"
     return f"C-{expiry}{_digest(plan, key, expiry)}"
 
 
 def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
-    """Return when the token confirms this plan now.
+    """Check that the token confirms this plan now.
 
     Raises:
-        InvalidInput: It is for another plan, has expired, or is no token of ours; the detail
-            `reason` is `other_plan`, `expired` or `not_a_token`.
+        InvalidInput: The token is for another plan, has expired, or is malformed; the detail `reason` is `other_plan`,
+            `expired` or `not_a_token`.
     """
     advice = "Send the request again without the token to see what would be done, and confirm that."
     found = _TOKEN.fullmatch(token)

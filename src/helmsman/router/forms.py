@@ -1,4 +1,4 @@
-"""The forms a command may have, one function each. A request is a command only when the whole of it fills a form."""
+"""Command forms. A request is a command only if all of it matches a form."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _names_task(said: list[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Words that begin a command, words that may follow, and sets of which each must have a word in it."""
+    """Form of a command: first words, words that may follow, and sets that must each occur."""
 
     leads: AbstractSet[str]
     rest: AbstractSet[str]
@@ -46,13 +46,13 @@ REFUSED_APPROVAL: Final = Form(
 )
 FOLLOW_UP: Final = Form(v.FOLLOW_VERBS, v.FOLLOW_REST, (_NAMED,))
 APPLY: Final = Form(frozenset(["apply"]), v.APPLY_REST, (frozenset([ID, SLUG]),))
-"""Only of a task that is named: "apply the changes" may be any."""
+"""Requires a named task, because "apply the changes" is ambiguous."""
 CHOICE: Final = Form(v.CHOOSE_VERBS, v.CHOOSE_REST, (frozenset([NUMBER]),))
 NUMBER_ALONE: Final = Form(v.NUMBERED | {NUMBER}, v.NUMBERED, (frozenset([NUMBER]),))
 ENVIRONMENTS: Final = Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, frozenset(["cloud", "codex"])))
 
 HELP: Final = (["help"], ["usage"], ["what", "can", "you", "do"], ["what", "can", "i", "say"])
-"""To the letter: "help me with the parser" is work."""
+"""Exact matches only: "help me with the parser" is work."""
 
 
 def is_approval(said: list[str]) -> bool:
@@ -64,7 +64,7 @@ def is_denial(said: list[str]) -> bool:
 
 
 def _is_of_a_question(said: list[str]) -> bool:
-    """ "Allow it", but not "allow edits" nor "allow only one run": those speak of what a program is to do."""
+    """Match "allow it", but not "allow edits" or "allow only one run", which describe a program."""
     rest = said[1:]
     return (
         said[0] in v.JUDGING_VERBS
@@ -109,11 +109,11 @@ def is_cancel(words: Words) -> bool:
 
 
 _REASONS: Final = frozenset(["because", "since", "i", "i'm"])
-"""What begins a reason even without a comma before it."""
+"""First words of a reason without a preceding comma."""
 
 
 def _is_cancel_with_reason(words: Words) -> bool:
-    """ "Cancel it, I changed my mind": the order is complete before the reason, and the reason is one of the usual ones."""
+    """Match "cancel it, I changed my mind": a complete order, followed by a common reason."""
     said = words.words
     ends = next(
         (place for place, word in enumerate(said) if place and word not in v.CANCEL_REST and word not in REFERENCES), 0
@@ -173,7 +173,7 @@ def _is_a_task_to_show(shown: list[str]) -> bool:
 
 
 def _asks_of_deeds(said: list[str]) -> bool:
-    """ "What did it change", "what it did"."""
+    """Match "what did it change" and "what it did"."""
     doer = _names_task(said) or "you" in said or "codex" in said
     asked = said[1:2] and (said[1] in ("did", "has", "have", "came") or said[-1] in v.DEEDS - {"do", "done"})
     return bool(asked) and doer and any(word in v.DEEDS for word in said)

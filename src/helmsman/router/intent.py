@@ -1,14 +1,19 @@
-"""What a request asks for, decided by rules alone: pure, deterministic, well under a millisecond.
+"""Parse a request by deterministic rules, in well under a millisecond.
 
-The order: hints; "run: …" and "in the cloud: …", which say that work follows; orders with a text after a colon ("deny it:
-…", "continue with the last task: …"); then the commands, each a form that the whole request must fill (set up, cancel, wait,
-results, check, answers, lists); then the looser rules for a request that names a task by its id; then whatever may be about
-tasks without being a command, which is asked back; else it is work to run.
+Order of the rules:
 
-The mistakes are not equally bad. A check that should have been work is a question asked twice; a job taken for a cancel
-throws away somebody's work, and one taken for an approval lets something happen that nobody allowed. So a cancel or an
-approval is only a request that can be nothing else: an imperative, what it is done to, for a cancel at most a usual reason,
-and not one word more. A question about tasks never starts work.
+1. hints
+2. markers that announce work: "run: …" and "in the cloud: …"
+3. orders with a text after a colon: "deny it: …", "continue with the last task: …"
+4. commands, each a form that the whole request must match: set up, cancel, wait, results, check, answers, lists
+5. looser rules for a request with a task id
+6. requests that may be about tasks: the caller is asked
+7. everything else is work
+
+Mistakes differ in cost. Treating work as a check costs one more question. Treating work as a cancel destroys work, and
+treating it as an approval allows an action without consent. So a cancel or an approval must match completely: an
+imperative, its object, for a cancel at most a common reason, and no other word. A question about tasks never starts
+work.
 """
 
 from __future__ import annotations
@@ -50,18 +55,17 @@ if TYPE_CHECKING:
     from helmsman.router.words import Words
 
 Action = Literal[Operation, "choose", "none"]
-"""`choose`: it may be about tasks or be work, so the caller is asked which is meant."""
+"""`choose`: ambiguous between tasks and work, so the caller is asked."""
 AnswerKind = Literal["approve", "deny", "text"]
 ReferenceKind = Literal["id", "alias", "number", "last", "running", "description", "several"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """How a request names a task.
+    """Reference to a task.
 
     `value` is the id, the alias, the number (1 is the first choice), the describing words, or several ids separated by
-    spaces; it is empty for `last` and `running`. `sure` is False where the words may as well be a job: when no task
-    answers to them, the request is work after all.
+    spaces; empty for `last` and `running`. If `sure` is False and no task matches, the request is work.
     """
 
     kind: ReferenceKind
@@ -71,7 +75,9 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class PlainAnswer:
-    """An answer to what a task asks. `wide` is one that was meant for more than one question, which words cannot give."""
+    """Answer to a question of a task. `wide` means that it was meant for more than one question, which is not
+    supported.
+    """
 
     kind: AnswerKind
     text: str = ""
@@ -80,7 +86,7 @@ class PlainAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hints:
-    """What the caller said beside the words; it wins over them. `mode` may be `auto`, the same as leaving it out."""
+    """Explicit parameters, which override the words. `mode` `auto` equals None."""
 
     operation: Operation | None = None
     mode: Mode | Literal["auto"] | None = None
@@ -91,12 +97,12 @@ class Hints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intent:
-    """What is asked for. `instruction` is the work to do, without a marker meant for the router ("in the cloud: …").
+    """Parsed request. `instruction` is the work to do, without router markers ("in the cloud: …").
 
-    `reference` is None where the request names no task ("cancel it"), `mode` where it does not say where to run. `again`
-    asks for another of the tasks that were offered ("switch to #2"), `picks` one of the choices and says nothing else ("2").
-    `may_answer`: if a question is open, the request may be an answer to it, in words that are not plain enough for one.
-    `mentions` are ids and aliases in a request that is work: if they are those of tasks, it may be about these.
+    `reference` is None if no task is named ("cancel it"); `mode` is None if no place is named. `again` selects another
+    of the offered tasks ("switch to #2"); `picks` selects a choice and nothing else ("2"). `may_answer`: if a question
+    is open, the request may be an imprecise answer to it. `mentions` are ids and aliases in a work request, which may
+    refer to tasks.
     """
 
     action: Action
@@ -118,10 +124,10 @@ NO_HINTS: Final = Hints()
 
 
 def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> Intent:
-    """Read a request. `called` are the names of the agent that is spoken to, where that is another than Codex.
+    """Parse a request. `called` lists names of the addressed agent, if it is not Codex.
 
     Raises:
-        InvalidInput: The hint of a task is empty.
+        InvalidInput: The task hint is empty.
     """
     if hints.task_id is not None and not hints.task_id.strip():
         raise InvalidInput("hints.taskId is empty. Give the id of a task, or leave it out.")
@@ -137,7 +143,7 @@ def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> 
             reference = found.reference or _reference_of_ids(task_ids(request))
             found = replace(found, action=action, reference=reference, answer=answer)
     if hints.task_id is not None:
-        if found.action == "choose":  # of a task that is named it is either a question or the next message
+        if found.action == "choose":  # with a named task, it is a question or the next message
             found = replace(found, action="check" if is_question(request) else "run", mode=None)
         found, trace = _with_task_hint(found, hints.task_id, asked=hints.operation is not None, trace=trace)
     if found.action == "run" and (not request or request.isspace()):
@@ -174,7 +180,7 @@ def _with_task_hint(
         and said.kind in ("id", "alias", "several")
         and task_id not in said.value.split()
     ):
-        named = Reference("several", f"{said.value} {task_id}", sure=said.sure)  # which may yet be names of one
+        named = Reference("several", f"{said.value} {task_id}", sure=said.sure)  # these may be names of one task
     if found.action == "none" and not asked:
         return replace(found, action="check", reference=named), (*trace, "Without words, that asks how it is.")
     return replace(found, reference=named), trace
@@ -188,7 +194,7 @@ def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:
     return Reference("id", ids[0], sure=not is_session_id(ids[0]))
 
 
-# --- the commands ----------------------------------------------------------------------------------------------------
+# --- commands --------------------------------------------------------------------------------------------------------
 
 
 def _read_words(request: str, called: Sequence[str]) -> Intent:
@@ -234,8 +240,10 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
 
 
 def _with_material(words: Words, request: str, called: Sequence[str]) -> Intent:
-    """Text to work on is work: of "fix this" it is the object. An order or an answer beside text is asked back, for the
-    text may take it back.
+    """Classify a request with pasted text.
+
+    Text to work on is work: it is the object of "fix this". For an order or answer with such text, the caller is asked,
+    because the text may contradict it.
     """
     said = _read_words(own_words(request), called)
     begin = words.words[:2]
@@ -264,7 +272,7 @@ def _may_answer(said: list[str]) -> bool:
 
 
 def _with_text(request: str, called: Sequence[str]) -> Intent | None:
-    """An order whose text follows a colon: "deny it: touches production", "continue with the last task: …"."""
+    """Parse an order with a text after a colon: "deny it: touches production", "continue with the last task: …"."""
     parts = split_at_colon(request) or _split_at_because(request)
     words = None if parts is None else read(parts[0], called)
     if parts is None or words is None or not words.words or words.said_no or words.material:
@@ -293,7 +301,7 @@ def _split_at_because(request: str) -> tuple[str, str] | None:
 
 
 def _of_me(said: list[str]) -> list[str]:
-    """ "I approve it" is the same as "approve it"."""
+    """Reduce "I approve it" to "approve it"."""
     return said[1:] if said[0] == "i" and len(said) > 1 else said
 
 
@@ -343,7 +351,7 @@ def _order(words: Words) -> Intent | None:
     if forms.CHOICE.fits(said):
         return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True, picks=True)
     if forms.NUMBER_ALONE.fits(said):
-        picks = not words.asks  # "2?" asks how that one is
+        picks = not words.asks  # "2?" asks for the state of that task
         return replace(_of_task("check", words, "The request is a number of the choices."), picks=picks)
     if forms.ENVIRONMENTS.fits(said):
         return Intent(action="environments", trace=("The whole request asks which cloud environments there are.",))
@@ -377,7 +385,7 @@ def _answers(words: Words) -> Intent | None:
     if forms.is_denial(said):
         return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
     if forms.REFUSED_APPROVAL.fits(said):
-        if "approve" in said:  # perhaps only not yet
+        if "approve" in said:  # may mean "not yet"
             look = _of_task("check", words, "The request says not to approve, so nothing is done but a look.")
             return replace(look, may_answer=True)
         return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
@@ -416,7 +424,7 @@ _LONGEST_DESCRIPTION: Final = 6
 
 
 def _described(words: Words) -> Intent | None:
-    """A question about a task that is named by what it does: "how is the login fix going?"."""
+    """Parse a question about a task that is described by its work: "how is the login fix going?"."""
     said = words.words
     sure = False
     if said[0] in ("how", "how's") and said[-1] in _GOING:
@@ -438,16 +446,16 @@ def _described(words: Words) -> Intent | None:
     )
 
 
-# --- requests that name a task by its id -----------------------------------------------------------------------------
+# --- requests with a task id -----------------------------------------------------------------------------------------
 
 _FEW: Final = 3
-"""While a question is open, so few words may be an answer to it in any language."""
+"""While a question is open, a request of up to this many words may answer it in any language."""
 _SHORT: Final = 6
 _MEDIUM: Final = 14
 
 
 def _about_an_id(words: Words) -> Intent | None:
-    """No command from end to end, but it names a task: a question about it, or work in which it is mentioned."""
+    """Classify a request that is no complete command but names a task: a question, or work that mentions it."""
     said = words.words
     if any(said[place] in v.WORK_VERBS for place in words.clauses if place < len(said)) or len(said) > _MEDIUM:
         return None

@@ -1,7 +1,7 @@
-"""Words to the router that come with work: "in the cloud: …", "new task: …", "… in the cloud".
+"""Markers that accompany work: "in the cloud: …", "new task: …", "… in the cloud".
 
-A marker at the beginning, with its colon, is plainly not part of the work and is taken off. At the end of a sentence "in
-the cloud" may as well be what the work is about; there it only counts after verbs with which it cannot be, and stays.
+A marker at the beginning, with its colon, is removed. At the end of a sentence, "in the cloud" may belong to the work,
+so it counts only after verbs that exclude that meaning, and is not removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helmsman.router.vocabulary import word_set
 Mode = Literal["local", "cloud"]
 
 _HEAD: Final = 400
-"""Characters at the beginning and the end of a request in which it may say where to run."""
+"""Characters searched for markers at the beginning and the end of a request."""
 
 _PLACE_MARKER: Final = re.compile(
     r"""\s*(?:please\s+)?
@@ -42,7 +42,7 @@ _RUNS_THERE: Final = frozenset(
     ("run", "execute", "start", "do", "fix", "refactor", "implement", "test", "review", "investigate", "debug", "port",
      "upgrade", "solve", "handle", "work", "try", "lint", "rerun", "retry", "analyse", "analyze")
 )  # fmt: skip
-"""Verbs after which "… in the cloud" says where Codex is to work; one deploys, stores and hosts things in a cloud, too."""
+"""Verbs after which "… in the cloud" names the place of the work. Deploying or storing in a cloud does not."""
 
 
 _ALL_OF: Final = word_set("full entire whole complete all every each across")
@@ -55,14 +55,14 @@ _LONG: Final = word_set("overnight hours exhaustive exhaustively")
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Work that a marker announces, without the marker."""
+    """Work announced by a marker, without the marker."""
 
     instruction: str
     mode: Mode | None
 
 
 def read_marker(request: str) -> Marked | None:
-    """The work after "in the cloud: " or "run: "; None where no such marker begins the request."""
+    """Return the work after "in the cloud: " or "run: "; None without such a marker."""
     head = request[:_HEAD]
     if place := _PLACE_MARKER.match(head):
         return Marked(request[place.end() :], "cloud" if place["cloud"] else "local")
@@ -72,7 +72,7 @@ def read_marker(request: str) -> Marked | None:
 
 
 def where_to_run(request: str) -> Mode | None:
-    """Where the work is plainly to run, said without a marker."""
+    """Return the place of the work, if it is stated without a marker."""
     first = _FIRST_WORD.match(request[:_HEAD])
     verb = first[1].lower() if first else ""
     if _CLOUD_FIRST.match(request[:_HEAD]):
@@ -87,6 +87,6 @@ def where_to_run(request: str) -> Mode | None:
 
 
 def may_take_long(request: str) -> bool:
-    """Whether the work sounds like hours: all of something that there is much of."""
+    """Return whether the work may take hours: a comprehensive task on something large."""
     words = {word.strip(".,:;!?\"'()") for word in request[:_HEAD].lower().split()}
     return bool(words & _LONG or (words & _ALL_OF and words & _MUCH))

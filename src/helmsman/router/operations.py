@@ -1,4 +1,4 @@
-"""What a request can ask for. The tools' contract names these, and has no use for what reads the words."""
+"""Operations that a request can ask for, separate from the parser for use in tool schemas."""
 
 from __future__ import annotations
 

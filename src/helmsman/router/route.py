@@ -1,8 +1,8 @@
-"""Which task an intent means and where work is to run: pure, from the tasks there are.
+"""Select the task that an intent refers to and the place where work runs, as a pure function.
 
-Without a name, a request means the only task of the last ten minutes, else the only one working, else nobody can know and
-the caller is asked, with up to three choices, the newest first. A choice made for the caller always names what else it
-could have been. An answer goes to the one task that asks something; where several do, the caller is asked which.
+Without a name, a request refers to the only task of the last ten minutes, otherwise to the only running one. Otherwise
+the caller is asked, with up to three choices, newest first. An automatic choice always lists its alternatives. An
+answer goes to the only task with an open question; if there are several, the caller is asked.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ MOST_SHOWN: Final = 20
 _NONE_YET: Final = "There is no {} yet. Say what is to be done to start one."
 _ALIKE: Final = 0.75
 _FEW_WORDS: Final = 6
-"""A request of so few words that names a task that is not there is no work."""
+"""Maximum words of a request that names a missing task and is not treated as work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the request was made: is there a local repository, and which cloud environment is configured."""
+    """Context of a request: whether there is a local repository, and the configured cloud environment."""
 
     repository: bool = True
     cloud_environment: str | None = None
     without_cloud: str | None = None
-    """What the agent that is asked is called, where it has no cloud."""
+    """Name of the addressed agent, if it has no cloud."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the last answer offered, in the order of its numbers: tasks by their ids, then perhaps `work` to run instead.
+    """Choices offered by the last answer, in order: task ids, then possibly `work` to run instead.
 
-    `action` is what was asked for then.
+    `action` is the action requested then.
     """
 
     action: Action = "none"
@@ -60,13 +60,12 @@ NOTHING_OFFERED: Final = Offer()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """What is to be done. With `choices` or an `error`, or to `choose`, nothing is done; else the rest says what.
+    """Decision on a request. With `choices`, an `error` or the action `choose`, nothing is done.
 
-    An error is a sentence: which task was not found (or what cannot be done), and what to do. `choices` are in the order
-    of their numbers, from 1 on, by which the next request may name them; of `choose` the next number is to run
-    `instruction` as work. `mode` is where work is to run, or where the chosen task runs. `alternatives` are tasks that
-    an automatic choice passed over, `all` those that are shown because somebody asked for all. `may_take_long` is work
-    for which a cloud might be the better place.
+    An error says which task was not found, or what is impossible, and what to do. `choices` are numbered from 1, and
+    the next request may use these numbers; for `choose`, the number after them runs `instruction` as work. `mode` is
+    where work runs, or where the selected task runs. `alternatives` are the other tasks of an automatic choice; `all`
+    lists all tasks on request. `may_take_long` marks work that may fit a cloud better.
     """
 
     action: Action
@@ -87,7 +86,7 @@ class Route:
 
     @property
     def means_none(self) -> bool:
-        """Whether no task was found that it could be about."""
+        """Whether no matching task was found."""
         return self.task_id is None and not self.choices and not self.all
 
 
@@ -99,11 +98,11 @@ def route(
     *,
     offered: Offer = NOTHING_OFFERED,
 ) -> Route:
-    """Decide which task is meant and where to run.
+    """Select the task and the place.
 
     Args:
-        offered: What the last answer offered, for a request that names a number. Where that was nothing, a number counts in
-            the order in which the choices would be offered now.
+        offered: The choices of the last answer, for a request with a number. Without them, a number refers to the order
+            in which choices would be offered now.
     """
     planned = Route(
         action=_action(intent, offered),
@@ -148,7 +147,7 @@ def route(
 
 
 def changes_unnamed(intent: Intent) -> bool:
-    """Whether it stops a task, or gives one more work, without a name: "cancel it", "continue with the last task: …"."""
+    """Return whether this stops a task, or gives it more work, without naming it: "cancel it"."""
     reference = intent.reference
     if reference is not None and (reference.value or reference.kind == "number"):
         return False
@@ -156,15 +155,15 @@ def changes_unnamed(intent: Intent) -> bool:
 
 
 def ask_first(planned: Route, tasks: Sequence[Task]) -> Route:
-    """The same, with the task it would be done to as a choice: the caller has not heard of that one."""
+    """Offer the selected task as a choice, because the caller does not know it yet."""
     chosen = [task for task in tasks if task.id == planned.task_id]
     return _ask(replace(planned, task_id=None, alternatives=()), chosen, "The caller has not heard of that task.")
 
 
 def of_others(intent: Intent, planned: Route, others: Sequence[Task], now: datetime, place: Place) -> Sequence[Task]:
-    """What a request means among the tasks of other agents, when it means none of the agent that is asked (`planned`).
+    """Return the tasks of other agents that a request refers to, if the addressed agent has none (`planned`).
 
-    To say so is all that is done about them.
+    They are only reported.
     """
     if intent.action == "choose":
         return ()
@@ -186,12 +185,12 @@ _LOOKS: Final = frozenset(["check", "wait", "results"])
 
 
 def _action(intent: Intent, offered: Offer) -> Action:
-    """ "Switch to #2" asks again for what was asked before, where that changes nothing."""
+    """Return the action; "switch to #2" repeats the previous one, if that was read-only."""
     return offered.action if intent.again and offered.action in _LOOKS else intent.action
 
 
 def _meant(intent: Intent, tasks: Sequence[Task], now: datetime) -> Sequence[Task]:
-    """The tasks that may be meant by a request of which it is not sure that it means one."""
+    """Return tasks that an ambiguous request may refer to."""
     reference = intent.reference
     if reference is not None and reference.value:
         names = reference.value.split()
@@ -202,7 +201,7 @@ def _meant(intent: Intent, tasks: Sequence[Task], now: datetime) -> Sequence[Tas
 
 
 def _by_name(planned: Route, intent: Intent, reference: Reference, tasks: Sequence[Task], place: Place) -> Route:
-    """The task with an id or an alias; what only looks like one is work after all."""
+    """Select a task by id or alias; a value that only looks like one makes the request work."""
     if named := _named(reference.value, tasks, planned.action):
         return _chosen(planned, named, f"{reference.value} is that task.")
     if is_session_id(reference.value) and (
@@ -217,7 +216,7 @@ def _by_name(planned: Route, intent: Intent, reference: Reference, tasks: Sequen
 
 
 def _answered(planned: Route, intent: Intent, tasks: Sequence[Task], place: Place, offered: Offer) -> Route:
-    """An answer: to the one task that asks something, or to the one that is named."""
+    """Route an answer to the named task, or to the only task with an open question."""
     reference = intent.reference
     asking = [task for task in _asking(tasks) if intent.mode in (None, task.origin)]
     if reference is not None and reference.kind in ("id", "alias"):
@@ -260,7 +259,7 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
 
 
 def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Task]) -> Route:
-    """Work for which a hint names a task: that task is what it follows on."""
+    """Add the task that work continues, from a hint or a reference."""
     if intent.reference is None:
         return planned
     if intent.reference.kind == "last":
@@ -276,7 +275,7 @@ def _with_named_task(planned: Route, intent: Intent, tasks: Sequence[Task]) -> R
     return replace(planned, task_id=named.id) if named else _unknown(planned, intent.reference, tasks)
 
 
-# --- which task is meant ---------------------------------------------------------------------------------------------
+# --- task selection --------------------------------------------------------------------------------------------------
 
 
 def _choose(
@@ -345,13 +344,13 @@ def _choose(
 
 
 def _is_the_work(intent: Intent, offered: Offer) -> bool:
-    """Whether a mere number means the choice after all tasks: to run what was said as work."""
+    """Return whether a number selects the choice after all tasks: run the request as work."""
     number = intent.reference.value if intent.reference is not None else ""
     return bool(offered.work) and intent.picks and number == str(len(offered.tasks) + 1)
 
 
 def _eligible(action: Action, tasks: Sequence[Task]) -> Sequence[Task]:
-    """Only a task at work is cancelled or waited for, as long as there is one."""
+    """Limit cancel and wait to running tasks, if there are any."""
     if action in ("cancel", "wait") and (at_work := [task for task in tasks if task.is_running]):
         return at_work
     return tasks
@@ -362,9 +361,10 @@ def _asking(tasks: Sequence[Task]) -> list[Task]:
 
 
 def _named(name: str, tasks: Sequence[Task], action: Action = "check") -> Task | None:
-    """Ids match exactly; an alias as people write it. Of two tasks with one alias the newer is meant.
+    """Find a task by id (exact) or alias (case-insensitive; the newest one).
 
-    A session's id means its newest task: to answer the newest that asks something, to stop one that is at work.
+    A session id refers to its newest task: for an answer, the newest with an open question; for a cancel, a running
+    one.
     """
     by_id = next((task for task in tasks if task.id == name), None)
     if named := by_id or next((task for task in tasks if task.alias == name.lower()), None):
@@ -380,7 +380,7 @@ def _of_session(name: str, tasks: Sequence[Task]) -> list[Task]:
 
 
 def _among(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
-    """Of several names, which may be names of one task: the words have its id, say, and a hint its alias."""
+    """Resolve several names, which may refer to one task: the words contain its id, a hint its alias."""
     found = {name: _named(name, tasks) for name in reference.value.split()}
     if missing := [name for name, task in found.items() if task is None]:
         return _unknown(planned, replace(reference, kind="id", value=missing[0]), tasks)
@@ -412,7 +412,7 @@ def _numbered(
     return _chosen(planned, task, f"It is number {number} of the choices.", others)
 
 
-# --- the answers -----------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def _chosen(planned: Route, task: Task, why: str, among: Sequence[Task] = ()) -> Route:
@@ -446,9 +446,9 @@ def _near(reference: Reference, tasks: Sequence[Task]) -> tuple[str, ...]:
 
 
 def _likeness(name: str, wanted: str) -> float:
-    """How much of two names is the same at their beginning and end: 1 when one begins the other.
+    """Return the similarity of two names by common prefix and suffix; 1 if one is a prefix of the other.
 
-    That finds a slip in one place, a name cut short and another case, at a hundredth of what `difflib` takes.
+    Finds a typo, a shortened name or another case, at a hundredth of the cost of `difflib`.
     """
     shorter, longer = min(len(name), len(wanted)), max(len(name), len(wanted))
     begin = next((place for place in range(shorter) if name[place] != wanted[place]), shorter)
@@ -459,7 +459,7 @@ def _likeness(name: str, wanted: str) -> float:
 
 
 def _not_found(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:
-    """Nothing is done about a task that is not there. Of what only may be a session, work may be meant."""
+    """Report a missing task. If the name may be a session id, the request may be work."""
     if is_session_id(reference.value) and planned.action not in ("respond", "apply", "cancel"):
         return _ask(replace(planned, action="choose"), (), f"No task is of a session {reference.value}.")
     return _unknown(planned, reference, tasks)

@@ -1,8 +1,8 @@
-"""Short requests that speak of running work: approvals to the letter, refusals, and talk in five languages.
+"""Short requests about running work: exact approvals, refusals, and phrases in five languages.
 
-A new session knows no "it". So a short request without an object of its own ("undo it", "retry", "mach weiter") is never
-new work: it is a command, or the caller is asked back. The tables below hold the words of such requests in English,
-German, French, Spanish and Chinese, without accents. Any other word is an object, and then the request is work.
+A new session has no context for "it". So a short request without an object ("undo it", "retry", "mach weiter") is never
+new work: it is a command, or the caller is asked. The tables contain the words of such requests in English, German,
+French, Spanish and Chinese, without accents. Any other word is an object, which makes the request work.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _SPACE: Final = " \t\r\n"
 
 
 def is_exact_approval(request: str, called: Sequence[str] = ()) -> bool:
-    """Whether a request is an approval to the letter, with nothing before, behind or around it.
+    """Return whether a request is exactly an approval, with nothing around it.
 
-    It is judged as it was written, so that no emoji, markup, invisible character or letter of another script can
-    hide in it. `called` are the names by which the agent may be addressed.
+    The original text is matched, so that no emoji, markup, invisible character or letter of another script can hide in
+    it. `called` lists the names of the agent.
     """
     if len(request) > _LONGEST:
         return False
@@ -64,7 +64,7 @@ _ODD: Final = frozenset(["So", "Sk", "Mn", "Me", "Cf", "Co", "Cn", "Cs"])
 
 
 def is_odd(request: str) -> bool:
-    """Whether there is more in a request than words: markup, symbols, characters that are not seen."""
+    """Return whether a request contains markup, symbols or invisible characters."""
     text = unicodedata.normalize("NFKC", request[: 10 * _LONGEST])
     return "<" in text or any(unicodedata.category(char) in _ODD for char in text if not char.isascii())
 
@@ -80,7 +80,7 @@ _BECAUSE: Final = re.compile(r"(?:because|weil|denn|parce que|parce qu'|porque|�
 
 
 def reason_of_refusal(request: str) -> str | None:
-    """The reason that follows a no: "no because it touches production", "nein, weil …"; None where that is not said."""
+    """Return the reason after a no: "no because it touches production", "nein, weil …"; None without one."""
     found = _NO.match(request) if len(request) <= 4 * _LONGEST else None
     return None if found is None else _BECAUSE.sub("", found[1].strip(), count=1)
 
@@ -91,7 +91,7 @@ _YES_OR_NO: Final = word_set(
 
 
 def is_yes_or_no(request: str) -> bool:
-    """Whether a request is a mere yes or no. That grants nothing, but it may be meant for a question."""
+    """Return whether a request is only a yes or no. It approves nothing, but may be meant for a question."""
     said = _words(request[:_LONGEST])
     return (
         bool(said) and _YES_OR_NO.issuperset(said) and said[0] not in ("please", "thanks", "danke", "merci", "gracias")
@@ -118,7 +118,7 @@ _ABROAD: Final[dict[Operation, str]] = {
     "respond": """ablehnen / lehne es ab / lehn es ab / lehne ab / refuse le / refuser / rechaza / rechazalo / rechazar
         deniegalo / 拒绝 / 拒绝它 / 不批准 / 不同意 / 不允许""",
 }
-"""What is understood, to the letter. To respond is only ever to deny: an approval is in English."""
+"""Exact phrases. `respond` here always denies; approvals are accepted in English only."""
 
 
 def _phrases(text: str) -> list[str]:
@@ -133,7 +133,7 @@ _COURTESIES: Final = re.compile(r"\b(?:por favor|s il (?:te|vous) plait)\b|^请|
 
 
 def command_abroad(request: str) -> Operation | None:
-    """The command that a request is in German, French, Spanish or Chinese, where it is one from end to end."""
+    """Return the command that a request in German, French, Spanish or Chinese consists of, if any."""
     if len(request) > _LONGEST:
         return None
     said = " ".join(word for word in _COURTESIES.sub(" ", " ".join(_words(request))).split() if word not in _COURTESY)
@@ -143,7 +143,7 @@ def command_abroad(request: str) -> Operation | None:
     return operation
 
 
-# --- talk that is no command -----------------------------------------------------------------------------------------
+# --- requests that are no commands ------------------------------------------------------------------------------------
 
 TALK_VERBS: Final = word_set(
     """apply undo retry pause resume commit merge push redo rerun restart revert rollback roll continue proceed discard drop
@@ -165,7 +165,7 @@ TALK_VERBS: Final = word_set(
     aprueba aprobar apruebalo acepta aceptar aceptalo permite permitir permitelo rechaza rechazar rechazalo deniega
     adelante hazlo hagas apruebes intentalo intentarlo hacerlo vuelve olvidalo dejalo""",
 )
-"""Verbs with which people speak of running work. Without an object they are about that."""
+"""Verbs about running work. Without an object, they refer to a task."""
 _PRONOUNS: Final = word_set(
     """it them everything all both es das ihn alles ca cela le la les tout lui lo los las eso esto te toi me mir
     moi"""
@@ -196,7 +196,7 @@ _REFERS: Final = (
         comando comandos"""
     )
 )
-"""Words that name no object: pronouns, particles, and the words for tasks and for what they made."""
+"""Words that are no object: pronouns, particles, and words for tasks and their results."""
 _TALK: Final = _REFERS | TALK_VERBS
 
 _CHINESE_WORDS: Final = word_set(
@@ -209,14 +209,14 @@ _CHINESE_WORDS: Final = word_set(
 _CHINESE: Final = re.compile(
     rf"(?>{'|'.join(sorted(_CHINESE_WORDS, key=len, reverse=True))}|[\s,.!?:;。、…~]|it|them)+"
 )
-"""Each word as long as it can be, and no second try: else some texts take for ever."""
+"""Longest match first, with an atomic group: backtracking takes exponential time on some texts."""
 
 
 _CODE: Final = re.compile(r"\w[(=/{\[]|\w_\w|\w\.\w")
 
 
 def is_talk(request: str) -> bool:
-    """Whether a request is short and has no object of its own, so that it can only be about running work."""
+    """Return whether a request is short and has no object, so that it must be about running work."""
     if len(request) > _LONGEST:
         return False
     if any("\u4e00" <= char <= "\u9fff" for char in request):
@@ -234,14 +234,14 @@ def is_talk(request: str) -> bool:
 
 
 _ALONE: Final = word_set("start try do go ship land drop roll finish")
-"""Verbs that alone are as good as any work."""
+"""Verbs that may be work when used alone."""
 _ARTICLES: Final = word_set("le la les los las das all both everything")
-"""In front of a noun these are no pronouns."""
+"""Before a noun, these are articles."""
 _POINTS: Final = _PRONOUNS | word_set("that this these those")
 
 
 def _words(request: str) -> list[str]:
-    """The words of a request in small letters and without accents; Chinese is one word."""
+    """Return the words in lower case and without accents; Chinese is one word."""
     folded = unicodedata.normalize("NFKD", request.casefold().replace("ß", "ss"))
     plain = "".join(char for char in folded if not unicodedata.combining(char))
     return re.findall(r"[^\W\d_]+|\d+", plain)

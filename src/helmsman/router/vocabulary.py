@@ -1,7 +1,7 @@
-"""The words a command to the router may consist of. A request with any other word in it is work.
+"""Vocabulary of router commands. A request with any other word is work.
 
-That is the whole safety of the router: it does not look for command words in a request, it looks for anything that is not
-one. "Stop the task" is a command; "stop the task runner" has a word left over, and so it is a job.
+The router's safety depends on this: it does not search for command words, but for words that are not part of a command.
+"Stop the task" is a command; "stop the task runner" has an extra word, so it is work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 
 def word_set(text: str) -> frozenset[str]:
-    """The words of a text."""
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -20,7 +20,7 @@ FILLERS: Final = word_set(
     """please pls plz kindly just now then immediately asap quickly actually really yet already anyway anymore again
     thanks thank thx cheers ok okay k sorry currently simply finally atm damn bloody"""
 )
-"""Words that change nothing wherever they stand."""
+"""Words without influence on the meaning."""
 
 _OPENERS: Final = """
 can you / could you / would you / will you / can u / could u / would you mind / do you mind / can you maybe
@@ -51,10 +51,10 @@ def _by_first_word(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
 
 
 ASKED: Final = word_set("if whether how how's what what's where is")
-"""After "tell me" these begin a question; "when" does not: that is a wait."""
+"""Words that begin a question after "tell me". "When" is not one of them: it means a wait."""
 
 OPENERS: Final = _by_first_word(_OPENERS)
-"""What people say before they come to the point, by its first word, the longest first."""
+"""Introductory phrases by first word, the longest first."""
 
 PLEASANT: Final = word_set(
     """great nice perfect cool awesome excellent alright fine good understood noted roger lovely wonderful super sweet
@@ -64,13 +64,13 @@ PLEASANT: Final = word_set(
 PLEASANT_REST: Final = PLEASANT | word_set(
     "it that that's so very much i you you're we all the best well done looks sounds work job see a will do night one"
 )
-"""What people say to each other when nothing is to be done."""
+"""Pleasantries that request nothing."""
 
 SECOND_THOUGHTS: Final = word_set("no nope nah never nevermind hold scratch forget oops")
-"""Openers after which nothing is approved: who says "no, …" is not taken at the rest."""
+"""Openers after which no approval is accepted: "no, …" contradicts the rest."""
 
 WONDERING: Final = word_set("i would i'd i'll wondering ask know question checking curious")
-"""What an opener ends with after which somebody thinks about an order instead of giving it: "can I …", "I would …"."""
+"""Last words of openers that consider an order instead of giving it: "can I …", "I would …"."""
 
 # --- naming a task ---------------------------------------------------------------------------------------------------
 
@@ -85,20 +85,20 @@ _DETERMINERS: Final = word_set(
     "the a an my our your any most previous codex codex's id alias named called number option"
 )
 NAMING: Final = TASK_NOUNS | PRONOUNS | LAST | RUNNING | word_set(" ".join(PLACES)) | _DETERMINERS
-"""Everything that may stand in a phrase that names a task."""
+"""All words of a phrase that names a task."""
 
 # --- cancel ----------------------------------------------------------------------------------------------------------
 
 CANCEL_ALONE: Final = word_set("cancel stop abort kill halt terminate")
 CANCEL_VERBS: Final = CANCEL_ALONE | word_set("end quit interrupt")
-"""`end`, `quit` and `interrupt` need something to be done to."""
+"""`end`, `quit` and `interrupt` require an object."""
 
 CANCELLED: Final = word_set("cancelled canceled stopped aborted killed halted terminated")
 GERUNDS: Final = {
     "cancelling": "cancel", "canceling": "cancel", "stopping": "stop", "aborting": "abort", "killing": "kill",
     "checking": "check", "waiting": "wait", "showing": "show", "telling": "tell", "giving": "give",
 }  # fmt: skip
-"""After "would you mind" the verb has this form."""
+"""Verb forms after "would you mind"."""
 
 CANCEL_REST: Final = (
     NAMING | CANCEL_ALONE | word_set("whatever is of on for me working doing what you you're are and with at once i")
@@ -116,13 +116,13 @@ REASON_REST: Final = REASON_LEADS | word_set(
     place approach thing costs cost expensive budget money tokens enough late you misunderstood else first idle
     better necessary required hand myself"""
 )
-"""A reason that follows a cancel, from its first word to its last: "it is dead code" is no reason but a job."""
+"""All words of a reason after a cancel: "it is dead code" is not a reason but work."""
 
 NEGATIONS: Final = word_set("don't dont never not")
 TAKES_BACK: Final = NEGATIONS | word_set("no i i'm it it's that that's we")
-"""After a no these begin a second thought ("cancel it, no, I …"), where "no longer needed" is a reason."""
+"""Words that begin a second thought after a no ("cancel it, no, I …"); "no longer needed" is a reason."""
 AIMS: Final = word_set("at on of for with")
-"""Behind a verb that stops something these say where or when a program is to stop: "stop at the first one"."""
+"""After a stop verb, these say where or when a program must stop: "stop at the first one"."""
 
 # --- check -----------------------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ WAIT_REST: Final = QUESTION_REST | word_set(
 
 ENDINGS: Final = word_set("finishes completes ends ended stops")
 PLURALS: Final = word_set("tasks jobs runs")
-"""After a number these are so many, not the one of that number."""
+"""After a number, these mean a count, not an index."""
 
 # --- results ---------------------------------------------------------------------------------------------------------
 
@@ -181,7 +181,7 @@ RESULT_NOUNS: Final = word_set(
     "result results output outputs outcome diff differences summary changes answer findings patch verdict"
 )
 LOGS: Final = word_set("log logs transcript report")
-"""Only of a task: on their own they are just as well those of a program."""
+"""Require a named task: otherwise these may belong to a program."""
 
 DEEDS: Final = word_set(
     "do did done change changed find found produce produced say said return write wrote came achieve come happened"
@@ -200,7 +200,7 @@ APPROVE_VERBS: Final = word_set("approve allow accept permit authorize authorise
 DENY_VERBS: Final = word_set("deny reject refuse decline disallow forbid")
 ANSWER_VERBS: Final = word_set("answer reply respond response")
 JUDGING_VERBS: Final = word_set("approve deny")
-"""Verbs of answers that are hardly ever verbs of work; "allow edits" and "reject duplicates" are jobs as well."""
+"""Answer verbs that are hardly ever work; "allow edits" and "reject duplicates" are work."""
 DEFINITE: Final = word_set("it that this them these those the my its once and")
 QUESTION_NOUNS: Final = word_set("command question request approval patch change changes edit edits permission")
 ANSWER_REST: Final = (
@@ -211,7 +211,7 @@ ANSWER_REST: Final = (
     )
 )
 WIDE: Final = word_set("always forever permanently session sessions future similar everytime every")
-"""With one of these an approval is for more than the one question: plain words never give that."""
+"""Words that extend an approval beyond one question, which plain words must not do."""
 WIDE_REST: Final = (
     ANSWER_REST | APPROVE_VERBS | WIDE | word_set("from on in such like commands requests questions asks")
 )
@@ -231,9 +231,9 @@ GO_AHEAD: Final = frozenset(
         *(("go", "for", "it"), ("do", "that"), ("let", "it", "do", "it"), ("that's", "fine")),
     ]
 )
-"""What may be in an answer to a question, begin it or be it, if one is open: nobody is taken at such words alone."""
+"""Phrases that may be an answer to an open question. They are never accepted as an approval."""
 
-# --- going on with a task, choosing one, lists of the cloud ----------------------------------------------------------
+# --- following up, choosing, lists of cloud environments --------------------------------------------------------------
 
 FOLLOW_VERBS: Final = word_set("continue resume follow go carry proceed keep")
 FOLLOW_REST: Final = NAMING | word_set("with on in up from of to going for where left off")
@@ -281,9 +281,9 @@ WORK_VERBS: Final = word_set(
     swap sync test tidy track translate trim try turn type uninstall unify update upgrade upload use validate verify
     version wire wrap write"""
 )
-"""A request that begins with one of these is a job, whatever follows."""
+"""A request that begins with one of these is work."""
 
-# --- talk that has no work in it -------------------------------------------------------------------------------------
+# --- everyday words --------------------------------------------------------------------------------------------------
 
 _EVERYDAY: Final = word_set(
     """a an none the this that these those it its it's i i'm i've i'll i'd im ive ill me my mine you you're you've your
@@ -314,7 +314,7 @@ EVERYDAY: Final = (
     | ANSWER_REST | JUDGING_VERBS | DENY_VERBS | ANSWER_VERBS | QUESTION_LEADS | CHECK_LEADS | ASKING_LEADS | TELL_LEADS
     | PLEASANT_REST | FOLLOW_REST | CHOOSE_REST | NEGATIONS | FILLERS
 ) - WORK_VERBS  # fmt: skip
-"""Words that say nothing of any program: a request of these alone, which begins with no verb of work, is no job."""
+"""Words unrelated to programs: a request of only these, without a leading work verb, is not work."""
 
 # --- typing errors ---------------------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""A request as words: typography made plain, courtesy taken off, typos corrected, task references marked.
+"""Tokenize a request: normalize typography, remove courtesy, correct typos, mark references to tasks.
 
-What somebody pasted (code blocks, quoted lines) is material, not their own words: it is left out, and `material` says so.
-Only a request of a few lines can be a command, so anything longer is not read at all (`read` returns None): a request
-of 20 MB costs no more than a short one.
+Pasted text (code blocks, quoted lines) is material and is left out; `material` records that. Only a request of a few
+lines can be a command, so a longer one is not parsed (`read` returns None): a request of 20 MB costs no more than a
+short one.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ NUMBER: Final = "<number>"
 SLUG: Final = "<slug>"
 DURATION: Final = "<duration>"
 REFERENCES: Final = frozenset([ID, NUMBER, SLUG])
-"""Stand-ins for what names a task. No word of a request can be one of them: its brackets would have been taken off."""
+"""Placeholders for references to tasks. No word of a request can be equal to one, because brackets are removed."""
 
 LONGEST_COMMAND: Final = 1500
-"""Characters. A longer request is work, or a command with so much around it that nobody could be sure."""
+"""In characters. A longer request is work, or a command with too much context to be certain."""
 
 _MOST_WORDS: Final = 40
 _LONGEST_HEAD: Final = 120
 SESSION_ID_FORM: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_[a-z0-9]{8,}"
-"""What agents call their sessions: a UUID, or as OpenCode does."""
+"""Session ids of agents: a UUID, or the format of OpenCode."""
 _SESSION_ID: Final = re.compile(SESSION_ID_FORM, re.IGNORECASE)
 _TASK_ID: Final = re.compile(
     rf"(?<![\w/.@-])(?:T-(?:local|cloud)-[a-z0-9]+(?:[-_][a-z0-9]+)*|{SESSION_ID_FORM})(?![\w/@-]|\.\w)", re.IGNORECASE
 )
-"""The id of a task, or of the session whose task is meant."""
+"""Id of a task or of its session."""
 _MATERIAL: Final = re.compile(r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*", re.DOTALL | re.MULTILINE)
 _MARKS_OF_MATERIAL: Final = re.compile(r"```(?:\w*$)?|^[ \t]*>+", re.MULTILINE)
 _DURATION: Final = re.compile(
@@ -58,17 +58,17 @@ _PLAIN: Final = str.maketrans(
     }
 )
 _STRUCK: Final = re.compile(r"~~|\[ ?\]|^\s*(?:!|//|#(?!\d))", re.MULTILINE)
-"""Words struck out, not ticked, negated or commented out."""
+"""Text that is struck out, unticked, negated or commented out."""
 _TAG: Final = re.compile(r"</?[a-z][^<>]*>", re.IGNORECASE)
 _SLASH: Final = re.compile(r"^\s*[/!@](?=[a-z]+[,:]?(?:\s|$))", re.IGNORECASE)
-"""As commands of chat programs begin."""
+"""Prefix of commands in chat programs."""
 _AROUND: Final = "'\"()[]{}<>*_~`,.!?:;"
 _CLAUSE_ENDS: Final = frozenset(",.!?:;")
 
 
 @dataclass(slots=True)
 class Words:
-    """`clauses` are the positions in `words` at which a clause begins."""
+    """Tokenized request. `clauses` are positions in `words` at which a clause begins."""
 
     words: list[str] = field(default_factory=list)
     clauses: set[int] = field(default_factory=set)
@@ -79,24 +79,25 @@ class Words:
     material: bool = False
     mind: bool = False
     asks: bool = False
-    """It ends with a question mark."""
+    """Ends with a question mark."""
     pleasant: bool = False
-    """It began with a kind word."""
+    """Begins with a pleasantry."""
     said_no: bool = False
-    """It began with a no, or with a second thought."""
+    """Begins with a no or a second thought."""
     unsure: bool = False
-    """It wonders whether to do something ("can I …", "cancel it?"), or was struck out: no order, whatever the words are."""
+    """Considers an order ("can I …", "cancel it?") or is struck out, so it must not be executed."""
 
     def drop_first(self, count: int) -> None:
-        """Take words off the beginning."""
+        """Remove words from the beginning."""
         del self.words[:count]
         self.clauses = {max(0, place - count) for place in self.clauses}
 
 
 def read(request: str, called: Sequence[str] = ()) -> Words | None:
-    """The words of a request that may be a command; None when it is too long to be one.
+    """Tokenize a request that may be a command; None if it is too long.
 
-    `called` are the names of the agent that is spoken to, where it is another than Codex: the rules know one, `codex`.
+    `called` lists names of the addressed agent, if it is not Codex; they are replaced by `codex`, the only name in the
+    rules.
     """
     if len(request) > LONGEST_COMMAND:
         return None
@@ -105,7 +106,7 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
     text = text.replace("？", "? ")
     found = Words(material=material, asks=text.rstrip().endswith("?"))
     text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
-    if not text.isascii():  # what is not seen cannot make another word of a word
+    if not text.isascii():  # invisible characters must not turn a word into another one
         text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
     text = _take_ids(_SLASH.sub(" ", _TAG.sub(" ", text)), found)
     for name in called:
@@ -120,13 +121,13 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
 
 
 def own_words(request: str) -> str:
-    """Return a request without what was pasted into it; where all of it was pasted, without the marks of that."""
+    """Return a request without pasted text; if all of it is pasted, without the quote marks."""
     rest = _MATERIAL.sub(" , ", request)
     return rest if any(map(str.isalnum, rest)) else _MARKS_OF_MATERIAL.sub(" ", request)
 
 
 def split_at_colon(request: str) -> tuple[str, str] | None:
-    """What stands before the first colon, and what after it; None where either is missing, or the first is no command."""
+    """Split at the first colon; None if a part is missing, or the first one cannot be a command."""
     head, colon, text = request[:LONGEST_COMMAND].replace("：", ":").partition(":")
     if not colon or not text.strip() or text.startswith("//") or len(head) > _LONGEST_HEAD or "```" in head:
         return None
@@ -134,7 +135,7 @@ def split_at_colon(request: str) -> tuple[str, str] | None:
 
 
 def task_ids(request: str) -> tuple[str, ...]:
-    """The ids of tasks that a request names in its own words, each once, as they are written."""
+    """Return the distinct task ids in a request, without those in pasted text."""
     text = _MATERIAL.sub(" ", request[:LONGEST_COMMAND]).translate(_PLAIN)
     return tuple(dict.fromkeys(_TASK_ID.findall(text)))
 
@@ -145,7 +146,7 @@ def is_task_id(text: str) -> bool:
 
 
 def is_session_id(text: str) -> bool:
-    """Return whether a text has the form of a session id. Other things have UUIDs as well."""
+    """Return whether a text has the form of a session id. It may be any other UUID."""
     return _SESSION_ID.fullmatch(text) is not None
 
 
@@ -174,7 +175,7 @@ def _split(text: str, found: Words) -> None:
             if chunk in (ID, DURATION):
                 word = chunk
             elif "()" in chunk:
-                word = chunk  # a call in some programming language, not "stop" with decoration
+                word = chunk  # a function call, not "stop" with punctuation
             else:
                 word = chunk.strip(_AROUND)
             if not any(char.isalnum() for char in word):
@@ -213,7 +214,7 @@ def _add(word: str, found: Words) -> None:
 
 
 def _drop_openers(found: Words) -> bool:
-    """Take off what people say before they come to the point, over and over. Whether it asks somebody to do something."""
+    """Remove all introductory phrases; return whether one of them asks the agent to do something."""
     asked_to = False
     while found.words:
         said = found.words
@@ -242,7 +243,7 @@ def _drop_openers(found: Words) -> bool:
 
 
 def corrected(word: str) -> str:
-    """The word somebody meant to type, where it is one of ours and nothing else is likely."""
+    """Return the intended word, if it is a likely typo of a word in the vocabulary."""
     if word in vocabulary.MISSPELT:
         return vocabulary.MISSPELT[word]
     if word in vocabulary.KNOWN or not 3 <= len(word) <= 12 or not word.isalpha():
@@ -254,7 +255,7 @@ def corrected(word: str) -> str:
 
 
 def _is_slip(word: str, meant: str, *, careful: bool) -> bool:
-    """Two letters swapped, one left out, or one too many; a word that stops something must be nearer than others."""
+    """Return whether two letters are swapped, one is missing, or one is extra; cancel verbs must match more closely."""
     if len(word) == len(meant):
         differing = [place for place in range(len(word)) if word[place] != meant[place]]
         return (

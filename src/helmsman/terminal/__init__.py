@@ -1,4 +1,4 @@
-"""Talking to a person at the terminal: showing what came from Codex safely, and asking what Codex wants to know.
+"""Terminal interface: display agent output safely and ask questions.
 
 answer = await helmsman.run_step("Fix the test", on_question=ask_on_terminal)
 """

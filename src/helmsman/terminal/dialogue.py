@@ -1,8 +1,7 @@
-"""Asks the person at the terminal what Codex wants to know.
+"""Ask the user at the terminal to answer a question.
 
-Shows what there is to judge, whole and with nothing hidden, and a moment later takes one key for each choice. While it
-waits, another door may answer; the question is then withdrawn and the terminal left as it was. Several questions come one
-after another.
+Shows the complete subject of the question and, after a moment, accepts one key per choice. If another client answers
+first, the prompt is withdrawn and the terminal restored. Several questions are asked one after another.
 """
 
 from __future__ import annotations
@@ -43,23 +42,23 @@ _CHOICES: Final = {
     questions.STOP: ("x", "stop"),
     questions.WAIT: ("w", "wait"),
 }
-"""The key and the words for each answer that is known."""
+"""Key and label of each known answer."""
 _TYPE: Final = "t"
 _BACK: Final = "b"
 _SHOW_ALL: Final = "d"
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
 _END: Final = "\x04"
-"""Ctrl-D: the person leaves it to somebody else, as at the end of a line."""
+"""Ctrl-D leaves the question to other clients."""
 _BELL: Final = "\a"
 
 _ONE_AT_A_TIME: Final = anyio.Lock()
 
 
 async def ask_on_terminal(session: Session, question: Question, /) -> Answered | None:
-    """A `QuestionHandler` that asks on the terminal. None (leave it to somebody else) where there is no terminal.
+    """`QuestionHandler` for the terminal. Returns None, which leaves the question to other clients, without a terminal.
 
-    The question's deadline stands still while this process is in the terminal's foreground.
+    The deadline is paused while this process is in the terminal's foreground.
     """
     _ring()
     async with _ONE_AT_A_TIME:
@@ -74,20 +73,21 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
                     answers = await _Dialogue(console, keyboard, session, question).ask()
                 return Answered(answers, PERSON_AT_TERMINAL)
             except EOFError:
-                again = f" Answer it with helmsman respond {session.id}" if session.is_copy else ""  # the hub has it
+                # The hub keeps the question.
+                again = f" Answer it with helmsman respond {session.id}" if session.is_copy else ""
                 console.print(f"  Left unanswered.{again}", style="yellow")
                 return None
             except anyio.get_cancelled_exc_class():
-                is_open = any(one.id == question.id for one in session.questions)  # whoever asked has left
+                is_open = any(one.id == question.id for one in session.questions)  # the caller has disconnected
                 remark = "Left unanswered." if is_open else "No answer is needed any more."
                 console.print(f"\n  {remark}", style="yellow")
                 raise
 
 
 def _ring() -> None:
-    """Tell somebody who looks elsewhere that there is a question, be it one that has to wait for another."""
+    """Ring the bell for a question, even if it has to wait for another one."""
     if has_terminal():
-        with suppress(OSError):  # the terminal was closed in this very moment
+        with suppress(OSError):  # the terminal may just have been closed
             sys.stderr.write(_BELL)
             sys.stderr.flush()
 
@@ -114,13 +114,13 @@ class _Dialogue:
                 self._console.print(*prompt_lines(self._console, prompt), sep="\n")
             answers.append(await self._ask(prompt, left_out=left_out))
             if self._question.type == "mcp_elicitation" and answers[0] in questions.REFUSALS:
-                break  # who declines a form need not fill it in
+                break  # a declined form need not be filled in
         return answers
 
     async def _ask(self, prompt: Prompt, *, left_out: int = 0) -> str:
         if not prompt.options:
             if prompt is self._question.prompts[0]:
-                await self._keyboard.quiet()  # half a message that was being typed is no answer
+                await self._keyboard.quiet()  # a message that was being typed is not an answer
             return await self._line("  > ", secret=prompt.secret)
         keys = _keys(prompt.options)
         if keys is None:
@@ -154,7 +154,7 @@ class _Dialogue:
             self._show_choice(key, label, prompt.descriptions.get(option))
 
     async def _complete(self, option: str) -> str | None:
-        """The option with what belongs to it; None is a change of mind."""
+        """Return the option with its additional text; None to go back."""
         if option == questions.DENY:
             try:
                 reason = await self._line("  Why? (Enter for no reason) ")
@@ -183,7 +183,7 @@ class _Dialogue:
         return None if key == _BACK else f"{questions.APPROVE_ALWAYS}: {choices[key]}"
 
     async def _wants_rule(self, answer: str) -> bool:
-        """Show the rule that the answer makes; whether it is wanted."""
+        """Show the rule that the answer creates, and ask for confirmation."""
         from rich.text import Text
 
         from helmsman.terminal.layout import fold
@@ -192,7 +192,7 @@ class _Dialogue:
         self._console.print("\n  This rule would be kept, and decide from now on without asking:\n", style="bold")
         for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
             self._console.print(*fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")), sep="\n")
-        await self._keyboard.quiet()  # nobody has read it yet
+        await self._keyboard.quiet()  # keys pressed before the rule was shown do not count
         self._console.print("\n  Keep it, and approve? (y/N) ", end="", style="bold")
         wanted = (await self._keyboard.key()).lower() == _YES
         self._console.print("yes" if wanted else "no")
@@ -240,7 +240,7 @@ class _Dialogue:
 
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:
-    """A key for each option: a letter for those we know, else its number. None when there are too many."""
+    """Return a key for each option: a letter for known ones, otherwise a number. None if there are too many."""
     letters = {_CHOICES[option][0]: option for option in options if option in _CHOICES}
     if len(letters) == len(options):
         return letters
@@ -250,7 +250,7 @@ def _keys(options: Sequence[str]) -> dict[str, str] | None:
 
 
 def _prefixes(offered: object) -> list[str]:
-    """The command prefixes a lasting permission may be given for."""
+    """Return the command prefixes offered for a permanent rule."""
     lists = offered if isinstance(offered, list | tuple) else ()
     words = [
         entry for entry in lists if isinstance(entry, list | tuple) and all(isinstance(word, str) for word in entry)

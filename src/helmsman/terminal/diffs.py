@@ -1,7 +1,7 @@
-"""Changes of files as coloured lines.
+"""Format file changes as coloured lines.
 
-Two forms come in: a unified diff of many files (`diff_lines`), and one file of a file change, which Codex gives as
-bare hunks or as the whole content of a file (`change_lines`). Nothing in a diff is left out: who judges one sees all of it.
+Two forms are accepted: a unified diff of many files (`diff_lines`), and one file of a file change, which Codex sends as
+bare hunks or as the whole content (`change_lines`). No line is left out, because users approve these changes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _VERBS: Final[dict[FileKind, str]] = {"added": "add", "deleted": "delete", "copi
 
 
 def change_lines(change: PathChange, directory: str | None = None) -> list[Text]:
-    """One file of a file change: a heading and its lines. Paths under `directory` are shown relative to it."""
+    """Format one file of a file change, with a heading. Paths below `directory` are relative to it."""
     file = read_change(change)
     return [_heading(file, directory), *map(_body_line, file.lines)]
 
 
 def diff_lines(diff: str) -> list[Text]:
-    """A unified diff, each file under a heading of its own."""
+    """Format a unified diff, with a heading for each file."""
     lines: list[Text] = []
     for file in read_diff(diff):
         lines += [_heading(file, None)] if file.path else []
@@ -52,11 +52,11 @@ def _heading(file: FileDiff, directory: str | None) -> Text:
 
 
 def _body_line(line: DiffLine) -> Text:
-    # What is no line of a hunk begins as it likes: it is marked, or it could be taken for a heading.
+    # A line outside hunks may have any prefix, so it is marked: it could look like a heading.
     shown = in_sight(line.text)
     return Text(f"│ {shown}" if line.kind == "raw" else shown, _STYLES.get(line.kind, ""))
 
 
 def relative_path(path: str, directory: str | None) -> str:
-    """The path as seen from a directory, where it lies in there."""
+    """Return the path relative to a directory, if it is inside."""
     return path.removeprefix(directory.rstrip("/\\") + "/") if directory else path

@@ -1,4 +1,4 @@
-"""What a person has typed before, for the arrow keys: in a file for that person alone, bounded, without secrets."""
+"""Input history for the arrow keys, in a private, bounded file without secrets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 MOST_LINES: Final = 500
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 _LONGEST: Final = 4000
-"""Characters. What is longer was pasted, and nobody looks for it with the arrow keys."""
+"""In characters. Longer input was pasted and is not worth recalling."""
 
 
 class KeptHistory(History):
-    """One JSON string a line, the newest last. A file that cannot be read or written is no history, and no error."""
+    """History with one JSON string per line, newest last. File errors are ignored."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
-"""Single keys from the terminal, read without blocking the event loop.
+"""Read single keys from the terminal without blocking the event loop.
 
-A read waits for the terminal as for any other file, so it can be cancelled at any time, and the terminal is then put
-back as it was. Keys pressed before the question was on the screen for a moment,
-keys that are held down, and text pasted where one key is expected, are thrown away: nothing is approved by accident.
+A read can be cancelled at any time, which restores the terminal. Keys pressed before the question was shown for a
+moment, repeated keys and pasted text are discarded, so nothing is approved by accident.
 """
 
 from __future__ import annotations
@@ -19,24 +18,25 @@ if TYPE_CHECKING:
 
 _READ_SIZE: Final = 4096
 _ALONE_SECONDS: Final = 0.15
-"""A key counts if no other follows for so long. Keys that do are a paste, words, or a key that is held: keyboards begin to
-repeat after up to a second, which is longer than `MOMENT`, and then repeat ten times a second or more."""
+"""A key counts if no other follows within this time; otherwise it is a paste, typed text or a repeated key. Keyboards
+start to repeat after up to a second, which is longer than `MOMENT`, and then repeat at least ten times a second.
+"""
 MOMENT: Final = 0.6
-"""Seconds for which a question is on screen, and no key comes, before it offers its choices: none was meant for it."""
+"""Seconds without a key before a new question offers its choices. Earlier keys were not meant for it."""
 _INPUT_FLAGS: Final = 0
 _LOCAL_FLAGS: Final = 3
 _CONTROL_CHARS: Final = 6
 
 
 class Keyboard:
-    """The keys of one terminal. Made by `open_keyboard`."""
+    """Keys of one terminal. Created by `open_keyboard`."""
 
     def __init__(self, fd: int, modes: list[Any]) -> None:
         self.fd = fd
         self._modes = modes
 
     async def key(self) -> str:
-        """The next key; Enter is `\\n`. Several characters at once (a paste, a function key) are no key: ''.
+        r"""Return the next key; Enter is `\n`. Several characters at once (a paste, a function key) return ''.
 
         Raises:
             EOFError: The terminal is gone.
@@ -48,7 +48,7 @@ class Keyboard:
         return typed.replace("\r", "\n") if len(typed) == 1 else ""
 
     async def quiet(self) -> None:
-        """Wait until no key has come for a moment; those that do are thrown away.
+        """Discard keys until none has arrived for a moment.
 
         Raises:
             EOFError: The terminal is gone.
@@ -58,14 +58,14 @@ class Keyboard:
             pass
 
     def is_in_foreground(self) -> bool:
-        """Whether the terminal is this process's now: not in the background, nor where it is gone or not its own."""
+        """Return whether this process is in the terminal's foreground; False without a controlling terminal."""
         try:
             return os.tcgetpgrp(self.fd) == os.getpgrp()
         except OSError:
             return False
 
     async def _nothing_comes(self, seconds: float) -> bool:
-        """Whether no key comes for so long; one that does is thrown away."""
+        """Wait for a key and discard it; return whether none arrived."""
         with anyio.move_on_after(seconds) as waiting:
             await self._read()
         return waiting.cancelled_caught
@@ -74,7 +74,7 @@ class Keyboard:
         await anyio.wait_readable(self.fd)
         try:
             typed = os.read(self.fd, _READ_SIZE)
-        except OSError:  # what a closed terminal answers
+        except OSError:  # the terminal was closed
             typed = b""
         if not typed:
             raise EOFError
@@ -83,7 +83,7 @@ class Keyboard:
 
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard | None]:
-    """The keyboard of the terminal that messages go to; None where there is no such terminal."""
+    """Open the keyboard of the terminal on stderr; yields None without one."""
     with ExitStack() as stack:
         fd = terminal_keys(stack)
         if fd is None:
@@ -96,12 +96,12 @@ def open_keyboard() -> Iterator[Keyboard | None]:
         try:
             yield Keyboard(fd, modes)
         finally:
-            termios.tcflush(fd, termios.TCIFLUSH)  # half an answer is not the next program's input
+            termios.tcflush(fd, termios.TCIFLUSH)  # a partial answer must not become input of the next program
             termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 
 def key_by_key(fd: int, before: list[Any], *, without_input: int = 0, without_local: int = 0) -> None:
-    """Have a terminal give each key as it comes, and not show it; more flags of its modes can be taken away."""
+    """Switch a terminal to unbuffered input without echo; further flags can be cleared."""
     import termios
 
     modes = [*before]
@@ -113,27 +113,27 @@ def key_by_key(fd: int, before: list[Any], *, without_input: int = 0, without_lo
 
 
 def in_background(fd: int) -> bool:
-    """Whether the keys of the terminal are somebody else's now: a process that reads them all the same is stopped."""
+    """Return whether another process has the terminal; a background process that reads is stopped."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
-    except OSError:  # it is gone, or does not control this process
+    except OSError:  # gone, or not the controlling terminal
         return False
 
 
 def has_terminal() -> bool:
-    """Whether a person can be asked: messages go to a terminal, and it has a keyboard."""
+    """Return whether a person can be asked: stderr is a terminal with a keyboard."""
     with ExitStack() as stack:
         return terminal_keys(stack) is not None
 
 
 def terminal_keys(stack: ExitStack) -> int | None:
-    """A file descriptor to read keys from.
+    """Return a file descriptor to read keys from.
 
-    Questions are shown on stderr. Where stdin is something else (a prompt piped in), the terminal that stderr is on is
-    read instead, as password prompts do.
+    Questions are shown on stderr. If stdin is not a terminal (a prompt is piped in), the terminal of stderr is read
+    instead, as password prompts do.
     """
     if sys.platform == "win32":
-        return None  # its console has neither these modes nor a way to wait for a key together with other things
+        return None  # the Windows console has neither these modes nor a way to wait for keys together with other events
     shown, typed = _descriptor(sys.stderr), _descriptor(sys.stdin)
     if shown is None:
         return None
@@ -148,9 +148,9 @@ def terminal_keys(stack: ExitStack) -> int | None:
 
 
 def _descriptor(stream: Any) -> int | None:
-    """The stream's file descriptor, if it is a terminal."""
+    """Return the stream's file descriptor, if it is a terminal."""
     try:
         fd: int = stream.fileno()
         return fd if os.isatty(fd) else None
-    except (AttributeError, OSError, ValueError):  # none at all, closed, or replaced by something that is no file
+    except (AttributeError, OSError, ValueError):  # missing, closed, or replaced by an object without a descriptor
         return None

@@ -1,4 +1,4 @@
-"""Styled text folded into lines of the terminal's width, under an indent, without spaces at their ends."""
+"""Fold styled text to the terminal's width, with indentation and without trailing spaces."""
 
 from __future__ import annotations
 
@@ -24,11 +24,14 @@ def fold(
     below: Text | None = None,
     width: int | None = None,
 ) -> list[Text]:
-    """The text in as many lines as it needs. `lead` stands in the indent of the first (and sets its width), `below` in
-    that of the others. `width` is all the room there is, if not the console's."""
+    """Fold text into lines.
+
+    `lead` fills the indent of the first line and sets its width; `below` fills that of the others. `width` is the
+    available width, by default the console's.
+    """
     indent = indent if lead is None else lead.cell_len
     room = console.width if width is None else width
-    # Never more than there is room for: the terminal would break the line itself, with nothing in the indent.
+    # Never exceed the width: the terminal would wrap the line without the indent.
     width = max(1, room - max(indent, below.cell_len if below is not None else 0))
     folded = [
         line for part in text.split("\n", allow_blank=True) for line in part.wrap(console, width, overflow="fold")
@@ -39,7 +42,7 @@ def fold(
 
 
 def indented(lines: Iterable[Text], first: Text, further: Text) -> list[Text]:
-    """Lines behind something: `first` before the first, `further` before the others, each in its own style."""
+    """Prefix the first line with `first` and the others with `further`, keeping styles."""
     shown = [Text.assemble(further if number else first, line) for number, line in enumerate(lines)]
     for line in shown:
         line.rstrip()
@@ -47,7 +50,7 @@ def indented(lines: Iterable[Text], first: Text, further: Text) -> list[Text]:
 
 
 def crop(console: Console, text: Text, *, indent: int = INDENT) -> Text:
-    """The text on one line, cut with an ellipsis where it is too long."""
+    """Return the text on one line, truncated with an ellipsis."""
     line = Text(" " * indent).append_text(text)
     line.expand_tabs(8)
     line.truncate(max(_NARROWEST, console.width), overflow="ellipsis")

@@ -1,7 +1,7 @@
-"""A line edited with the keys of a terminal: prompt_toolkit reads and edits, and draws nothing.
+r"""Line editor on prompt_toolkit, which reads and edits but draws nothing.
 
-Whoever has the screen shows the text (`helmsman.terminal.line_view`). Ctrl-C, Ctrl-\\ and Ctrl-Z stay signals, as without an
-editor. What was typed for one line never ends up in another. Only imported where somebody types.
+The owner of the screen displays the text (`helmsman.terminal.line_view`). Ctrl-C, Ctrl-\ and Ctrl-Z remain signals.
+Input for one line never ends up in another. Imported only for interactive input.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
 
 _ESCAPE_SECONDS: Final = 0.1
-"""After Esc, before it is a key of its own and not the beginning of an arrow key."""
+"""Delay after Esc, before it counts as a key and not as the start of an arrow key."""
 _SEQUENCE_SECONDS: Final = 0.4
-"""Before a key that could be the beginning of more (Esc, or a letter that is a command by itself) is only that key."""
+"""Delay before a key that may start a sequence (Esc, or a letter that is a command) counts alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a key does. `on_empty_line`: only there. `alone`: only when nothing is typed right after it."""
+    """Key binding. `on_empty_line`: only on an empty line. `alone`: only if no other key follows immediately."""
 
     key: str
     do: Callable[[], None]
@@ -50,7 +50,7 @@ class Key:
 
 
 class LineEditor:
-    """One line, on the terminal with this descriptor."""
+    """Editor for one line on the terminal with this descriptor."""
 
     def __init__(
         self, fd: int, keys: Sequence[Key], on_change: Callable[[], None], history: History | None = None
@@ -65,11 +65,11 @@ class LineEditor:
 
     @property
     def has_keys(self) -> bool:
-        """Whether keys come here now; asked again and again, for a process that was in the background may come back."""
+        """Whether this process receives keys; polled, because it may return from the background."""
         return self._keys is not None and self._keys.keep_modes()
 
     def release(self) -> None:
-        """Put the terminal back as it was, now, until somebody asks for keys again."""
+        """Restore the terminal until keys are requested again."""
         if self._keys is not None:
             self._keys.leave_modes()
 
@@ -82,24 +82,25 @@ class LineEditor:
         return self._buffer.cursor_position
 
     def take(self, *, keep: bool = True) -> str:
-        """The text; the line is empty then. `keep` it for the arrow keys."""
+        """Return the text and clear the line; `keep` adds it to the history."""
         text = self._buffer.text
         if keep and text.strip():
             self._buffer.append_to_history()
         self._buffer.reset()
         if self._application is not None:
-            self._application.invalidate()  # or it would load the history only after the next key
+            self._application.invalidate()  # otherwise the history would load only after the next key
         return text
 
     def put(self, text: str) -> None:
-        """Make this the text."""
+        """Replace the text."""
         self._buffer.set_document(Document(text), bypass_readonly=True)
 
     @asynccontextmanager
     async def reading(self, on_end: Callable[[], None], step_aside: Callable[[], None]) -> AsyncIterator[None]:
-        """Keys edit the line, for the length of the block.
+        """Edit the line with keys for the length of the block.
 
-        `on_end` is called if the terminal goes away, `step_aside` before Ctrl-Z stops the process: the shell writes next.
+        `on_end` is called if the terminal closes, `step_aside` before Ctrl-Z stops the process, because the shell
+        writes next.
         """
         with os.fdopen(os.dup(self._fd), encoding="utf-8", errors="replace") as file:
             keys = self._keys = _Keys(file)
@@ -155,9 +156,9 @@ class LineEditor:
 
 
 class _Keys(Vt100Input):
-    """The keys of a terminal that sends signals, and that is read only while it is ours."""
+    """Input from a terminal that sends signals, read only in the foreground."""
 
-    _before: list[Any] | None = None  # its modes before they were changed; none as long as nothing reads keys
+    _before: list[Any] | None = None  # terminal modes before the change; None while no keys are read
     _is_entered = False
 
     @contextmanager
@@ -172,19 +173,19 @@ class _Keys(Vt100Input):
             self.leave_modes()
 
     def keep_modes(self) -> bool:
-        """Have keys come one by one, as long as the terminal is ours; whether it is."""
+        """Switch to unbuffered input while in the foreground; return whether that is the case."""
         if in_background(self.fileno()):
-            self._is_entered = False  # whoever has it sets it as they need it
+            self._is_entered = False  # the foreground process sets its own modes
         elif self._before is not None and not self._is_entered:
             self._enter_modes(self._before)
         return self._is_entered
 
     def leave_modes(self) -> None:
-        """Put the terminal back as it was."""
+        """Restore the terminal."""
         import termios
 
         if self._before is not None and self._is_entered and not in_background(self.fileno()):
-            with suppress(OSError, termios.error):  # a terminal that is gone
+            with suppress(OSError, termios.error):  # the terminal is gone
                 termios.tcsetattr(self.fileno(), termios.TCSADRAIN, self._before)
         self._is_entered = False
 
@@ -201,19 +202,19 @@ class _Keys(Vt100Input):
 
 @contextmanager
 def _stops_in_order(step_aside: Callable[[], None], keys: _Keys) -> Iterator[None]:
-    """Ctrl-Z leaves the terminal to the shell as it was found."""
+    """Restore the terminal for the shell on Ctrl-Z."""
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
         step_aside()
         keys.leave_modes()
         loop.remove_signal_handler(signal.SIGTSTP)
-        os.kill(os.getpid(), signal.SIGTSTP)  # goes on here when somebody continues it
+        os.kill(os.getpid(), signal.SIGTSTP)  # execution continues here on SIGCONT
         loop.add_signal_handler(signal.SIGTSTP, stop)
 
     try:
         loop.add_signal_handler(signal.SIGTSTP, stop)
-    except (RuntimeError, ValueError):  # not in the main thread: nobody stops it there with a key
+    except (RuntimeError, ValueError):  # not in the main thread, where no key can stop the process
         yield
         return
     try:

@@ -1,4 +1,4 @@
-"""One line of a person, typed behind a prompt and edited there; what it was stays on the screen. A yes or no, too."""
+"""Prompt for one editable line, or for yes or no; the input stays on the screen."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 _MOST_ROWS: Final = 5
 _LOOK_SECONDS: Final = 0.2
-"""How soon a line is there again that was resized, or in the background."""
+"""Interval for redrawing after a resize or a return from the background."""
 _YES: Final = ("y", "yes")
 _NO: Final = ("", "n", "no")
 _ROOM: Final = 6
-"""Columns left for an answer in the last line of a question."""
+"""Columns for an answer in the last line of a question."""
 _ANSWERS: Final = InMemoryHistory()
-"""What was answered so far. It goes with the process: an answer may be anything, and nobody types it twice."""
+"""History of answers, for this process only: an answer may be confidential and is rarely repeated."""
 
 
 async def is_agreed(console: Console, fd: int, question: str) -> bool:
-    """A yes or no to a question. Nothing typed is no; anything else is asked again.
+    """Ask for yes or no. Empty input means no; other input repeats the question.
 
     Raises:
-        EOFError: As `read_line`.
+        EOFError: As for `read_line`.
     """
     width = max(1, console.width - _ROOM)
     about, stop, asked = question.rpartition(". ")
-    if stop and cell_len(f"{question} [y/N]: ") > width:  # what is asked stays together
+    if stop and cell_len(f"{question} [y/N]: ") > width:  # keep the question on one line
         console.print(Text(f"{about}."))
         question = asked
     *above, last = Text(f"{question} [y/N]: ").wrap(console, width)
@@ -50,10 +50,10 @@ async def is_agreed(console: Console, fd: int, question: str) -> bool:
 
 
 async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> str:
-    """A line from the terminal with this descriptor.
+    """Read a line from the terminal with this descriptor.
 
     Raises:
-        EOFError: The end was typed (Ctrl-D on an empty line), or the terminal is gone.
+        EOFError: Ctrl-D was typed on an empty line, or the terminal is gone.
     """
     region, ended, indent = Region(console), anyio.Event(), cell_len(prompt)
     is_over = False
@@ -76,7 +76,7 @@ async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> 
             while not ended.is_set():
                 with anyio.move_on_after(_LOOK_SECONDS):
                     await ended.wait()
-                if editor.has_keys:  # it may have been in the background
+                if editor.has_keys:  # may have been in the background
                     draw()
     finally:
         region.erase()

@@ -1,4 +1,4 @@
-"""A line that somebody types, as rows of a terminal: folded at its width, and the part of it in which the cursor is."""
+"""Fold an edited line to rows of the terminal, showing the part with the cursor."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from rich.cells import cell_len
 from helmsman.base.shown_text import visible
 
 _JOINING: Final = "\u200d\ufe0f"
-"""They make one picture of several, and are nothing by themselves."""
+"""Characters that join others into one emoji and have no width."""
 
 
 def line_rows(text: str, cursor: int, *, width: int, most: int) -> tuple[list[str], tuple[int, int]]:
-    """At most so many rows, and the row and column of the cursor in them."""
+    """Return at most `most` rows, and the row and column of the cursor."""
     rows, at, cells = [""], (0, 0), 0
     for number, char in enumerate([*text, " "]):
         shown = _shown(char)

@@ -1,7 +1,7 @@
-"""A model's Markdown as lines for a terminal: headings, lists, tables, quotes, code in colours.
+"""Format a model's Markdown for the terminal: headings, lists, tables, quotes and coloured code.
 
-Nothing that was written is lost or hidden: HTML is text, a link shows where it leads, and what an entity stands for is
-written out where it would not be seen. Imported only where a person reads; the parser is Rich's own, `markdown-it-py`.
+Nothing is lost or hidden: HTML is shown as text, links with their targets, and invisible entities are written out.
+Imported only for interactive output; the parser is Rich's `markdown-it-py`.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ _PARSER: Final = MarkdownIt("commonmark", _OPTIONS).enable(["table", "strikethro
 _SPANS: Final = {"strong": "bold", "em": "italic", "s": "strike"}
 _CODE: Final = "cyan"
 _CODE_THEME: Final = "ansi_dark"
-"""The terminal's own colours: they can be read on whatever background it has."""
+"""Colours of the terminal's palette, readable on any background."""
 _LEXER: Final = re.compile(r"[\w+#.-]{1,30}")
 _MOST_COLOURED: Final = 50_000
-"""Characters of code. Nobody reads more for its colours, and they take a second."""
+"""In characters of code. Highlighting more takes a second and is of no use."""
 _BORDER: Final = re.compile(r"\s*(?:$|```|~~~|#|[-*_=>|]|\d+[.)])")
 
 
 def markdown_lines(console: Console, text: str, *, indent: int = 0, lead: Text | None = None) -> list[Text]:
-    """The text in lines of the console's width. `lead` stands in the indent of the first (and sets its width)."""
+    """Format the text in lines of the console's width. `lead` fills the indent of the first line and sets its width."""
     indent = indent if lead is None else lead.cell_len
     width = max(1, console.width - indent)
     lines = [
-        part  # what is nested deeper than there is room for is folded as it stands
+        part  # too deeply nested blocks are folded
         for line in _Lines(console).blocks(_tree(text).children, width) or [Text()]
         for part in ([line] if line.cell_len <= width else fold(console, line, indent=0, width=width))
     ]
@@ -49,14 +49,14 @@ def markdown_lines(console: Console, text: str, *, indent: int = 0, lead: Text |
 
 
 def finished(text: str, seen: int = 0) -> int:
-    """How many characters of a text that is still being written are blocks that nothing can change any more.
+    """Return the length of the leading blocks of a growing text that can no longer change.
 
-    `seen` characters of it were looked at before, with no such block in them.
+    `seen` characters were checked before and contain no such block.
     """
     written = text.rfind("\n") + 1
     if not any(_BORDER.match(line) for line in text[seen:written].split("\n")[:-1]):
         return 0
-    last = _tree(text[:written], _BLOCKS).children[-1:]  # what comes next may belong to it
+    last = _tree(text[:written], _BLOCKS).children[-1:]  # following text may belong to the last block
     if not last or last[0].map is None:
         return 0
     return sum(len(line) + 1 for line in text.split("\n")[: last[0].map[0]])
@@ -82,7 +82,7 @@ class _Lines:
         }
 
     def blocks(self, nodes: Sequence[SyntaxTreeNode], width: int, *, tight: bool = False) -> list[Text]:
-        """Blocks below each other, with a blank line between them unless they are the lines of a tight list."""
+        """Join blocks, with a blank line between them except in a tight list."""
         lines: list[Text] = []
         for node in nodes:
             lines += [Text()] if lines and not tight else []
@@ -121,7 +121,7 @@ class _Lines:
             from rich.syntax import Syntax
 
             coloured = Syntax("", language[0], theme=_CODE_THEME, background_color="default").highlight(code.plain)
-            coloured.right_crop(len(coloured) - len(code))  # the line break that the highlighter adds
+            coloured.right_crop(len(coloured) - len(code))  # the highlighter adds a line break
             code = coloured if coloured.plain == code.plain else code
         return indented(self._wrapped(code, max(1, width - 2)), Text("  "), Text("  "))
 
@@ -156,7 +156,7 @@ class _Lines:
 
     def _append(self, shown: Text, node: SyntaxTreeNode, style: Style) -> None:
         match node.type:
-            case "softbreak" | "hardbreak":  # models write a line where they mean one
+            case "softbreak" | "hardbreak":  # models use line breaks deliberately
                 shown.append("\n")
             case "code_inline":
                 code = visible(node.content)
@@ -177,7 +177,7 @@ class _Lines:
             self._append(shown, child, style)
 
     def _lead_to(self, shown: Text, node: SyntaxTreeNode, place: str) -> None:
-        """Where a link leads, unless its text says it."""
+        """Append the target of a link, unless its text contains it."""
         place = visible(place)
         said = "".join(child.content for child in node.children)
         if place and place not in (said, f"mailto:{said}"):

@@ -1,7 +1,7 @@
-"""A question of Codex as lines on the terminal: all that one needs to see to decide, and nothing hidden in it.
+"""Format a question for the terminal, with everything needed for the decision and nothing hidden.
 
-The words are those of `question_text`. Whatever is not the first line of a label of ours stands behind a bar, also where
-the terminal's width breaks a line.
+The text comes from `question_text`. Every line except the first line of a label has a bar in front, including wrapped
+lines, so that agent output cannot imitate a label.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Prompt, Question
 
 DIFF_LINES: Final = 120
-"""How much of a diff is shown at once; the rest can be asked for."""
+"""Lines of a diff shown initially; the rest is shown on request."""
 _BAR: Final = Text(GUTTER, "dim")
 _STYLES: Final = {"Command": "bold", "Permission": "yellow", "Network": "yellow", "Environment": "yellow"}
 
 
 def question_lines(console: Console, question: Question, *, directory: str | None = None) -> tuple[list[Text], int]:
-    """The question as seen from a session's directory, and how many lines of its diff were left out."""
+    """Return the lines of a question relative to a session's directory, and the number of omitted diff lines."""
     words = describe(question)
     diff = diff_lines(words.diff) if words.diff else []
     left_out = max(0, len(diff) - DIFF_LINES)
@@ -44,18 +44,18 @@ def question_lines(console: Console, question: Question, *, directory: str | Non
 
 
 def whole_diff(console: Console, question: Question) -> list[Text]:
-    """The diff of a patch, however long."""
+    """Return the complete diff of a patch."""
     diff = describe(question).diff
     return [row for line in diff_lines(diff or "") for row in _behind_bar(console, line)]
 
 
 def is_in_view(question: Question, number: int) -> bool:
-    """Whether `question_lines` has said what this prompt asks."""
+    """Return whether `question_lines` shows the text of this prompt."""
     return number == 0 and (question.type != "user_input" or len(question.prompts) == 1)
 
 
 def prompt_lines(console: Console, prompt: Prompt) -> list[Text]:
-    """What one prompt asks."""
+    """Format the text of one prompt."""
     return fold(console, Text("\n".join(value_lines(prompt.text)), "bold"), lead=Text(" " * INDENT), below=_BAR)
 
 

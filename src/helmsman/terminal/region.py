@@ -1,9 +1,9 @@
-"""The last lines of a terminal, which change while everything above them scrolls: one writer owns them.
+"""Region at the bottom of a terminal that is redrawn while output above it scrolls; it has one writer.
 
-Each drawing goes over the one before, as a single write. Lines never wrap: they are cut to the width, and the terminal is
-told not to, for programs and terminals disagree about how wide some characters are. When the width changes, most terminals
-fold anew what stands there, some long before a program can know, and a higher terminal shows again what had scrolled away.
-Who owns the whole screen (`Region.restores`) clears it then, and prints the last lines again: nothing stale is left.
+Each frame replaces the previous one in a single write. Lines are cut to the width, and wrapping is disabled, because
+programs and terminals disagree about the width of some characters. When the width changes, most terminals wrap existing
+lines again, some before the program is notified, and a higher terminal shows lines from the scrollback. An owner of the
+whole screen (`Region.restores`) then clears it and prints the last lines again.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 _BEGIN: Final = "\x1b[?2026h\x1b[?25l\x1b[?7l"
-"""Shown at once, where the terminal knows how; without a cursor that jumps about; lines are not wrapped."""
+"""Synchronized output, if supported; hide the cursor; disable wrapping."""
 _END: Final = "\x1b[?7h\x1b[?2026l"
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _MARK_PASTES: Final = "\x1b[?2004h"
-"""A paste says that it is one, so that a line break in it does not send what was pasted."""
+"""Bracketed paste, so that a line break in a paste does not submit the line."""
 _LEAVE: Final = "\x1b[?2004l\x1b[?25h"
 _CLEAR_BELOW: Final = "\x1b[J"
 _HOME: Final = "\x1b[H"
 _NEXT_LINE: Final = "\x1b[K\r\n"
 _KEPT: Final = 300
-"""Lines above the region that can be printed again: more than a screen has."""
+"""Lines above the region that can be restored: more than a screen has."""
 
 
 class Region:
-    """Lines at the bottom of a console. Where there is a cursor in them, somebody types there.
+    """Lines at the bottom of a console, with a cursor if the user types there.
 
-    With `restores`, what was printed above them is printed again when the terminal has another size.
+    With `restores`, the output above is printed again after a resize.
     """
 
     def __init__(self, console: Console, *, restores: bool = False) -> None:
@@ -49,7 +49,7 @@ class Region:
         self._above: deque[Text] = deque(maxlen=_KEPT)
 
     def draw(self, lines: Sequence[Text], cursor: tuple[int, int] | None = None) -> None:
-        """Show these lines, and the cursor in that row and column of them."""
+        """Draw these lines, with the cursor at a row and column of them."""
         cut = [self._cut(line) for line in lines]
         drawn = [self._escaped(line) for line in cut]
         size = (self._console.width, self._console.height)
@@ -65,12 +65,12 @@ class Region:
         self._write("".join([*parts, _END]))
 
     def print(self, lines: Sequence[Text]) -> None:
-        """Lines that stay, where the region was; it is to be drawn again below them."""
+        """Print permanent lines in place of the region, which must be drawn again below."""
         self._above += lines
         self._write(self._gone() + self._printed(lines))
 
     def erase(self) -> None:
-        """Leave the terminal as if nothing had been drawn."""
+        """Remove the region from the terminal."""
         if self._drawn:
             self._write(self._gone() + _LEAVE)
 
@@ -80,14 +80,14 @@ class Region:
         return up
 
     def _is_stale(self, size: tuple[int, int]) -> bool:
-        """Whether the terminal has moved what stood on it."""
+        """Return whether a resize has moved the region."""
         if not self._drawn:
             return False
         self._was_folded = self._was_folded or size[0] != self._size[0]
         return self._was_folded and size != self._size
 
     def _restored(self, height: int) -> str:
-        """An empty screen with the last lines on it, as many as there is room for above so many more."""
+        """Clear the screen and print as many of the last lines as fit above `height` lines."""
         if not self._restores:
             return self._gone()
         room, lines = self._console.height - height - 1, list[Text]()
@@ -100,12 +100,12 @@ class Region:
         return f"{_HOME}{_CLEAR_BELOW}{self._printed(lines) if lines else ''}"
 
     def _up(self) -> str:
-        """To the beginning of the region, from where the cursor was left."""
+        """Move from the cursor to the beginning of the region."""
         row, column = (max(0, len(self._drawn) - 1), 0) if self._cursor is None else self._cursor
         return f"\r{_move(sum(map(self._rows, self._cells[:row])) + column // self._console.width, 'A')}"
 
     def _rows(self, cells: int) -> int:
-        """How many rows a line is folded to."""
+        """Return the number of rows of a wrapped line."""
         return max(1, -(-cells // max(1, self._console.width)))
 
     def _printed(self, lines: Sequence[Text]) -> str:

@@ -1,7 +1,7 @@
-"""Which tools agents offer their model for the same things, and how they want to be called.
+"""Map the actions of a script to the tools of each agent.
 
-Each agent has a shell, and tools that write and edit a file, under names of its own; the schemas in the request say what
-their arguments are called. What a schema requires besides is filled in.
+Every agent names its shell, write and edit tools differently. The schemas in the request give the argument names; other
+required arguments are filled in.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _changed(change: script.FileEdit, request: ModelRequest) -> tuple[str, Mappi
 
 
 def _directory(request: ModelRequest) -> str:
-    """Where the agent works, as it tells its model."""
+    """Return the agent's working directory from its instructions to the model."""
     said = [request.instructions, *(str(item.get("content", "")) for item in request.input)]
     found = next((match for text in said if (match := _DIRECTORY.search(text)) is not None), None)
     if found is None:

@@ -17,7 +17,7 @@ _MODEL: Final = "scripted"
 
 
 def agent_environment(agent: str, address: str, home: Path) -> dict[str, str]:
-    """The variables with which an agent knows no account, no other model than the one at `address`, and no other home."""
+    """Return variables that limit an agent to the model at `address` and to `home`, without an account."""
     home.mkdir(parents=True, exist_ok=True)
     places = {f"XDG_{kind}_HOME": str(home / f".{kind.lower()}") for kind in ("DATA", "CONFIG", "CACHE", "STATE")}
     return {"HOME": str(home), **places, **_VARIABLES[agent](address, home)}
@@ -33,8 +33,8 @@ def _claude(address: str, home: Path) -> dict[str, str]:
     }
 
 
+# USD per million tokens; OpenCode reports the resulting cost
 _PRICES: Final = {"input": 1, "output": 10, "cache_read": 0.1}
-"""In USD for a million tokens: OpenCode tells what that comes to."""
 
 
 def _gemini(address: str, _home: Path) -> dict[str, str]:

@@ -23,41 +23,41 @@ Beat = SentEvent | script.Gate | script.Cut | script.Hang
 
 
 class ModelApi(ABC):
-    """One per scripted model, so that ids are unique in its life."""
+    """Base class of API dialects. Each scripted model has one instance, so that ids are unique within it."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
 
     @abstractmethod
     def fits(self, path: str) -> bool:
-        """Whether a request to this path is of this dialect."""
+        """Return whether a request to this path uses this dialect."""
 
     @abstractmethod
     def read(self, headers: Mapping[str, str], body: Mapping[str, Any]) -> ModelRequest:
-        """A request."""
+        """Parse a request."""
 
     def is_aside(self, request: ModelRequest) -> bool:
-        """Whether this is no part of a conversation: the agent wants a title, or the like, and gets a word."""
+        """Return whether the request is not part of a conversation, for example a request for a title."""
         return False
 
     @abstractmethod
     def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
-        """A whole response: what the server sends, waits for or breaks off, in this order.
+        """Return the response as a sequence of events, waits and interruptions.
 
         Raises:
             NotOffered: A part needs a tool that this agent does not have.
         """
 
     def headers(self, parts: Sequence[script.Part]) -> Mapping[str, str]:
-        """The headers of a stream."""
+        """Return the headers of a stream."""
         return {"content-type": "text/event-stream", "cache-control": "no-store"}
 
     def error(self, failure: script.Fail) -> Mapping[str, Any]:
-        """The body of an HTTP error."""
+        """Return the body of an HTTP error."""
         return {"error": dict(failure.error)}
 
     def encoded(self, event: SentEvent) -> bytes:
-        """An event in the format of server-sent events."""
+        """Encode an event as a server-sent event."""
         return f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode()
 
     def new_id(self, kind: str) -> str:
@@ -65,12 +65,12 @@ class ModelApi(ABC):
 
 
 def joined(chunks: Sequence[script.Chunk]) -> str:
-    """The text of chunks."""
+    """Return the text of chunks."""
     return "".join(chunk for chunk in chunks if isinstance(chunk, str))
 
 
 def text_of(content: Any) -> str:
-    """The text of a message, however its content is given: as such, or in pieces."""
+    """Return the text of a message whose content is a string or a list of pieces."""
     if isinstance(content, str):
         return content
     pieces = content if isinstance(content, list) else ()

@@ -1,4 +1,4 @@
-"""Which Codex binaries there are to test with."""
+"""Find the Codex binaries to test with."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _VERSION_SECONDS = 30
 
 
 def installed_codex() -> Path | None:
-    """The binary under test: `HELMSMAN_TEST_CODEX`, else the one in the wheel `openai-codex-cli-bin`."""
+    """Return the binary under test: `HELMSMAN_TEST_CODEX`, or the one in the wheel `openai-codex-cli-bin`."""
     if named := os.environ.get(BINARY_VARIABLE):
         return Path(named).absolute()
     return wheel_codex()
 
 
 def wheel_codex() -> Path | None:
-    """The binary of the wheel `openai-codex-cli-bin`, if it is installed."""
+    """Return the binary of the wheel `openai-codex-cli-bin`, if it is installed."""
     try:
         wheel = importlib.import_module("codex_cli_bin")
     except ImportError:
@@ -33,7 +33,7 @@ def wheel_codex() -> Path | None:
 
 
 def codex_versions() -> dict[str, Path]:
-    """Every Codex there is to test with, oldest first: those `scripts/fetch_codex.py` fetched, and the wheel's."""
+    """Return all Codex binaries for tests, oldest first: those fetched by `scripts/fetch_codex.py`, and the wheel's."""
     found: dict[str, Path] = {}
     cache = _cache()
     for folder in cache.iterdir() if cache.is_dir() else ():
@@ -55,7 +55,7 @@ def _cache() -> Path:
 
 @functools.cache
 def codex_version(binary: Path) -> VersionNumbers:
-    """The version that a binary reports; (0, 0, 0) if it reports none."""
+    """Return the version that a binary reports, or (0, 0, 0)."""
     answer = subprocess.run(
         [binary, "--version"],
         stdin=subprocess.DEVNULL,
@@ -68,6 +68,6 @@ def codex_version(binary: Path) -> VersionNumbers:
 
 
 def parse_version(text: str) -> VersionNumbers:
-    """The first `x.y.z` in a text; (0, 0, 0) if there is none."""
+    """Return the first `x.y.z` in a text, or (0, 0, 0)."""
     found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
     return (int(found[1]), int(found[2]), int(found[3])) if found else (0, 0, 0)

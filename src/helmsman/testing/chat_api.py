@@ -1,7 +1,7 @@
-"""OpenAI's chat completions, which OpenCode, Qwen Code and Copilot speak to a model of one's own.
+"""OpenAI's chat completions API, used by OpenCode, Qwen Code and Copilot with custom models.
 
-The conversation is read as items of the Responses API, so that whatever a script asks of a request means the same for every
-agent. A request names no conversation: how often the model has spoken since the person did says which step is next.
+The conversation is converted to items of the Responses API, so that scripts treat all agents alike. A request has no
+conversation id: the number of model messages since the last user message selects the step.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import Usage
 
+# text that agents add to the user's prompt
 _REMINDER: Final = re.compile(r"<(system[-_]reminder|[a-z]+_[a-z_]+)>.*?</\1>\s*", re.DOTALL)
-"""What agents add to the words of a person."""
 
 
 class ChatRequest(ModelRequest):
@@ -67,7 +67,7 @@ class ChatApi(ModelApi):
         return ChatRequest(headers, body)
 
     def is_aside(self, request: ModelRequest) -> bool:
-        return not request.tools  # titles and summaries are asked for without
+        return not request.tools  # requests for titles and summaries have no tools
 
     def beats(self, parts: Sequence[script.Part], request: ModelRequest) -> list[Beat]:
         usage = next((part.usage for part in parts if isinstance(part, script.Cost)), DEFAULT_USAGE)
@@ -99,7 +99,7 @@ class ChatApi(ModelApi):
                         beats.append(_delta(head, {"tool_calls": [call]}))
                         calls += 1
                 case _:
-                    pass  # a cost, or a limit that this API does not tell
+                    pass  # a cost, or a limit that this API does not report
         end: list[Beat] = [
             _delta(head, {}, reason),
             {**head, "choices": [], "usage": _usage(usage)},

@@ -54,7 +54,7 @@ class CloudAttempt:
 
 @dataclass(slots=True)
 class CloudTask:
-    """A task as the backend has it. A test changes its state; what `codex cloud` says follows."""
+    """A task of the backend. Tests change its state, and `codex cloud` reports it."""
 
     id: str
     title: str
@@ -62,8 +62,7 @@ class CloudTask:
     branch: str | None = None
     attempts: list[CloudAttempt] = field(default_factory=lambda: [CloudAttempt()])
     applied: bool = False
-    listed_as: CloudTurnStatus | None = None
-    """What the listing says of it instead, for a test of a listing that disagrees with the task itself."""
+    listed_as: CloudTurnStatus | None = None  # status in the listing, if it should differ from the task's
     created_at: float = field(default_factory=time.time)
     updated_at: float = field(default_factory=time.time)
 
@@ -75,14 +74,14 @@ class CloudTask:
         self._set(1, CloudAttempt("in_progress"))
 
     def complete(self, diff: str | None = None, *, message: str | None = None, attempt: int = 1) -> None:
-        """An attempt is done, with a unified diff and a final message. Attempts are counted from 1, as Codex does."""
+        """Complete an attempt with a unified diff and a final message. Attempts count from 1, as in Codex."""
         self._set(attempt, CloudAttempt("completed", diff, message))
 
     def fail(self) -> None:
         self._set(1, CloudAttempt("failed"))
 
     def mark_applied(self) -> None:
-        """The cloud has been told that the change is in the person's tree."""
+        """Mark the change as applied to the user's tree."""
         self.applied = True
 
     def _set(self, number: int, attempt: CloudAttempt) -> None:
@@ -94,7 +93,7 @@ class CloudTask:
 
 @dataclass(frozen=True, slots=True)
 class CloudRequest:
-    """What `codex cloud` sent."""
+    """A request from `codex cloud`."""
 
     method: str
     path: str
@@ -120,34 +119,34 @@ class ScriptedCloud:
         self._resources = AsyncExitStack()
 
     def add_environment(self, id: str, label: str) -> None:  # noqa: A002
-        """An environment; several may have the same label, as in the real cloud."""
+        """Add an environment. Labels need not be unique, as in the real cloud."""
         self._environments[id] = label
 
     def add_task(self, title: str, *, environment: str, branch: str | None = None, attempts: int = 1) -> CloudTask:
-        """A task that is pending."""
+        """Add a pending task."""
         task_id = f"task_e_{next(self._numbers):032x}"
         waiting = [CloudAttempt() for _ in range(attempts)]
         self.tasks[task_id] = task = CloudTask(task_id, title, environment, branch, waiting)
         return task
 
     async def wait_for_task(self, count: int = 1) -> CloudTask:
-        """Wait until there are `count` tasks; the last of them. The caller bounds the wait."""
+        """Wait until there are `count` tasks and return the last. The caller bounds the wait."""
         while len(self.tasks) < count:
             await self._news.wait()
         return list(self.tasks.values())[count - 1]
 
-    # --- what a `codex cloud` process needs --------------------------------------------------------------------------
+    # --- environment of a `codex cloud` process ----------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:
         return f"{self._address}/backend-api"
 
     def env(self, home: CodexHome, *, reachable: bool = True) -> dict[str, str]:
-        """The environment for `codex cloud`; with `reachable=False`, as if the network were down."""
+        """Return the environment for `codex cloud`; with `reachable=False`, connections are refused."""
         return home.env | {"CODEX_CLOUD_TASKS_BASE_URL": self.base_url if reachable else self._closed_address}
 
     def log_in(self, home: CodexHome) -> None:
-        """Give a home the login that `codex cloud` asks for. The backend accepts any."""
+        """Write a login for `codex cloud` to a home. The backend accepts any."""
         token = _unsigned_token()
         tokens = {"id_token": token, "access_token": token, "refresh_token": "refresh", "account_id": _ACCOUNT}
         today = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -155,7 +154,7 @@ class ScriptedCloud:
         (home.path / "auth.json").write_text(json.dumps(login), encoding="utf-8")
 
     async def __aenter__(self) -> Self:
-        # Bound and never listening: a connection is refused, and nobody else can take the port meanwhile.
+        # Bind without listening: connections are refused, and no other process can take the port.
         closed = self._resources.enter_context(socket.socket())
         closed.bind(("127.0.0.1", 0))
         self._closed_address = f"http://127.0.0.1:{closed.getsockname()[1]}/backend-api"

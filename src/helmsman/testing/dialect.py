@@ -1,8 +1,8 @@
-"""What the Codex under test offers the model, and how a scripted action is called there.
+"""Tools that the Codex under test offers to the model, and how scripted actions call them.
 
-Tool names and shapes differ between Codex versions and between models: `exec_command`, `shell_command` or `shell`; MCP
-tools by a long name or in a namespace; newer models have one tool, `exec`, which runs JavaScript that calls the others
-("code mode"). A request lists what is on offer, so a script need not know any of this.
+Tool names and shapes differ between Codex versions and models: `exec_command`, `shell_command` or `shell`; MCP tools by
+a long name or in a namespace; newer models have one tool, `exec`, which runs JavaScript that calls the others ("code
+mode"). Each request lists the offered tools, so scripts are independent of this.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
 class NotOffered(script.ScriptProblem):
-    """The script wants a tool that this Codex does not offer in this request."""
+    """The script needs a tool that this Codex does not offer in this request."""
 
 
 class Dialect:
-    """How to call tools in the conversation that a request belongs to."""
+    """Calls tools in the conversation of a request."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._request = request
@@ -60,7 +60,7 @@ class Dialect:
         return self._kinds.get("exec") == "custom"
 
     def item(self, part: script.ToolCall, call_id: str) -> _Json:
-        """The output item that does `part`.
+        """Return the output item for `part`.
 
         Raises:
             NotOffered: This Codex has no tool for it.
@@ -106,7 +106,7 @@ class Dialect:
         if self._offers("apply_patch"):
             takes_text = self._kinds.get("apply_patch", "custom") == "custom"
             return self._call("apply_patch", text if takes_text else {"input": text}, call_id)
-        # Codex recognises this form of the command and treats it as the tool it did not offer.
+        # Codex recognises this form of the command and treats it as the missing tool.
         return self._run(script.Run(f"apply_patch <<'EOF'\n{text.rstrip()}\nEOF"), call_id)
 
     def _mcp(self, server: str, tool: str, arguments: _Json, call_id: str) -> _Json:
@@ -118,7 +118,7 @@ class Dialect:
         for namespace in (f"mcp__{server}__", f"mcp__{server}"):
             if (namespace, tool) in self._mcp_tools:
                 return _function(tool, arguments, call_id, namespace)
-        if "tool_search" in self._kinds:  # offered on demand; Codex takes the call without a search before it
+        if "tool_search" in self._kinds:  # offered on demand; Codex accepts the call without a prior search
             return _function(tool, arguments, call_id, f"mcp__{server}")
         raise self._refusal(f"the tool {tool!r} of the MCP server {server!r}")
 
@@ -173,7 +173,7 @@ def _custom(name: str, text: str, call_id: str, namespace: str | None = None) ->
 
 
 def _javascript(name: str, arguments: _Json | str, call_id: str, namespace: str | None) -> _Json:
-    # After ten seconds, not much on a busy machine, Codex would go on to the next step while the tool is at work.
+    # The default of ten seconds is short on a busy machine: Codex would start the next step while the tool runs.
     program = (
         '// @exec: {"yield_time_ms": 60000}\n'
         f"const result = await tools.{name}({json.dumps(arguments)});\n"

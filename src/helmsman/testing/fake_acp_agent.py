@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 _Step = dict[str, Any]
 
+# widest option first, as some agents list them
 _OPTIONS = (
     {"optionId": "always", "name": "Always", "kind": "allow_always"},
     {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
     {"optionId": "no", "name": "No", "kind": "reject_once"},
 )
-"""In the order of an agent that has the widest first."""
 
 
 def says(*pieces: str, thought: bool = False) -> _Step:
-    """A message, or a thought, in pieces."""
+    """Send a message, or a thought, in pieces."""
     kind = "agent_thought_chunk" if thought else "agent_message_chunk"
     return {"updates": [{"sessionUpdate": kind, "content": {"type": "text", "text": piece}} for piece in pieces]}
 
 
 def updates(*given: _Step) -> _Step:
-    """Updates as they are."""
+    """Send raw updates."""
     return {"updates": list(given)}
 
 
@@ -50,9 +50,9 @@ def asks(
     meanwhile: Sequence[_Step] = (),
     **fields: Any,
 ) -> _Step:
-    """A question whether a tool may be called, and what comes of each answer; `again` titles another, by the same id.
+    """Ask for permission to call a tool, with steps for each answer; `again` asks a second time with this title.
 
-    `meanwhile` is what it says of calls while nobody has answered.
+    `meanwhile` are updates sent before the answer arrives.
     """
     call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
     step: _Step = {"ask": {"toolCall": call, "options": list(options)}}
@@ -62,35 +62,35 @@ def asks(
 
 
 def runs(command: str) -> _Step:
-    """A command that is started and not waited for."""
+    """Start a command without waiting for it."""
     return {"run": command}
 
 
 def waits() -> _Step:
-    """Nothing more, until the turn is cancelled."""
+    """Wait until the turn is cancelled."""
     return {"wait": True}
 
 
 def ends(stop_reason: str = "end_turn", **fields: Any) -> _Step:
-    """The end of the turn, with what else the answer says; `end_turn` comes by itself."""
+    """End the turn with further fields in the response; `end_turn` is the default."""
     return {"end": {"stopReason": stop_reason, **fields}}
 
 
 def refuses(code: int, message: str, **data: Any) -> _Step:
-    """An error in answer to the prompt."""
+    """Answer the prompt with an error."""
     return {"error": {"code": code, "message": message, "data": data}}
 
 
 def dies(exit_code: int = 3) -> _Step:
-    """The end of the process."""
+    """Exit the process."""
     return {"die": exit_code}
 
 
 class FakeAcpAgent:
-    """What the agent is to do, and what it was told."""
+    """A scripted agent and the record of its received messages."""
 
     def __init__(self, folder: Path, *, modes: Sequence[str] = ("ask", "wild"), deaf: bool = False) -> None:
-        """`deaf` is one that does not heed a cancelled turn."""
+        """Create the agent. With `deaf` it ignores cancellation."""
         self._folder = folder
         self._scenario: dict[str, Any] = {"on": [], "modes": list(modes), "deaf": deaf, "initialize": {}}
         self._scenario |= {"before": {}, "behind": {}, "answers": {}, "late": {}, "options": []}
@@ -99,47 +99,47 @@ class FakeAcpAgent:
 
     @property
     def command(self) -> list[str]:
-        """What starts it."""
+        """Command line that starts the agent."""
         return [sys.executable, "-I", str(Path(__file__).with_name("fake_acp_agent_program.py")), str(self._folder)]
 
     def on(self, words: str, *steps: _Step) -> None:
-        """What a prompt with these words leads to."""
+        """Add steps for prompts that contain these words."""
         self._scenario["on"].append([words, list(steps)])
         self._write()
 
     def greets(self, **answer: Any) -> None:
-        """Something else in the answer to `initialize`."""
+        """Add fields to the response to `initialize`."""
         self._scenario["initialize"] |= answer
         self._write()
 
     def has_options(self, *names: str) -> None:
-        """Settings that its sessions have, besides their mode. They are on until they are set."""
+        """Add session settings besides the mode. They are on by default."""
         self._scenario["options"] = list(names)
         self._write()
 
     def tells_before(self, method: str, *given: _Step) -> None:
-        """Updates that come before the answer to each call of a method, such as `session/set_mode`."""
+        """Send updates before the response to each call of a method, such as `session/set_mode`."""
         self._scenario["before"][method] = list(given)
         self._write()
 
     def tells_behind(self, method: str, *given: _Step) -> None:
-        """Updates that come right behind the answer to each call of a method, and are read together with it."""
+        """Send updates directly after the response to each call of a method, so that both are read together."""
         self._scenario["behind"][method] = list(given)
         self._write()
 
     def answers(self, method: str, **answer: Any) -> None:
-        """Something else in the answer to each call of a method."""
+        """Add fields to the response to each call of a method."""
         self._scenario["answers"][method] = answer
         self._write()
 
     def answers_late(self, method: str, when: Path) -> None:
-        """Each call of a method is answered when this file is there."""
+        """Delay the response to each call of a method until this file exists."""
         self._scenario["late"][method] = str(when)
         self._write()
 
     @property
     def received(self) -> list[dict[str, Any]]:
-        """All that its processes were told, in order."""
+        """All messages that its processes received, in order."""
         try:
             lines = (self._folder / "received.jsonl").read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class FakeAcpAgent:
         return [json.loads(line) for line in lines]
 
     def asked_for(self, method: str) -> list[dict[str, Any]]:
-        """The parameters of each call of a method."""
+        """Return the parameters of each call of a method."""
         return [message.get("params", {}) for message in self.received if message.get("method") == method]
 
     def _write(self) -> None:

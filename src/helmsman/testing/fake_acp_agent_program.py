@@ -28,8 +28,8 @@ class _Turn:
     """A prompt that is being answered."""
 
     def __init__(self) -> None:
+        # responses to questions; None if the turn was cancelled
         self.answers: queue.Queue[_Json | None] = queue.Queue()
-        """What came in answer to questions; None is that the turn was cancelled."""
         self.cancelled = False
 
     def cancel(self) -> None:

@@ -52,11 +52,11 @@ class FakeAppServer:
         """Write the executable.
 
         Args:
-            folder: Where it goes, with its scenario and its records.
-            on: What it does when a method is called, instead of what a Codex would.
-            at_start: What it does before it reads anything.
-            launches: How many processes behave so; those started later behave well. None: all.
-            version: What it says it is.
+            folder: Directory for the executable, its scenario and its records.
+            on: Actions for a called method, instead of Codex's behaviour.
+            at_start: Actions before it reads any input.
+            launches: Number of processes that follow the scenario; later ones behave normally. None: all.
+            version: The version it reports.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "codex"
@@ -69,7 +69,7 @@ class FakeAppServer:
             "version": version,
         }
         (folder / "scenario.json").write_text(json.dumps(scenario), encoding="utf-8")
-        # Loaded from its file and not imported, so that it starts without the library around it.
+        # Load it by path instead of importing it, so that it starts without the library.
         launcher = (
             f"#!{sys.executable}\nimport runpy\n"
             f"runpy.run_path({program.__file__!r}, run_name={program.__name__!r})['main']({str(folder)!r})\n"
@@ -78,13 +78,13 @@ class FakeAppServer:
         self.path.chmod(0o755)
 
     def received(self, method: str | None = None) -> list[_Json]:
-        """The messages that clients have sent so far, or only the calls of one method."""
+        """Return the messages received so far, or only the calls of one method."""
         lines = self._received.read_text(encoding="utf-8").splitlines() if self._received.exists() else []
         messages: list[_Json] = [json.loads(line) for line in lines]
         return [message for message in messages if method is None or message.get("method") == method]
 
     async def wait_for(self, wanted: Callable[[_Json], bool]) -> _Json:
-        """Wait until a client has sent such a message. The caller bounds the wait."""
+        """Wait for a matching message from a client. The caller bounds the wait."""
         while True:
             for message in self.received():
                 if wanted(message):
@@ -92,15 +92,15 @@ class FakeAppServer:
             await anyio.sleep(_POLL_SECONDS)
 
     def go_on(self, name: str) -> None:
-        """Let everything pass that waits at `wait_here(name)`."""
+        """Release everything that waits at `wait_here(name)`."""
         (self._folder / f"{name}.go").touch()
 
 
-# --- what it can be told to do ---------------------------------------------------------------------------------------
+# --- actions ---------------------------------------------------------------------------------------------------------
 
 
 def answer(result: Any = None) -> _Action:
-    """Answer the request, with this result or with what a Codex would say."""
+    """Answer the request with this result, or with Codex's default."""
     return {"do": "answer", "result": result}
 
 
@@ -130,12 +130,12 @@ def raw(text: str) -> _Action:
 
 
 def long_line(size: int, *, method: str = "fake/long") -> _Action:
-    """Send a notification in a line of so many bytes."""
+    """Send a notification of this many bytes on one line."""
     return {"do": "long_line", "size": size, "method": method}
 
 
 def stderr(text: str, *, times: int = 1) -> _Action:
-    """Write to standard error, perhaps very often."""
+    """Write to standard error, optionally many times."""
     return {"do": "stderr", "text": text, "times": times}
 
 
@@ -145,7 +145,7 @@ def exit_now(code: int = 1) -> _Action:
 
 
 def stop_reading() -> _Action:
-    """Live on without reading standard input again, even when it is closed."""
+    """Stop reading standard input, but keep running, even after it is closed."""
     return {"do": "stop_reading"}
 
 
@@ -155,11 +155,11 @@ def ignore_sigterm() -> _Action:
 
 
 def wait_here(name: str) -> _Action:
-    """Do nothing more until the test calls `go_on(name)`."""
+    """Wait until the test calls `go_on(name)`."""
     return {"do": "wait", "name": name}
 
 
 def end_turn(status: str = "completed", *, error: _Json | None = None) -> _Action:
-    """The notification that a turn has ended."""
+    """Send the notification that ends a turn."""
     turn: _Json = {"id": "$turn", "items": [], "status": status, "error": error}
     return notify("turn/completed", {"threadId": "$thread", "turn": turn})

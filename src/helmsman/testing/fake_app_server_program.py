@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.01
 
 
 class Program:
-    """One process: what it was told to do, and where its newest thread and turn stand."""
+    """One process: its scenario, and the state of its newest thread and turn."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -55,7 +55,7 @@ class Program:
                         self._do(action, message)
 
     def _is_one_of_the_first(self) -> bool:
-        """Whether the scenario is meant for this process."""
+        """Return whether the scenario applies to this process."""
         with (self._folder / "launches").open("a+", encoding="ascii") as launches:
             launches.write("x")
             launches.flush()
@@ -106,7 +106,7 @@ class Program:
         _write(json.dumps(self._filled_in(message)) + "\n")
 
     def _filled_in(self, value: Any) -> Any:
-        """The value with `$thread` and its like replaced."""
+        """Return the value with `$thread` and the other placeholders replaced."""
         if isinstance(value, dict):
             return {key: self._filled_in(inner) for key, inner in value.items()}
         if isinstance(value, list):
@@ -114,7 +114,7 @@ class Program:
         return self._names.get(value, value) if isinstance(value, str) else value
 
     def _result(self, request: _Json) -> _Json:
-        """What a Codex would answer, as far as clients look at it."""
+        """Return the default response, limited to the fields that clients read."""
         params = request.get("params") or {}
         match request["method"]:
             case "initialize":
@@ -140,7 +140,7 @@ class Program:
 
 
 def _as_codex_would(method: str) -> list[_Json]:
-    """The actions for a method that the scenario does not mention."""
+    """Return the actions for a method that is not in the scenario."""
     actions: list[_Json] = [{"do": "answer", "result": None}]
     if method == "turn/start":
         message = {"type": "agentMessage", "id": "msg_1", "text": "Hello", "phase": None}

@@ -62,7 +62,7 @@ def _items(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     said = [str(part["text"]) for part in parts if "text" in part and not part.get("thought")]
     if role == "assistant":
         yield {"type": "message", "role": role, "content": "".join(said)}
-    else:  # what Gemini CLI adds is a part of its own, before that of the person
+    else:  # text that Gemini CLI adds is a separate part before the user's
         yield from ({"type": "message", "role": role, "content": text} for text in said)
     for part in parts:
         if isinstance(called := part.get("functionCall"), dict):
@@ -114,7 +114,7 @@ class GeminiApi(ModelApi):
                     for name, arguments in agent_calls(part, request):
                         beats.append(_candidate([{"functionCall": {"name": name, "args": arguments}}]))
                 case _:
-                    pass  # a cost, or a limit that this API does not tell
+                    pass  # a cost, or a limit that this API does not report
         return [*beats, _candidate([{"text": ""}], usage, reason)]
 
     def encoded(self, event: SentEvent) -> bytes:

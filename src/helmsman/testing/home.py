@@ -1,6 +1,6 @@
-"""A home for a Codex under test: its own CODEX_HOME and HOME, set up for a scripted model.
+"""A home for a Codex under test: its own CODEX_HOME and HOME, configured for a scripted model.
 
-Codex makes databases at its first start in a home, and several first starts at once can fail. So each binary starts
+Codex creates databases at its first start in a home, and concurrent first starts can fail. Each binary therefore starts
 once in a template, and homes are copies of it.
 """
 
@@ -33,7 +33,7 @@ _INHERITED = (
 
 
 class CodexHome:
-    """A directory with everything a Codex process needs to run a test, and nothing of the person's own Codex."""
+    """A directory with everything that a Codex process needs in a test, separate from the user's Codex."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder
@@ -48,18 +48,18 @@ class CodexHome:
 
     @property
     def env(self) -> dict[str, str]:
-        """The whole environment for a process under test."""
+        """The complete environment for a process under test."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return inherited | {
             "HOME": str(self.home),
             "CODEX_HOME": str(self.path),
             "HELMSMAN_STATE_DIR": str(self.home / "helmsman"),
-            "HELMSMAN_DETACH": "0",  # nothing outlives a test, unless it wants that and sees to it (`detached_engines`)
+            "HELMSMAN_DETACH": "0",  # processes end with the test, unless it uses `detached_engines`
         }
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration as it is now; Codex itself may have written to it."""
+        """The current configuration, including changes by Codex."""
         return tomllib.loads(self.config_path.read_text(encoding="utf-8")) if self.config_path.exists() else {}
 
     def configure(self, **settings: Any) -> None:
@@ -69,22 +69,22 @@ class CodexHome:
         self.config_path.write_text(tomlkit.dumps(_merged(self.config, settings)), encoding="utf-8")
 
     def use_model(self, base_url: str, version: VersionNumbers) -> None:
-        """Make a scripted model the provider, under the name of a model that this Codex gives classic tools."""
+        """Use a scripted model as provider, with a model name for which this Codex offers classic tools."""
         provider = {"name": "scripted", "base_url": base_url, "wire_api": "responses"}
         self.configure(
             model=classic_model(version),
             model_provider="scripted",
-            # Failures are to be seen at once; a test of retries sets these itself.
+            # Report failures immediately; tests of retries set these themselves.
             model_providers={"scripted": {**provider, "request_max_retries": 0, "stream_max_retries": 0}},
         )
-        if version < (0, 115, 0):  # it would wait some seconds for a list of models from the internet
+        if version < (0, 115, 0):  # this version would wait seconds for a list of models from the internet
             known: dict[str, Any] = {"fetched_at": datetime.now(UTC).isoformat(), "etag": None, "models": []}
             (self.path / "models_cache.json").write_text(json.dumps(known), encoding="utf-8")
 
     def keep_quiet(self, version: VersionNumbers) -> None:
-        """Turn off what Codex does by itself at each start: ask the internet for plugins, look at the login shell.
+        """Disable Codex's work at start-up: fetching plugins from the internet and inspecting the login shell.
 
-        Without them it is a seventh less work to run a test. Its own skills, most of the files in a home, it need not have.
+        This saves a seventh of the work of a test. The bundled skills, most of the files in a home, are also disabled.
         """
         if version >= (0, 115, 0):
             plugins = {"plugins": False} if version >= (0, 130, 0) else {}
@@ -92,18 +92,18 @@ class CodexHome:
 
 
 class HomeTemplates:
-    """Homes in which a binary has started once, ready to be copied."""
+    """Homes in which a binary has already started, ready to be copied."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._made: dict[Path, Path] = {}
 
     def new_home(self, binary: Path, folder: Path) -> CodexHome:
-        """A fresh home for `binary` in `folder`."""
+        """Return a fresh home for `binary` in `folder`."""
         if binary not in self._made:
             template = CodexHome(self._folder / f"codex-{len(self._made)}")
             first_start(binary, template)
-            # Fifty files to copy each time; a Codex that is to have its own skills writes them again.
+            # Skip fifty files per copy; a Codex with bundled skills enabled writes them again.
             shutil.rmtree(template.path / "skills" / ".system", ignore_errors=True)
             self._made[binary] = template.home
         shutil.copytree(self._made[binary], folder, dirs_exist_ok=True, symlinks=True)
@@ -111,7 +111,7 @@ class HomeTemplates:
 
 
 def first_start(binary: Path, home: CodexHome) -> None:
-    """Let a Codex make its databases."""
+    """Start a Codex once, so that it creates its databases."""
     client = {"name": "helmsman-testing", "title": "Helmsman test kit", "version": "1"}
     initialize = {"id": 1, "method": "initialize", "params": {"clientInfo": client}}
     started = subprocess.run(
@@ -131,22 +131,22 @@ def first_start(binary: Path, home: CodexHome) -> None:
 
 
 def _tidy(database: Path) -> None:
-    """Put the write-ahead log, megabytes of it after the first start, into the database: less for every copy to copy."""
+    """Merge the write-ahead log, several megabytes after the first start, so that copies are smaller."""
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def classic_model(version: VersionNumbers) -> str:
-    """A model for which this Codex offers its classic tools (an unknown one gets fewer, a newer one code mode)."""
+    """Return a model for which this Codex offers classic tools. Unknown models get fewer, newer ones get code mode."""
     if version < (0, 115, 0):
         return "gpt-5.2-codex"
     return "gpt-5.4" if version < (0, 130, 0) else "gpt-5.5"
 
 
 def mcp_server(notes: Path) -> dict[str, Any]:
-    """The kit's MCP server as an entry for `mcp_servers`; it keeps what its tools write in the file `notes`."""
+    """Return the test kit's MCP server as an entry for `mcp_servers`; its tools write to the file `notes`."""
     environment = {"HELMSMAN_TEST_NOTES": str(notes)}
-    if MARKER_VARIABLE in os.environ:  # Codex passes only a few variables on to MCP servers
+    if MARKER_VARIABLE in os.environ:  # Codex passes few variables to MCP servers
         environment[MARKER_VARIABLE] = os.environ[MARKER_VARIABLE]
     return {"command": sys.executable, "args": ["-m", "helmsman.testing.mcp_test_server"], "env": environment}
 

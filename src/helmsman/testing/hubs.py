@@ -1,4 +1,4 @@
-"""The hub of a test: which process it is, and its end."""
+"""Find and end the hub of a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POLL = 0.005
 
 
 def hub_pid(state_dir: Path) -> int | None:
-    """The hub of a state directory, if one runs. It holds the lock; one that is still starting has yet to say who it is."""
+    """Return the process id of a state directory's hub. It holds the lock; a starting hub has not written its id yet."""
     if sys.platform == "win32":
         return None
     import fcntl
@@ -46,7 +46,7 @@ def hub_pid(state_dir: Path) -> int | None:
 
 
 def hub_processes(state_dir: Path) -> list[int]:
-    """Every process that is a hub of a state directory, also one that has only begun to start (Linux)."""
+    """Return all hub processes of a state directory, including those that are still starting (Linux)."""
     found: list[int] = []
     for name in os.listdir("/proc"):  # noqa: PTH208 - as in `leaks`
         if name.isdecimal():
@@ -58,7 +58,7 @@ def hub_processes(state_dir: Path) -> list[int]:
 
 
 def end_hub(state_dir: Path) -> None:
-    """End the hub of a state directory, if one runs, and wait until it is gone: one that does not go is killed."""
+    """End the hub of a state directory and wait for its exit; kill it if it does not end."""
     began = time.monotonic()
     pid = hub_pid(state_dir)
     while pid is not None and (taken := time.monotonic() - began) < _SECONDS:

@@ -1,7 +1,7 @@
-"""Finds processes that a test started and left behind.
+"""Find processes that a test has left running.
 
-On Linux everything a test starts carries a marker in its environment, however deep in the tree and also when it was
-detached from us. Elsewhere only our own children can be seen.
+On Linux, all processes of a test carry a marker in their environment, including detached ones. On other systems only
+direct children are found.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PS_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class LeftProcess:
-    """A process that should not be there. A zombie has ended, but the one who started it never asked how."""
+    """A leaked process. A zombie has ended, but its parent has not waited for it."""
 
     pid: int
     command: str = field(compare=False)  # a process that executes another program is still the same
@@ -41,13 +41,13 @@ class LeftProcess:
 
 
 def running_processes() -> set[str]:
-    """The ids of all processes, this one left out (Linux)."""
-    # Every test asks: a path for each process would triple the cost.
+    """Return the ids of all other processes (Linux)."""
+    # Every test calls this: a path object per process would triple the cost.
     return {name for name in os.listdir("/proc") if name.isdecimal()} - {str(os.getpid())}  # noqa: PTH208
 
 
 def marked_processes(marker: str, *, besides: AbstractSet[str] = frozenset()) -> set[LeftProcess]:
-    """Every process with the marker in its environment, except this one and those with the ids `besides` (Linux)."""
+    """Return all processes with the marker in their environment, except this one and those in `besides` (Linux)."""
     found: set[LeftProcess] = set()
     wanted = f"{MARKER_VARIABLE}={marker}".encode()
     for name in running_processes() - besides:
@@ -58,15 +58,15 @@ def marked_processes(marker: str, *, besides: AbstractSet[str] = frozenset()) ->
 
 
 def child_processes() -> set[LeftProcess]:
-    """Our own children, those that have ended and were not waited for included."""
+    """Return direct children, including zombies."""
     return set(_children_from_proc() if sys.platform == "linux" else children_from_ps())
 
 
 def stuck_sandboxes(marker: str) -> set[LeftProcess]:
-    """Sandboxes that will never begin, because Codex was killed in the millisecond in which it made them (Linux).
+    """Return sandboxes that hang because Codex was killed while starting them (Linux).
 
-    The outer half of `bwrap` dies with Codex, and the inner one waits for ever for its word. Helmsman cannot help it when it
-    was killed itself; a test that kills at random has to end them.
+    The outer `bwrap` dies with Codex, and the inner one waits for it forever. Helmsman cannot prevent this if it was
+    killed itself; tests that kill at random must end them.
     """
     return {process for process in marked_processes(marker) if _is_stuck_sandbox(Path("/proc", str(process.pid)))}
 
@@ -74,7 +74,7 @@ def stuck_sandboxes(marker: str) -> set[LeftProcess]:
 def _is_stuck_sandbox(folder: Path) -> bool:
     with contextlib.suppress(OSError, KeyError):
         parent = Path("/proc", _status(folder)["PPid"])
-        # By its first word: Codex runs it from an open file, and so the system calls it by the file's number.
+        # Compare the first word: Codex runs it from an open file descriptor, so the process name is a number.
         names = [_command(place).partition(" ")[0] for place in (folder, parent)]
         call = (folder / "syscall").read_text(encoding="utf-8").split()
         is_reading = (call[:1], call[3:4]) == (["0"], ["0x8"])  # eight bytes
@@ -89,9 +89,9 @@ def wait_until_gone(
     others: AbstractSet[str] = frozenset(),
     grace: float = _GRACE_SECONDS,
 ) -> set[LeftProcess]:
-    """What a test with this marker left behind, after a moment of grace for those that are just exiting.
+    """Return the processes that a test with this marker left, after a grace period for those that are exiting.
 
-    `before` are the children there were when it began; `others`, the processes that ran then, need not be looked at.
+    `before` are the children at its start; `others`, the processes at its start, are skipped.
     """
     known = {process.pid for process in before}
     deadline = time.monotonic() + grace
@@ -104,12 +104,12 @@ def wait_until_gone(
 
 
 def report(processes: set[LeftProcess]) -> str:
-    """Each of them on a line, with what can still be seen of why it is there (Linux)."""
+    """Return one line per process, with details of its state (Linux)."""
     return "\n".join(f"{process}{_circumstances(process.pid)}" for process in sorted(processes, key=str))
 
 
 def end(processes: set[LeftProcess]) -> None:
-    """Kill what was left, so that one bad test does not disturb the next."""
+    """Kill leaked processes, so that they do not disturb the next test."""
     for process in processes:
         with contextlib.suppress(OSError):
             os.kill(process.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
@@ -125,7 +125,7 @@ def _children_from_proc() -> Iterator[LeftProcess]:
 
 
 def children_from_ps() -> Iterator[LeftProcess]:
-    """Our own children, as `ps` lists them."""
+    """Yield direct children, from `ps`."""
     listing = ["ps", "-axo", "pid=,ppid=,state=,command="]
     shown = subprocess.run(
         listing, capture_output=True, encoding="utf-8", errors="replace", timeout=_PS_SECONDS, check=False

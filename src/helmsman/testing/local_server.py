@@ -1,4 +1,4 @@
-"""A web server in the current event loop, on loopback, that starts and ends quickly and leaves nothing behind."""
+"""A web server on loopback in the current event loop, with fast start and stop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-_GRACE_SECONDS = 1
-"""How long uvicorn waits at the end for responses that do not end by themselves; then it cancels them."""
+_GRACE_SECONDS = 1  # uvicorn cancels open responses after this time
 
 _CLOSE_SECONDS = 5
 
@@ -29,10 +28,10 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals belong to the program around us
+        yield  # the surrounding program handles signals
 
     async def main_loop(self) -> None:
-        await self.stopping.wait()  # uvicorn itself looks ten times a second, which each test would pay for
+        await self.stopping.wait()  # uvicorn polls ten times a second, which would delay each test
 
     async def run_until_stopped(self, listener: socket.socket) -> None:
         try:
@@ -43,10 +42,10 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def serve(app: ASGIApp) -> AsyncIterator[str]:
-    """Serve `app` while the block runs. Gives the address, like `http://127.0.0.1:40123`."""
+    """Serve `app` during the block and yield its address, like `http://127.0.0.1:40123`."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
-        listener.listen(1024)  # from here on clients can connect, before uvicorn is ready to answer
+        listener.listen(1024)  # clients can connect from here on, before uvicorn answers
         config = uvicorn.Config(
             app,
             interface="asgi3",
@@ -65,7 +64,7 @@ async def serve(app: ASGIApp) -> AsyncIterator[str]:
             try:
                 yield f"http://127.0.0.1:{listener.getsockname()[1]}"
             finally:
-                # Also when the block was left by an error or a cancellation: open connections are to be closed.
+                # Close open connections, also after an error or a cancellation.
                 server.stopping.set()
                 with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
                     await server.stopped.wait()

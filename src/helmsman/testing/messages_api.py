@@ -1,7 +1,7 @@
-"""Anthropic's Messages API, which Claude Code speaks.
+"""Anthropic's Messages API, used by Claude Code.
 
-The conversation is read as items of the Responses API, so that whatever a script asks of a request means the same for every
-agent. Claude Code adds reminders to what a person says, and asks for titles in requests without tools.
+The conversation is converted to items of the Responses API, so that scripts treat all agents alike. Claude Code adds
+reminders to user messages, and requests titles without tools.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MessagesRequest(ModelRequest):
 
     @cached_property
     def directory(self) -> str:
-        """Where the agent works, as it tells its model: paths of its tools are absolute."""
+        """The agent's working directory, from its instructions: its tools take absolute paths."""
         found = _DIRECTORY.search(self.instructions)
         return "/" if found is None else found[1].strip()
 
@@ -59,7 +59,7 @@ def _items(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role == "system":
         said = text_of(content)
-        steered = _STEERED.match(said)  # what a person says in mid-turn comes so
+        steered = _STEERED.match(said)  # form of user messages sent during a turn
         if steered is not None:
             yield {"type": "message", "role": "user", "content": steered[1]}
         else:
@@ -132,7 +132,7 @@ class MessagesApi(ModelApi):
                     reason = "tool_use"
                     blocks = [self._tool_use(*called) for called in _calls(part, request)]
                 case _:
-                    pass  # a cost, or a limit that this API does not tell
+                    pass  # a cost, or a limit that this API does not report
             for block, deltas in blocks:
                 beats += _block(position, block, deltas)
                 position += 1
@@ -200,7 +200,7 @@ def _calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[str, 
                 {"description": name, "prompt": message, "subagent_type": "general-purpose"},
             )
         case script.Call(name, arguments):
-            yield name, arguments  # also one that is only offered on demand
+            yield name, arguments  # includes tools offered on demand
         case _:
             raise NotOffered(f"Claude Code has no tool for {type(part).__name__}.")
 

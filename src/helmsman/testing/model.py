@@ -36,13 +36,11 @@ if TYPE_CHECKING:
 
 
 class ScriptedModel:
-    """Answers an agent from scripts and records what it was asked."""
+    """Answers an agent from scripts and records its requests."""
 
     def __init__(self) -> None:
-        self.requests: list[ModelRequest] = []
-        """Every request, in order."""
-        self.problems: list[str] = []
-        """What went wrong in the scripts themselves; a test should end with none."""
+        self.requests: list[ModelRequest] = []  # all requests, in order
+        self.problems: list[str] = []  # errors in the scripts; a test should end with none
         self._playbook = Playbook()
         self._apis: tuple[ModelApi, ...] = (ResponsesApi(), MessagesApi(), ChatApi(), GeminiApi())
         self._address = ""
@@ -52,33 +50,33 @@ class ScriptedModel:
 
     @property
     def address(self) -> str:
-        """Where it listens: what goes into `ANTHROPIC_BASE_URL`."""
+        """Address for `ANTHROPIC_BASE_URL`."""
         return self._address
 
     @property
     def base_url(self) -> str:
-        """What goes into `model_providers.<id>.base_url` of a Codex."""
+        """URL for `model_providers.<id>.base_url` of Codex."""
         return f"{self._address}/v1"
 
     def on(self, when: RequestMatch, *steps: ScriptStep) -> None:
-        """The script for prompts that contain a text, or for requests that a predicate accepts.
+        """Add a script for prompts that contain a text, or for requests that a predicate accepts.
 
-        Where several scripts match, the one added last is played.
+        If several scripts match, the one added last is played.
         """
         self._playbook.add(when, steps)
 
     def otherwise(self, *steps: ScriptStep) -> None:
-        """The script for prompts that nothing else matches."""
+        """Set the script for prompts that no other script matches."""
         self._playbook.set_default(steps)
 
     def forget(self) -> None:
-        """Forget all scripts, requests and problems, so that the next test finds it as new."""
+        """Delete all scripts, requests and problems, for reuse in the next test."""
         self._playbook = Playbook()
         self.requests.clear()
         self.problems.clear()
 
     def gate(self) -> Gate:
-        """A point for `say(…, gate, …)` or a list of parts, where the stream waits until the test releases it."""
+        """Return a gate for `say(…, gate, …)` or a list of parts: the stream waits there until the test releases it."""
         return Gate()
 
     async def wait_for_request(self, which: Callable[[ModelRequest], bool] | int = 1) -> ModelRequest:
@@ -118,7 +116,7 @@ class ScriptedModel:
             beats = api.beats(parts, request)
         except Exception as error:  # noqa: BLE001 - whatever it is, the test must hear of it
             problem = str(error) if isinstance(error, ScriptProblem) else f"The script cannot be played: {error!r}."
-            # Codex shows the text of a 400 to its user and does not try again; that of a 500 it keeps to itself.
+            # Codex shows the text of a 400 to the user and does not retry; it hides that of a 500.
             return await self._refuse(problem, 400, scope, send)
         failure = next((part for part in parts if isinstance(part, Fail)), None)
         if failure is not None:
@@ -133,7 +131,7 @@ class ScriptedModel:
         await JSONResponse({"error": error}, status)(scope, _nothing, send)
 
     async def _play(self, api: ModelApi, beats: Sequence[Beat], receive: Receive, send: Send) -> None:
-        """Send a stream; stop at once when the agent goes away or the model is closed."""
+        """Send a stream; stop immediately if the agent disconnects or the model is closed."""
         async with anyio.create_task_group() as tasks:
 
             async def stop_when_gone() -> None:
@@ -151,7 +149,7 @@ class ScriptedModel:
                     case Gate():
                         await beat.pass_through()
                     case Cut():
-                        break  # the server closes the socket, for the response has not ended
+                        break  # the response is incomplete, so the server closes the socket
                     case Hang():
                         await anyio.sleep_forever()
                     case _:

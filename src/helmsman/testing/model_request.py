@@ -1,7 +1,6 @@
-"""One request of Codex to the model, with what tests ask about it read out of the body.
+"""A request of Codex to the model, with properties for tests.
 
-The body is kept as it came; the properties understand the shapes of all supported Codex versions and never raise on
-what they do not know.
+The body is kept unchanged. The properties handle the shapes of all supported Codex versions and ignore unknown ones.
 """
 
 from __future__ import annotations
@@ -17,30 +16,30 @@ if TYPE_CHECKING:
 
 _THREAD_HEADERS = ("thread-id", "thread_id", "session_id", "session-id")
 _CONTEXT = re.compile(r"\s*(# AGENTS\.md instructions|<(skill|[a-z]+(_[a-z]+)+)[ >])")
-"""How the messages begin that Codex itself writes in the user's name: environment, instructions, an aborted turn."""
+"""Beginnings of messages that Codex writes in the user's name: environment, instructions, an aborted turn."""
+# lines such as exit code and wall time that Codex puts above a tool's output; they vary by version
 _OUTPUT_HEADING = re.compile(r"\A(?:[^\n]*\n){1,8}?Output:\n?")
-"""Codex puts a few lines (exit code, wall time) above the output of a tool, different ones in each version."""
 
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What Codex sent."""
+    """A request from Codex."""
 
     headers: Mapping[str, str]
     body: Mapping[str, Any]
 
     names_conversation: ClassVar[bool] = True
-    """Whether a request says which conversation it belongs to; else what has been said in it tells how far it has come."""
+    """Whether requests identify their conversation. If not, the messages in it determine the step."""
 
     @cached_property
     def thread_id(self) -> str:
-        """The Codex thread, also for sub-agents, which have threads of their own."""
+        """The Codex thread. Sub-agents have their own threads."""
         named = (self.headers.get(name) for name in _THREAD_HEADERS)
         return next((value for value in named if value), str(self.body.get("prompt_cache_key", "")))
 
     @cached_property
     def turn_id(self) -> str | None:
-        """The turn, where Codex says which (0.115 and newer)."""
+        """The turn, if Codex reports it (0.115 and newer)."""
         try:
             metadata = json.loads(self.headers.get("x-codex-turn-metadata", "{}"))
         except ValueError:
@@ -53,7 +52,7 @@ class ModelRequest:
 
     @property
     def effort(self) -> str | None:
-        """The reasoning effort asked for."""
+        """The requested reasoning effort."""
         reasoning = self.body.get("reasoning")
         return reasoning.get("effort") if isinstance(reasoning, dict) else None
 
@@ -65,7 +64,7 @@ class ModelRequest:
 
     @cached_property
     def user_texts(self) -> tuple[str, ...]:
-        """What the person (or a parent agent) wrote, oldest first, without the context Codex adds."""
+        """Messages of the user or a parent agent, oldest first, without context added by Codex."""
         return tuple(text for _, text in self._user_messages())
 
     @property
@@ -74,19 +73,19 @@ class ModelRequest:
 
     @cached_property
     def new_user_texts(self) -> tuple[str, ...]:
-        """What was written since the model last said or did something."""
+        """Messages received since the model last acted."""
         answered = [index for index, item in enumerate(self.input) if _is_from_model(item)]
         last = answered[-1] if answered else -1
         return tuple(text for index, text in self._user_messages() if index > last)
 
     def steps_since(self, text: str) -> int:
-        """How often the model has spoken since the newest message of a person with this text."""
+        """Return the number of model messages since the newest user message with this text."""
         last = max((index for index, said in self._user_messages() if said == text), default=-1)
         return sum(item.get("role") == "assistant" for item in self.input[last + 1 :])
 
     @cached_property
     def only_notified(self) -> bool:
-        """Whether the model had finished and only hears that a sub-agent did too; nothing is asked of it."""
+        """Whether the model had finished and only receives the report of a sub-agent."""
         answered = [index for index, item in enumerate(self.input) if _is_from_model(item)]
         if not answered or self.input[answered[-1]].get("role") != "assistant":
             return False
@@ -112,7 +111,7 @@ class ModelRequest:
 
     @cached_property
     def tool_outputs(self) -> tuple[str, ...]:
-        """What tools returned, oldest first, without the lines that Codex puts above a command's output."""
+        """Tool outputs, oldest first, without the header lines of Codex."""
         return tuple(
             _OUTPUT_HEADING.sub("", _text_of(item.get("output")))
             for item in self.input
@@ -121,19 +120,19 @@ class ModelRequest:
 
     @property
     def tool_output(self) -> str:
-        """What the newest tool call returned."""
+        """Output of the newest tool call."""
         return self.tool_outputs[-1] if self.tool_outputs else ""
 
     @cached_property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The tools on offer, as they came. Newer models get them in an input item instead of in `tools`."""
+        """The offered tools, unchanged. Newer models get them in an input item instead of in `tools`."""
         offers = [self.body, *(item for item in self.input if item.get("type") == "additional_tools")]
         listed = (offer.get("tools") for offer in offers)
         return tuple(tool for tools in listed if isinstance(tools, list) for tool in tools if isinstance(tool, dict))
 
     @cached_property
     def tool_names(self) -> tuple[str, ...]:
-        """The names on offer; those in a namespace as `namespace.name`, nameless ones by their type."""
+        """Names of the offered tools; in a namespace as `namespace.name`, unnamed ones by type."""
         names: list[str] = []
         for tool in self.tools:
             name = str(tool.get("name") or tool.get("type"))
@@ -146,13 +145,13 @@ class ModelRequest:
 
     @cached_property
     def instructions(self) -> str:
-        """Everything said to the model above the person: base and developer instructions."""
+        """Base and developer instructions."""
         developer = (_text_of(item.get("content")) for item in self.input if item.get("role") == "developer")
         return "\n\n".join([str(self.body.get("instructions") or ""), *developer]).strip()
 
     @property
     def output_schema(self) -> Mapping[str, Any] | None:
-        """The JSON schema that the final message is to follow."""
+        """JSON schema of the final message."""
         text = self.body.get("text")
         form = text.get("format") if isinstance(text, dict) else None
         return form.get("schema") if isinstance(form, dict) else None
@@ -164,17 +163,17 @@ def _is_from_model(item: Mapping[str, Any]) -> bool:
 
 
 def _is_report(item: Mapping[str, Any]) -> bool:
-    """Whether this tells an agent what its sub-agent has done."""
+    """Return whether the item reports the result of a sub-agent."""
     if item.get("type") == "agent_message":
         return not _words_to_model(item)
     return item.get("role") == "user" and _text_of(item.get("content")).startswith("<subagent_notification>")
 
 
 def _words_to_model(item: Mapping[str, Any]) -> str:
-    """What a person, or a parent agent, says in this item."""
+    """Return the text of a user or parent agent in this item."""
     content = item.get("content")
     if item.get("type") == "agent_message" and isinstance(content, list):
-        # A task for a sub-agent is marked as encrypted (and is not, offline); reports to its parent are plain.
+        # A sub-agent's task is marked as encrypted, but is not when offline; reports to its parent are plain.
         return "".join(str(piece.get("encrypted_content", "")) for piece in content if isinstance(piece, dict))
     is_message = item.get("type", "message") == "message" and item.get("role") == "user"
     return _text_of(content) if is_message else ""

@@ -1,9 +1,8 @@
-"""Which script a request belongs to, and how far that conversation has come in it.
+"""Select the script and the step for each request.
 
-The newest message of a person that a script matches chooses the script; each conversation (Codex thread) has its own
-position in it, so a hundred threads with the same prompt share one script. A failed request that Codex sends again gets
-the next step. A message that nothing matches continues the script of its conversation, unless it begins a turn and
-there is a default.
+The newest user message that a script matches selects the script. Each conversation (Codex thread) has its own position,
+so many threads with the same prompt share a script. A retried request gets the next step. A message without a match
+continues the script of its conversation, unless it begins a turn and there is a default.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class _Conversation:
 
 
 class Playbook:
-    """All scripts of a model and the state of all conversations with it."""
+    """All scripts of a model and the state of its conversations."""
 
     def __init__(self) -> None:
         self._scripts: list[Script] = []
@@ -62,15 +61,15 @@ class Playbook:
         self._default = _script("other prompts", "", steps)
 
     def next_parts(self, request: ModelRequest) -> tuple[Part, ...]:
-        """The parts of the response to this request; moves the conversation on.
+        """Return the parts of the response to this request and advance the conversation.
 
         Raises:
-            ScriptProblem: No script matches, the script is used up, or a function in it failed.
+            ScriptProblem: No script matches, the script is exhausted, or a function in it failed.
         """
         if not request.names_conversation:
             return self._parts_by_content(request)
         if request.only_notified:
-            return ()  # when this comes is a matter of chance, so it must not use up a step
+            return ()  # these arrive at random times and must not consume a step
         conversation = self._conversations.setdefault(request.thread_id, _Conversation())
         script = self._chosen(conversation, request)
         if script is not None:
@@ -86,13 +85,13 @@ class Playbook:
         return _resolved(step, request)
 
     def _parts_by_content(self, request: ModelRequest) -> tuple[Part, ...]:
-        """The same where nothing says which conversation this is: a failed request that comes again gets the same step."""
+        """Select the step by content if requests do not identify a conversation: a retried request gets the same step."""
         for text in reversed(request.user_texts):
             for script in reversed(self._scripts):
                 if script.matches(text, request):
                     steps = request.steps_since(text)
                     if steps >= len(script.steps) and text != request.last_user_text:
-                        return (say("ok"),)  # the agent itself has asked something more, for its own use
+                        return (say("ok"),)  # the agent sent a further request for its own use
                     return _resolved(script.step(steps), request)
         if self._default is None:
             raise ScriptProblem(
@@ -101,13 +100,13 @@ class Playbook:
         return _resolved(self._default.step(request.steps_since(request.last_user_text)), request)
 
     def _chosen(self, conversation: _Conversation, request: ModelRequest) -> Script | None:
-        """The script that a new message chooses, or None to go on with the present one."""
+        """Return the script that a new message selects, or None to continue the current one."""
         begins_turn = request.turn_id is None or request.turn_id != conversation.turn_id
         new = request.user_texts[_common(conversation.texts_seen, request.user_texts) :]
         if not new and request.turn_id != conversation.turn_id:
-            new = request.new_user_texts  # after a rollback the same prompt stands in the same place again
+            new = request.new_user_texts  # after a rollback the same prompt has the same index
         if not conversation.texts_seen:
-            new = request.new_user_texts  # the history of a fork or of another model's session is not news
+            new = request.new_user_texts  # the history of a fork or of another model's session is not new
         for text in reversed(new):
             for script in reversed(self._scripts):  # a later script refines an earlier one
                 if script.matches(text, request):
@@ -116,7 +115,7 @@ class Playbook:
 
 
 def _common(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many texts both begin with."""
+    """Return the length of the common prefix."""
     return next((index for index, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
 
 
@@ -126,7 +125,7 @@ def _script(name: str, when: RequestMatch, steps: Sequence[ScriptStep]) -> Scrip
     for index, step in enumerate(steps):
         inner = step.step if isinstance(step, Always) else step
         if not callable(inner):
-            parts_of(inner)  # a script that makes no sense fails where it is written
+            parts_of(inner)  # report invalid scripts where they are defined
         if isinstance(step, Always) and index != len(steps) - 1:
             raise ValueError("always() is given for ever. Put it last.")
     return Script(name, when, tuple(steps))

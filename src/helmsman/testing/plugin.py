@@ -2,9 +2,9 @@
 
 Load them in a conftest: `pytest_plugins = ["helmsman.testing.plugin"]`.
 
-A test marked `matrix` that uses `codex_binary` (or anything built on it) runs once on each Codex there is
-(`helmsman.testing.codex_versions`); other tests run on one. A test that knows in which versions something changed for it
-names them, `matrix(changed_in=["0.163.0"])`: it runs on the oldest, on the newest, and on either side of each change.
+A test marked `matrix` that uses `codex_binary`, directly or indirectly, runs once on each available Codex
+(`helmsman.testing.codex_versions`); other tests run on one. A test that depends on changes in certain versions names
+them, `matrix(changed_in=["0.163.0"])`: it runs on the oldest, the newest, and both sides of each change.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         versions = codex_versions()
         if "changed_in" in mark.kwargs:
             versions = _around(mark.kwargs["changed_in"], versions)
-        # All tests of a module on one version, then on the next: whatever they share there is made once.
+        # Run all tests of a module on one version before the next, so that shared fixtures are made once per version.
         metafunc.parametrize("codex_binary", versions.values(), ids=versions.keys(), scope="module")
 
 
 def _around(changes: Sequence[str], versions: dict[str, Path]) -> dict[str, Path]:
-    """The oldest, the newest, and those on either side of each change."""
+    """Return the oldest, the newest, and the versions on both sides of each change."""
     names = list(versions)
     chosen = {*names[:1], *names[-1:]}
     for change in map(parse_version, changes):
@@ -60,7 +60,7 @@ def _around(changes: Sequence[str], versions: dict[str, Path]) -> dict[str, Path
 
 @pytest.fixture(scope="session")
 def codex_binary() -> Path:
-    """The Codex binary under test: HELMSMAN_TEST_CODEX, else the one of the wheel `openai-codex-cli-bin`."""
+    """The Codex binary under test: HELMSMAN_TEST_CODEX, or the one of the wheel `openai-codex-cli-bin`."""
     binary = installed_codex()
     if binary is None:
         pytest.skip("There is no Codex: set HELMSMAN_TEST_CODEX or install openai-codex-cli-bin.")
@@ -69,13 +69,13 @@ def codex_binary() -> Path:
 
 @pytest.fixture(name="codex_version")
 def _codex_version(codex_binary: Path) -> VersionNumbers:
-    """The version of the binary under test, to say what it can do: `if codex_version < (0, 115, 0): …`."""
+    """The version of the binary under test: `if codex_version < (0, 115, 0): …`."""
     return codex_version(codex_binary)
 
 
 @pytest.fixture
 async def model() -> AsyncIterator[ScriptedModel]:
-    """A scripted model. A problem in its script that the test did not expect and clear fails the test."""
+    """A scripted model. The test fails if its script has a problem that the test did not clear."""
     async with ScriptedModel() as model:
         yield model
     if model.problems:
@@ -84,7 +84,7 @@ async def model() -> AsyncIterator[ScriptedModel]:
 
 @pytest.fixture(scope="session")
 def codex_home_templates(tmp_path_factory: pytest.TempPathFactory) -> HomeTemplates:
-    """Homes in which each binary has already made its databases."""
+    """Homes in which each binary has already created its databases."""
     return HomeTemplates(tmp_path_factory.mktemp("codex-home-templates"))
 
 
@@ -92,7 +92,7 @@ def codex_home_templates(tmp_path_factory: pytest.TempPathFactory) -> HomeTempla
 def codex_home(
     tmp_path: Path, codex_binary: Path, model: ScriptedModel, codex_home_templates: HomeTemplates
 ) -> Iterator[CodexHome]:
-    """A fresh CODEX_HOME and HOME, configured for the scripted model. A hub that was started in it must have ended."""
+    """A fresh CODEX_HOME and HOME, configured for the scripted model. A hub started in it must have ended."""
     home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
     version = codex_version(codex_binary)
     home.use_model(model.base_url, version)
@@ -106,19 +106,19 @@ def codex_home(
 
 @pytest.fixture
 def agent_env(tmp_path: Path, model: ScriptedModel) -> Callable[[str], dict[str, str]]:
-    """The environment in which an agent uses the scripted model and a home of its own: `agent_env("qwen")`."""
+    """The environment for an agent with the scripted model and a separate home: `agent_env("qwen")`."""
     return lambda agent: {**os.environ, **agent_environment(agent, model.address, tmp_path / f"{agent}-home")}
 
 
 @pytest.fixture
 def fake_acp_agent(tmp_path: Path) -> FakeAcpAgent:
-    """An agent of the Agent Client Protocol that does as the test says."""
+    """A scripted agent of the Agent Client Protocol."""
     return FakeAcpAgent(tmp_path / "fake-acp-agent")
 
 
 @pytest.fixture
 def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
-    """The state directory of `codex_home.env`, for tests with a hub or engines that outlive their process: they end here."""
+    """The state directory of `codex_home.env`, for tests with detached hubs or engines, which are ended afterwards."""
     state_dir = Path(codex_home.env["HELMSMAN_STATE_DIR"])
     yield state_dir
     _let_rest(state_dir)
@@ -132,7 +132,7 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
 
 
 def _let_rest(state_dir: Path) -> None:
-    """Nobody has to follow what runs in keepers, or these would start the next hub."""
+    """Mark supervised agents as unneeded, or their supervisors would start the next hub."""
     for record in read_records(state_dir):
         need_engine(record.directory, needed=False)
     for kept in read_kept_records(state_dir):
@@ -153,9 +153,9 @@ def mcp_server_config(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def no_leaks(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Fails a test that leaves a process behind, and ends that process, or one that uses the person's own state.
+    """Fail a test that leaves a process running or uses the user's state; end the process.
 
-    Where nobody names a state directory, the usual one is another for the length of the test; it has to stay empty.
+    The default state directory is redirected during the test and must stay empty.
     """
     marker = uuid.uuid4().hex
     monkeypatch.setenv(leaks.MARKER_VARIABLE, marker)

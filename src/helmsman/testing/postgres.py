@@ -1,6 +1,6 @@
-"""A Postgres of one's own, for tests, demos and measurements: Debian's, or the one of the wheel `pgserver`.
+"""A private Postgres for tests, demos and benchmarks: Debian's, or the one of the wheel `pgserver`.
 
-It runs on a free port of this machine with its files in a directory, and can be killed, stopped and started again there.
+It runs on a free local port with its files in a directory, and can be killed, stopped and restarted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPTIONS: Final = (
 
 
 def postgres_programs() -> Path | None:
-    """Where Postgres's programs are; None where there are none."""
+    """Return the directory of Postgres's programs, or None."""
     found = sorted(
         Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[4].split(".")[0])
     )
@@ -43,15 +43,14 @@ def postgres_programs() -> Path | None:
 
 
 class Postgres:
-    """Use it as a context manager: it is stopped, and its files are removed, at the end."""
+    """A server, used as a context manager. At the end it is stopped and its files are removed."""
 
     def __init__(
         self, directory: Path, *, options: Sequence[str] = (), tls: bool = False, everywhere: bool = False
     ) -> None:
-        """`options` are those of the server, beyond its own.
+        """Prepare a server with additional `options`.
 
-        With `tls` it has a certificate of its own for localhost. `everywhere`: this machine reaches it by all of its
-        addresses, as others would.
+        With `tls` it has a self-signed certificate for localhost. With `everywhere` it listens on all addresses.
         """
         programs = postgres_programs()
         if programs is None:
@@ -78,14 +77,14 @@ class Postgres:
 
     @property
     def certificate(self) -> Path:
-        """By which it is known, where it has TLS."""
+        """The server's certificate, with TLS."""
         return self._data / "server.crt"
 
     def __enter__(self) -> Self:
         self._data.mkdir(parents=True)
         if self._as:
             os.chown(self._data, self._as["user"], self._as["group"])
-            for parent in self._data.parents:  # those of a test are its user's alone
+            for parent in self._data.parents:  # directories of a test are private to its user
                 if not parent.stat().st_mode & 0o001:
                     parent.chmod(parent.stat().st_mode | 0o001)
         made = subprocess.run(
@@ -144,7 +143,7 @@ class Postgres:
         shutil.rmtree(self._data, ignore_errors=True)
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
+        """Start the server and wait until it accepts connections."""
         self._process = subprocess.Popen(
             [self._programs / "postgres", "-D", self._data, "-k", "", "-p", str(self.port), *self._options],
             stdin=subprocess.DEVNULL,
@@ -162,7 +161,7 @@ class Postgres:
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
-        """End it: `SIGINT` in order, `SIGQUIT` as if the power had failed."""
+        """Stop the server: in order with `SIGINT`, abruptly with `SIGQUIT`."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -174,7 +173,7 @@ class Postgres:
             process.wait(_SECONDS)
 
     def freeze(self) -> None:
-        """It answers nobody, as if the network were gone. `go_on` ends that."""
+        """Suspend the server, as if the network were gone, until `go_on`."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:

@@ -1,4 +1,4 @@
-"""A small git repository to let Codex work in."""
+"""A small git repository for Codex to work in."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _AUTHOR = {
     "GIT_CONFIG_SYSTEM": os.devnull,
 }
 _GIT_SECONDS = 30
-_ENTRY = struct.Struct(">10L20sH")
-"""An entry of an index: what `stat` says of the file, the id of its content, the length of its name."""
+_ENTRY = struct.Struct(">10L20sH")  # index entry: the file's `stat`, content id and name length
 
 _CONFIG = f"""\
 [core]
@@ -38,10 +37,10 @@ _CONFIG = f"""\
 
 
 def make_repository(folder: Path) -> Path:
-    """A repository on branch `main` with one commit, a README.md.
+    """Create a repository on branch `main` with one commit, a README.md.
 
-    Written as `git init`, `git add` and `git commit` would: most tests begin with one, and their processes would take longer
-    than many a test.
+    It writes the files that `git init`, `git add` and `git commit` would write. Most tests need one, and running git
+    would take longer than many tests.
     """
     readme, git_folder = folder / "README.md", folder / ".git"
     for name in ("objects", "refs/heads", "logs/refs/heads"):
@@ -66,7 +65,7 @@ def make_repository(folder: Path) -> Path:
 
 
 def _store(git_folder: Path, kind: str, content: bytes) -> bytes:
-    """Put an object into a repository; its id."""
+    """Store an object in a repository and return its id."""
     data = f"{kind} {len(content)}\0".encode() + content
     found = hashlib.sha1(data, usedforsecurity=False)
     file = git_folder / "objects" / found.hexdigest()[:2] / found.hexdigest()[2:]
@@ -77,7 +76,7 @@ def _store(git_folder: Path, kind: str, content: bytes) -> bytes:
 
 
 def _index(file: Path, blob: bytes) -> bytes:
-    """An index of one file, as git finds it on disk: it need not look into it to know that it has not changed."""
+    """Return an index with one file whose `stat` matches, so that git does not read the file again."""
     status, name = file.stat(), file.name.encode()
     times = (part for stamp in (status.st_ctime_ns, status.st_mtime_ns) for part in divmod(stamp, 10**9))
     numbers = (*times, status.st_dev, status.st_ino, 0o100644, status.st_uid, status.st_gid, status.st_size)
@@ -88,7 +87,7 @@ def _index(file: Path, blob: bytes) -> bytes:
 
 
 def git(folder: Path, *arguments: str) -> str:
-    """Run git there, untouched by the person's own configuration; its output."""
+    """Run git there without the user's configuration and return its output."""
     return subprocess.run(
         ["git", "-C", folder, *arguments],
         env=os.environ | _AUTHOR,

@@ -1,8 +1,8 @@
-"""The vocabulary of a script: what a scripted model says and does, as plain values.
+"""Vocabulary of scripts: the output and actions of a scripted model, as plain values.
 
-A step is one response of the model, that is one HTTP request of Codex. It is a part (`say("Done")`), a list of parts
-that come in the same response (`[think("hm"), run("ls")]`), or a function of the request that returns a step. Nothing
-here knows how a part is spelled on the wire or which tools a Codex offers: see `helmsman.testing.dialect`.
+A step is one response of the model, for one HTTP request of Codex. It is a part (`say("Done")`), a list of parts of the
+same response (`[think("hm"), run("ls")]`), or a function of the request that returns a step. The wire format and the
+tools of each Codex are in `helmsman.testing.dialect`.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 
 
 class ScriptProblem(Exception):
-    """The script has no answer to a request, or one that cannot be given."""
+    """The script has no valid answer to a request."""
 
 
 class Part:
-    """Anything a step can be made of."""
+    """Base class of the parts of a step."""
 
     __slots__ = ()
 
 
 class ToolCall(Part):
-    """A part that the model does by calling one of the tools Codex offers."""
+    """A part that calls one of the tools that Codex offers."""
 
     __slots__ = ()
 
 
 class Ending(Part):
-    """A part that ends the stream in another way than well; nothing can follow it."""
+    """A part that ends the stream abnormally. No part can follow it."""
 
     __slots__ = ()
 
 
 class Gate(Part):
-    """A point in a stream where the model waits for the test. Once released it stays open."""
+    """A point in a stream where the model waits for the test. After its release it stays open."""
 
     def __init__(self) -> None:
         self._released = anyio.Event()
@@ -52,18 +52,18 @@ class Gate(Part):
         self._awaited: list[tuple[int, anyio.Event]] = []
 
     async def reached(self, count: int = 1) -> None:
-        """Wait until `count` streams have come to the gate. The caller bounds the wait."""
+        """Wait until `count` streams have reached the gate. The caller bounds the wait."""
         if self._arrivals < count:
             enough = anyio.Event()
             self._awaited.append((count, enough))
             await enough.wait()
 
     def release(self) -> None:
-        """Let everyone through, now and later."""
+        """Release all current and later streams."""
         self._released.set()
 
     async def pass_through(self) -> None:
-        """What a stream does here: say that it came, and wait."""
+        """Register the arrival of a stream and wait for the release."""
         self._arrivals += 1
         for count, enough in self._awaited:
             if self._arrivals >= count:
@@ -71,11 +71,10 @@ class Gate(Part):
         await self._released.wait()
 
 
-Chunk: TypeAlias = "str | Gate | Cut | Hang"
-"""A piece of a text, or what happens between two pieces."""
+Chunk: TypeAlias = "str | Gate | Cut | Hang"  # piece of a text, or an action between two pieces
 
 
-# --- what a model can put into a response ----------------------------------------------------------------------------
+# --- parts of a response ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Run(ToolCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileEdit:
-    """One file of a patch, for agents whose tools take one file at a time. `old` are the lines replaced by `new`."""
+    """One file of a patch, for agents whose tools edit one file at a time. `new` replaces the lines `old`."""
 
     path: str
     kind: Literal["add", "update", "delete"]
@@ -126,7 +125,7 @@ class Patch(ToolCall):
     text: str
 
     def changes(self) -> list[FileEdit]:
-        """The patch, file by file."""
+        """Return the changes of the patch by file."""
         found: list[FileEdit] = []
         for section in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", self.text, flags=re.MULTILINE)[1:]:
             heading, _, body = section.partition("\n")
@@ -184,7 +183,7 @@ class AskUser(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class RequestPermissions(ToolCall):
-    """More permissions for this turn; Codex offers the tool with the feature `request_permissions_tool`."""
+    """Request more permissions for this turn; Codex offers the tool with the feature `request_permissions_tool`."""
 
     reason: str
     _: KW_ONLY
@@ -202,7 +201,7 @@ class Search(Part):
 
 @dataclass(frozen=True, slots=True)
 class SpawnAgent(ToolCall):
-    """A sub-agent. What it does is the script for its message."""
+    """A sub-agent. The script for its message defines its actions."""
 
     message: str
     _: KW_ONLY
@@ -218,7 +217,7 @@ class WaitAgents(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class Call(ToolCall):
-    """A tool by its name: one that the client defined (a dynamic tool), or any other that Codex offers."""
+    """Call a tool by name: a dynamic tool of the client, or any other that Codex offers."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -274,17 +273,17 @@ Step: TypeAlias = "Part | Sequence[Part] | React"
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """The last step of a script, given as often as it is asked for."""
+    """The last step of a script, repeated for every further request."""
 
     step: Step
 
 
 def parts_of(step: Step) -> tuple[Part, ...]:
-    """The parts of a step that is not a function.
+    """Return the parts of a step that is not a function.
 
     Raises:
         TypeError: This is not a step.
-        ValueError: The parts do not go together.
+        ValueError: The parts cannot be combined.
     """
     parts = tuple(step) if isinstance(step, list | tuple) else (step,)
     checked: list[Part] = []
@@ -309,17 +308,17 @@ request_permissions = RequestPermissions
 
 
 def say(*chunks: Chunk, phase: Literal["commentary", "final_answer"] | None = None) -> Say:
-    """A message. Each text is one delta; a gate holds the stream there, `cut()` or `hang()` breaks it off."""
+    """Return a message. Each text is one delta; a gate pauses the stream, `cut()` or `hang()` interrupts it."""
     return Say(chunks, phase)
 
 
 def think(*summary: Chunk, raw: str | None = None) -> Think:
-    """Reasoning: its summary in chunks like those of `say`, and the raw text where a model gives it."""
+    """Return reasoning: a summary in chunks as for `say`, and optionally the raw text."""
     return Think(summary, raw)
 
 
 def patch(*sections: str) -> Patch:
-    """A change of files, from `add`, `update`, `delete` and `move`, or from the whole text of a patch."""
+    """Return a patch made of `add`, `update`, `delete` and `move`, or of the full text of a patch."""
     text = "".join(sections)
     if not text.startswith("*** Begin Patch"):
         text = f"*** Begin Patch\n{text}*** End Patch\n"
@@ -327,23 +326,23 @@ def patch(*sections: str) -> Patch:
 
 
 def add(path: str, content: str) -> str:
-    """The section of a patch that makes a file."""
+    """Return the section of a patch that creates a file."""
     return f"*** Add File: {path}\n" + _prefixed("+", content)
 
 
 def update(path: str, old: str, new: str, *, move_to: str | None = None) -> str:
-    """The section of a patch that replaces some lines of a file by others, and perhaps renames it."""
+    """Return the section of a patch that replaces lines of a file, and optionally renames it."""
     destination = f"*** Move to: {move_to}\n" if move_to else ""
     return f"*** Update File: {path}\n{destination}@@\n" + _prefixed("-", old) + _prefixed("+", new)
 
 
 def delete(path: str) -> str:
-    """The section of a patch that removes a file."""
+    """Return the section of a patch that deletes a file."""
     return f"*** Delete File: {path}\n"
 
 
 def move(path: str, to: str, keeping: str) -> str:
-    """The section of a patch that renames a file; `keeping` is a line of it, which the patch format needs."""
+    """Return the section of a patch that renames a file; `keeping` is one of its lines, required by the format."""
     return f"*** Update File: {path}\n*** Move to: {to}\n@@\n" + _prefixed(" ", keeping)
 
 
@@ -352,18 +351,18 @@ def _prefixed(sign: str, text: str) -> str:
 
 
 def plan(*steps: str | tuple[str, StepStatus], explanation: str | None = None) -> Plan:
-    """The list of steps, each a text (pending) or a text with its status. Codex 0.155 and newer have no such tool."""
+    """Return a plan; each step is a text (pending) or a text with its status. Codex 0.155 and newer have no such tool."""
     named = (PlanStep(step) if isinstance(step, str) else PlanStep(*step) for step in steps)
     return Plan(tuple(named), explanation)
 
 
 def question(text: str, *options: str, id: str = "q1", header: str = "Choice") -> UserQuestion:  # noqa: A002
-    """One question for `ask_user`."""
+    """Return one question for `ask_user`."""
     return UserQuestion(text, options, id, header)
 
 
 def ask_user(*questions: UserQuestion) -> AskUser:
-    """Questions to the person; Codex asks them only where its configuration or mode allows it."""
+    """Ask the user questions; Codex asks them only if its configuration or mode allows it."""
     return AskUser(questions)
 
 
@@ -376,7 +375,7 @@ def fail(
     retry_after: int | None = None,
     **error: Any,
 ) -> Fail:
-    """An HTTP error. More keywords go into the body's `error`, for example `resets_at=`."""
+    """Return an HTTP error. Further keywords go into the body's `error`, for example `resets_at=`."""
     body = {"message": message, "type": error_type, "code": code, **error}
     headers = {} if retry_after is None else {"retry-after": str(retry_after)}
     return Fail(status, {key: value for key, value in body.items() if value is not None}, headers)

@@ -1,8 +1,7 @@
-"""Git worktrees for sessions: several work on one repository without meeting, and what they did is shown, brought over or
-dropped as a whole.
+"""Git worktrees for sessions: isolated working trees whose changes are shown, applied or discarded as a whole.
 
-All of it is plain functions on git that block; call them in threads. Each is loaded when it is first asked for: most
-sessions have no worktree, and every service is waited for until it is there.
+All functions block; call them in threads. Submodules are imported on first use: most sessions have no worktree, and
+imports delay the start of every service.
 """
 
 from __future__ import annotations

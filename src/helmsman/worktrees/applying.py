@@ -1,7 +1,7 @@
-"""A worktree's changes into the main tree: all of them, or nothing.
+"""Apply a worktree's changes to the main tree, all or nothing.
 
-Where the main tree has moved on, both are merged among git's objects, before a file is touched; how what comes out is
-written is the same for all changes (`helmsman.base.patches`).
+If the main tree has changed since, both are merged as git objects before any file is touched. `helmsman.base.patches`
+writes the result.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
 
 _OLDEST_GIT: Final = (2, 38)
-"""The first that can merge without a working tree."""
+"""First version with `merge-tree --write-tree`."""
 
 _HUNKS: Final = 10
 _HUNK_LENGTH: Final = 2000
-"""So much of a conflict is shown: enough to see what it is about, not a whole generated file."""
+"""Limits for shown conflicts: enough to understand them, not a whole generated file."""
 
 _CONFLICT: Final = re.compile(rb"^<{7} .*?^>{7} .*?$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What was brought over. `three-way`: the main tree had moved on since the worktree was made, so both were merged.
+    """Result of an apply. `three-way`: the main tree had new commits, so both sides were merged.
 
-    `files` are those of the main tree that are different for it; `diff` is what had been changed in the worktree.
+    `files` are the changed files of the main tree; `diff` holds the changes of the worktree.
     """
 
     files: tuple[FileStat, ...]
@@ -47,20 +47,20 @@ class Applied:
 
 
 def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
-    """Bring all that was changed in a worktree into the main tree. Blocks; call it in a thread.
+    """Apply all changes of a worktree to the main tree. Blocks; call it in a thread.
 
-    The worktree stays as it is.
+    The worktree is not modified.
 
     Args:
         tree: The worktree.
-        allow_dirty: Go on where the main tree has uncommitted changes, as long as they are in other files.
-        check: Given the very changes that are about to be brought over, whatever happens in the worktree meanwhile. What
-            it raises refuses them.
+        allow_dirty: Accept uncommitted changes in the main tree, if they are in other files.
+        check: Receives exactly the changes that will be applied, even if the worktree changes concurrently. An
+            exception it raises cancels the apply.
 
     Raises:
-        DirtyTree: The main tree has uncommitted changes. Untracked files do not count unless they are in the way.
+        DirtyTree: The main tree has uncommitted changes. Untracked files count only if they are in the way.
         ApplyConflict: The changes do not fit. Nothing was touched.
-        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+        WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
     check_present(tree)
     if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
@@ -79,15 +79,15 @@ def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDif
 
 
 def merged(git: Git, base: str, ours: str, theirs: str) -> str:
-    """The tree that has the changes from `base` to `theirs` on top of `ours`. `git` is from `scratch`.
+    """Return the tree with the changes from `base` to `theirs` on top of `ours`. `git` is from `scratch`.
 
     Raises:
-        ApplyConflict: They touch the same lines, or one removes what the other changes.
-        WorktreeError: Git cannot do it.
+        ApplyConflict: Both change the same lines, or one removes a file that the other changes.
+        WorktreeError: Git failed.
     """
     _check_version(git)
     git = git.without_merge_programs()
-    # The commits exist for this merge alone. Where the branches really parted does not matter, only what was changed.
+    # These commits exist for this merge only. The real merge base does not matter, only the changes.
     root = _commit(git, base)
     sides = (_commit(git, ours, root), _commit(git, theirs, root))
     answer = git.run("merge-tree", "--write-tree", "-z", "--messages", *sides, accept=(0, 1))
@@ -114,8 +114,10 @@ def _check_version(git: Git) -> None:
 
 
 def _read_conflicts(git: Git, tree: str, rest: bytes, sides: tuple[str, str]) -> Conflicts:
-    """`mode id stage TAB path` for each version of each file, an empty field, then messages: a count, so many paths, the
-    kind, the words."""
+    """Parse conflicts: `mode id stage TAB path` per version of a file, an empty field, then messages.
+
+    A message is a count, that many paths, the kind and the text.
+    """
 
     def with_names(content: bytes) -> str:
         text = content.replace(sides[0].encode(), b"main tree").replace(sides[1].encode(), b"worktree")
@@ -132,7 +134,7 @@ def _read_conflicts(git: Git, tree: str, rest: bytes, sides: tuple[str, str]) ->
             reasons |= dict.fromkeys(paths, with_names(words).strip())
     conflicts = Conflicts()
     for path, reason in reasons.items():
-        # Where a file and a directory want one name, git gives the file another, with the name of its side at the end.
+        # If a file and a directory want the same name, git renames the file with the name of its side as a suffix.
         name = os.fsdecode(path).removesuffix(f"~{sides[0]}").removesuffix(f"~{sides[1]}")
         conflicts.reasons[name] = reason
         blob = git.run("cat-file", "--batch", "-z", stdin=f"{tree}:".encode() + path + b"\0").output.partition(b"\n")[2]

@@ -1,9 +1,9 @@
-"""Part of a repository's history in one file, for another repository: a bundle, in git's own format.
+"""Write and read git bundles: part of a repository's history in one file.
 
-It is written here and not by `git bundle`: what is in it need not have a name in the repository, and it stops at a limit. It
-is read here, too: a bundle may come from a machine that lies. Nothing that it says of references is ever believed; what it
-holds is unpacked beside the repository, checked as git checks what it is pushed, and must be whole, before it becomes part
-of the repository. All of it blocks; call it in threads.
+Bundles are not written by `git bundle`, because the commit need not have a reference and the size must be limited. They
+are not read by it either, because a bundle may come from an untrusted machine. Its references are ignored; its objects
+are unpacked next to the repository, checked as git checks a push, and moved into it only if they are complete. All
+functions block; call them in threads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.base.git import Git
 
 NAME: Final = "refs/helmsman/workspace"
-"""What the one commit of a bundle is called in it."""
+"""Reference of the single commit in a bundle."""
 _SIGNATURES: Final = {b"# v2 git bundle\n": "sha1", b"# v3 git bundle\n": "sha256"}
 _SHA256: Final = b"@object-format=sha256\n"
 _NEEDS: Final = re.compile(rb"-(?P<id>[0-9a-f]{40}|[0-9a-f]{64})(?: [^\n]*)?\n")
@@ -37,18 +37,18 @@ _OLD_SLIPS: Final = (
     *("badDate", "badDateOverflow", "badEmail", "badTimezone", "missingEmail", "missingNameBeforeEmail"),
     *("missingSpaceBeforeDate", "missingSpaceBeforeEmail", "zeroPaddedDate", "zeroPaddedFilemode"),
 )
-"""What old tools got wrong in many a repository, and harms nobody."""
+"""Harmless errors of old tools, found in many repositories."""
 _STRICTLY: Final = "--strict=" + ",".join(f"{slip}=ignore" for slip in _OLD_SLIPS)
 _PIECE: Final = 1024 * 1024
 _SIZE: Final = re.compile(rb"(?:^|\0)\d+ blob [0-9a-f]+ +(\d+)\t")
 _MOST_LISTED: Final = 128 * 1024 * 1024
-"""The names of more than a million files."""
+"""Enough for the names of more than a million files."""
 _LARGEST_FILE: Final = 1024 * 1024 * 1024
 _MOST_BYTES: Final = 16 * _LARGEST_FILE
 _MOST_MEMORY: Final = 2 * _LARGEST_FILE
-"""A delta of some bytes can become any size in memory. Git makes no deltas of files of more than 512 MB."""
+"""Limits against bombs: a delta of a few bytes can unpack to any size. Git makes no deltas of files above 512 MB."""
 _SMALL_WINDOWS: Final = {"core.packedGitWindowSize": "32m", "core.packedGitLimit": "256m", "pack.threads": "1"}
-"""Parts of packs that are mapped count as memory."""
+"""Mapped parts of packs count as memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,12 @@ class _Header:
 
 
 def write_bundle(git: Git, commit: str, known: Sequence[str], path: Path, most: int) -> bool:
-    """Write a commit with its history to a file, but for what these `known` commits have. False where that would be more
-    than `most` bytes; the file is not there then.
+    """Write a commit with its history to a file, without the history of the `known` commits.
+
+    Returns False, and removes the file, if it would exceed `most` bytes.
 
     Raises:
-        WorktreeError: Something of it is missing, or cannot be read.
+        WorktreeError: An object is missing or unreadable.
     """
     known = known[:_MOST_NEEDS]
     is_sha256 = git.text("rev-parse", "--show-object-format") == "sha256"
@@ -82,11 +83,11 @@ def write_bundle(git: Git, commit: str, known: Sequence[str], path: Path, most: 
 
 
 def take_bundle(git: Git, path: Path, commit: str) -> None:
-    """Have in a repository what a bundle holds, which is to be this commit. No reference is changed.
+    """Unpack a bundle, which must contain this commit, into a repository. Changes no reference.
 
     Raises:
-        WorkspaceIncomplete: It builds on commits that are not here.
-        WorktreeError: It is none, holds something else, or something in it is damaged or not allowed.
+        WorkspaceIncomplete: The bundle requires commits that are missing here.
+        WorktreeError: The file is no bundle, contains another commit, or is damaged or not allowed.
     """
     with path.open("rb", buffering=0) as file, scratch(git) as own:
         header = _read_header(file, path)
@@ -106,11 +107,11 @@ def take_bundle(git: Git, path: Path, commit: str) -> None:
 
 
 def check_whole(git: Git, commit: str) -> None:
-    """Refuse a commit of which not everything is here.
+    """Check that a commit and all its objects are present.
 
     Raises:
-        WorkspaceIncomplete: Something is missing.
-        WorktreeError: It is no commit.
+        WorkspaceIncomplete: An object is missing.
+        WorktreeError: It is not a commit.
     """
     if git.text("cat-file", "-t", commit) != "commit":
         raise WorktreeError(f"{commit} is no commit. Send it again.")
@@ -120,10 +121,10 @@ def check_whole(git: Git, commit: str) -> None:
 
 
 def _refuse_bombs(git: Git, commit: str) -> None:
-    """Refuse a commit that is small in a bundle and far too much as files: a few objects can name each other many times.
+    """Reject a commit that unpacks to excessive size: a few objects can refer to each other many times.
 
     Raises:
-        WorktreeError: It is.
+        WorktreeError: The commit is too large.
     """
     bad = WorktreeError(f"The files of commit {commit} are more than any tree that is worked on. It is not taken.")
     with tempfile.TemporaryFile() as listed:
@@ -136,7 +137,7 @@ def _refuse_bombs(git: Git, commit: str) -> None:
 
 
 def digest_of(path: Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     found = hashlib.sha256()
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
@@ -145,7 +146,7 @@ def digest_of(path: Path) -> str:
 
 
 def _read_header(file: IO[bytes], path: Path) -> _Header:
-    """What stands before the objects; the file then stands where these begin."""
+    """Parse the header; leaves the file at the start of the pack."""
     bad = WorktreeError(f"{path.name} is no bundle that Helmsman has made. Send it again.")
     object_format = _SIGNATURES.get(_line(file))
     if object_format is None:
@@ -166,7 +167,7 @@ def _read_header(file: IO[bytes], path: Path) -> _Header:
 
 
 def _line(file: IO[bytes]) -> bytes:
-    """The next line, byte by byte: what follows is git's to read."""
+    """Read a line byte by byte, because git reads the rest from the same descriptor."""
     line = b""
     while not line.endswith(b"\n") and len(line) < _LONGEST_LINE:
         one = file.read(1)
@@ -177,7 +178,7 @@ def _line(file: IO[bytes]) -> bytes:
 
 
 def _move_packs(own: Git, common_dir: Path) -> None:
-    """Have what was unpacked beside a repository in it. Its index comes last: git looks for those."""
+    """Move unpacked packs into a repository, each index last: git looks for those first."""
     assert own.objects is not None
     target = common_dir / "objects" / "pack"
     try:

@@ -1,4 +1,4 @@
-"""What changed in a tree, as one patch and file by file."""
+"""Differences of a working tree, as one patch and per file."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _PLAINLY: Final = (
     *("-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=none"),
     *("--src-prefix=a/", "--dst-prefix=b/"),
 )
-"""Whatever the repository's configuration and attributes ask for: no program of theirs is run."""
+"""Ignore the repository's configuration and attributes: no program named there may run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeDiff:
-    """`patch` is for `git apply`, byte for byte; `stat` is git's overview of it for people.
+    """Difference of two trees. `patch` is for `git apply`, byte for byte; `stat` is git's overview.
 
-    `nested` names git repositories that were made inside the tree: they are no part of it, and so not of the patch.
-    `left_out` names other things in it that cannot be, each with the reason.
+    `nested` names git repositories inside the tree, which are not part of the patch. `left_out` names other entries
+    that cannot be included, with the reason.
     """
 
     patch: bytes
@@ -44,17 +44,17 @@ class TreeDiff:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the patch."""
+        """SHA-256 of the patch."""
         return diff_digest(self.patch)
 
     @property
     def text(self) -> str:
-        """The patch to be read; what is not UTF-8 in it is replaced."""
+        """Patch as text, with invalid UTF-8 replaced."""
         return self.patch.decode("utf-8", "replace")
 
 
 def diff(tree: Worktree) -> TreeDiff:
-    """All that was changed in a worktree since it was made, committed or not. Blocks; call it in a thread.
+    """Return all changes in a worktree since its creation, committed or not. Blocks; call it in a thread.
 
     Raises:
         WorktreeError: The worktree is gone, or git cannot read it.
@@ -66,8 +66,7 @@ def diff(tree: Worktree) -> TreeDiff:
 
 
 def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
-    """What is changed in the repository around a directory since a commit (without one: since the last, so all that is
-    not committed). Blocks; call it in a thread.
+    """Return the changes in the repository around a directory since a commit, by default since HEAD. Blocks.
 
     Raises:
         InvalidInput: There is no working tree, or no such commit.
@@ -84,12 +83,12 @@ def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: P
 
 
 def compare(git: Git, before: str, after: str, around: Snapshot | TreeState | None = None) -> TreeDiff:
-    """Return the difference of two trees, with renames found. `around` says what is beside them in the working tree."""
+    """Return the difference of two trees, with renames detected. `around` supplies nested repositories and omissions."""
 
     def diff_tree(*options: str) -> bytes:
         return git.run("diff-tree", *_PLAINLY, "-M", "-C", *options, before, after).output
 
-    # Finding renames is most of the work, so two things are asked for at a time. An empty line ends the overview.
+    # Rename detection is expensive, so two outputs are requested per run. An empty line ends the stat.
     stat, end, patch = diff_tree(f"--stat={_STAT_WIDTH}", "--patch", "--binary").partition(b"\n\n")
     return TreeDiff(
         patch=patch,
@@ -101,7 +100,7 @@ def compare(git: Git, before: str, after: str, around: Snapshot | TreeState | No
 
 
 def check_present(tree: Worktree) -> None:
-    if tree.path.is_symlink():  # the files behind it would be shown and applied as the session's
+    if tree.path.is_symlink():  # files behind the link would be shown and applied as the session's
         raise WorktreeError(
             f"The worktree {tree.path} was replaced by a link to {tree.path.resolve()}. Remove the link, then discard it."
         )
@@ -121,10 +120,10 @@ def _since(git: Git, since: str | None) -> str:
 
 
 def _file_stats(output: bytes) -> Iterator[FileStat]:
-    """All changes, and then all counts of lines.
+    """Parse raw changes, followed by line counts.
 
-    A change is `:old-mode new-mode old-id new-id status`, path, and for renames and copies a second path. A count is `added
-    TAB removed TAB path`, or with an empty path the old and the new one after it; `-` for a binary file.
+    A change is `:old-mode new-mode old-id new-id status`, the path, and for renames and copies a second path. A count
+    is `added TAB removed TAB path`, or an empty path followed by the old and the new one; `-` for a binary file.
     """
     changes: list[tuple[str, str, str | None]] = []
     counts: dict[str, tuple[int | None, int | None]] = {}

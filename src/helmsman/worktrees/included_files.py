@@ -1,9 +1,8 @@
-"""Ignored files that a worktree needs all the same, `.env` for one: `.worktreeinclude` of the repository names them.
+"""Copy ignored files that a worktree needs, such as `.env`, as listed in the repository's `.worktreeinclude`.
 
-The file has gitignore's syntax. Copied is what it names and git ignores in the main tree: never what git tracks or would
-show as new, nothing from outside of the repository, no link and nothing behind one, and only so much. Git itself says what
-a pattern means. What was copied is written down with the worktree, and is no change of the session's, whatever becomes of
-`.gitignore`.
+The file has gitignore syntax, and git interprets the patterns. Only files that git ignores in the main tree are copied:
+no tracked or untracked files, nothing outside the repository, no links and nothing behind one, up to a size limit. The
+copied files are recorded with the worktree and never count as changes of the session, even if `.gitignore` changes.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 INCLUDE_FILE: Final = ".worktreeinclude"
 _MOST_BYTES: Final = 64 * 1024 * 1024
 _MOST_FILES: Final = 2000
-"""Enough for configuration, not for dependencies: a set-up command is for those."""
+"""Enough for configuration, not for dependencies; a set-up command installs those."""
 _PATTERNS_BYTES: Final = 64 * 1024
 _NAMED: Final = 8
 _LINK: Final = "links are not followed"
@@ -41,17 +40,17 @@ _LINK: Final = "links are not followed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Included:
-    """What was copied, and in a sentence or two what was and what was not; None where nothing was named."""
+    """Copied files, and a note about copied and skipped files; None if no file was named."""
 
     files: tuple[str, ...] = ()
     note: str | None = None
 
 
 def include(tree: Worktree) -> Included:
-    """Copy what `.worktreeinclude` of the main tree names into a new worktree. Blocks.
+    """Copy the files named by `.worktreeinclude` of the main tree into a new worktree. Blocks.
 
     Raises:
-        WorktreeError: Git says no.
+        WorktreeError: Git failed.
     """
 
     def copy(path: str, content: IO[bytes], status: os.stat_result) -> str | None:
@@ -70,15 +69,15 @@ def include(tree: Worktree) -> Included:
 
 
 def pack_included(git: Git, into: Path) -> Included:
-    """Write what `.worktreeinclude` of a working tree names to an archive, for another machine. Blocks.
+    """Archive the files named by `.worktreeinclude` of a working tree, for another machine. Blocks.
 
     Raises:
-        WorktreeError: Git says no.
+        WorktreeError: Git failed.
     """
     with tarfile.open(into, "x", format=tarfile.GNU_FORMAT) as archive:
 
         def add(path: str, content: IO[bytes], status: os.stat_result) -> str | None:
-            data = content.read(status.st_size)  # whole, before anything is written: it may be shorter by now
+            data = content.read(status.st_size)  # read completely first: the file may have shrunk
             entry = tarfile.TarInfo(path)
             entry.size, entry.mode = len(data), stat.S_IMODE(status.st_mode) & 0o777
             archive.addfile(entry, io.BytesIO(data))
@@ -87,15 +86,15 @@ def pack_included(git: Git, into: Path) -> Included:
         included = _each_named(git, add, "Sent along")
         if included.files:
             with _opened(git.work_tree / INCLUDE_FILE) as (content, status):
-                add(INCLUDE_FILE, content, status)  # git may ignore that, too
+                add(INCLUDE_FILE, content, status)  # git may ignore the include file, too
         return included
 
 
 def unpack_included(archive: Path, root: Path, place: Path) -> None:
-    """Put the files of such an archive into a working tree, past no link and over nothing. Blocks.
+    """Extract such an archive into a working tree, without following links or replacing files. Blocks.
 
     Raises:
-        WorktreeError: It holds what it should not, or a file cannot be written.
+        WorktreeError: The archive contains a forbidden entry, or a file cannot be written.
     """
     room, files = _MOST_BYTES, 0
     try:
@@ -122,7 +121,7 @@ def unpack_included(archive: Path, root: Path, place: Path) -> None:
 
 
 def _each_named(git: Git, take: Callable[[str, IO[bytes], os.stat_result], str | None], done: str) -> Included:
-    """Take each file that `.worktreeinclude` names; where one is left, `take` says why."""
+    """Call `take` with each named file; it returns the reason for skipping one, or None."""
     root = git.work_tree
     patterns = root / INCLUDE_FILE
     if patterns.is_symlink() or not patterns.is_file():

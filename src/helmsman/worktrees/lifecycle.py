@@ -1,4 +1,4 @@
-"""Worktrees come and go: made for a session, discarded with all that is in them, found again when their process is gone."""
+"""Create and discard worktrees, and find those of processes that have ended."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _SLUG_LENGTH: Final = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discarded:
-    """What went with a worktree: its commits that were nowhere else, and the files it had changed in all.
+    """Contents of a discarded worktree: commits that no other branch has, and all changed files.
 
-    `branch_kept` says that its branch is checked out elsewhere and so was left.
+    `branch_kept`: the branch was kept because it is checked out elsewhere.
     """
 
     worktree: Worktree
@@ -59,9 +59,9 @@ class Discarded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A worktree that no running process has. `files` are its changes; None when it can no longer be read.
+    """Worktree without a running process. `files` are its changes; None if it is unreadable.
 
-    `unsaved` is what would be lost with it.
+    `unsaved` is the work that would be lost with it.
     """
 
     worktree: Worktree
@@ -69,18 +69,18 @@ class Leftover:
     unsaved: Unsaved = field(default_factory=Unsaved)
 
 
-# --- made ------------------------------------------------------------------------------------------------------------
+# --- creating --------------------------------------------------------------------------------------------------------
 
 
 def create(directory: Path, state_dir: Path, on_note: Callable[[str], None] | None = None) -> Worktree:
-    """Make a worktree for a session that was to work in `directory`. Blocks; call it in a thread.
+    """Create a worktree for a session in `directory`. Blocks; call it in a thread.
 
-    It holds what HEAD has: nothing of what is not committed in the main tree, but for ignored files that
-    `.worktreeinclude` names; `on_note` is told of them. Submodules are not checked out in it.
+    The worktree contains HEAD, without uncommitted changes of the main tree, plus ignored files named by
+    `.worktreeinclude`, which are reported to `on_note`. Submodules are not checked out.
 
     Raises:
         InvalidInput: The directory is not in a working tree, or the repository has no commit yet.
-        WorktreeError: Git says no.
+        WorktreeError: Git failed.
     """
     main, base = _main_tree(directory, state_dir.absolute())
     name = f"{slug(main.work_tree.name)}-{uuid.uuid4().hex[:8]}"
@@ -118,7 +118,7 @@ def create(directory: Path, state_dir: Path, on_note: Callable[[str], None] | No
 
 
 def assign(tree: Worktree, session_id: str) -> Worktree:
-    """Write down which session works in a worktree. A record that cannot be written is no reason to stop the session."""
+    """Record the session of a worktree. A failed write is logged, because the session can continue without it."""
     tree = replace(tree, session_id=session_id)
     try:
         write_record(tree)
@@ -128,10 +128,10 @@ def assign(tree: Worktree, session_id: str) -> Worktree:
 
 
 def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Worktree | None:
-    """The worktree of a session that an earlier process began: this process's from now on, if no other has it.
+    """Return the worktree of a session that an earlier process began, and claim it if no other process has.
 
-    The session's directory tells, where the record does not: a fork works in that of another session, and whoever made one
-    may have been killed before it wrote down for which session that was.
+    If the record does not name the session, its directory is used: a fork works in the worktree of another session, and
+    a process may be killed before it records the session.
     """
     tree = worktree_of(state_dir, session_id)
     if tree is None and directory is not None:
@@ -139,7 +139,7 @@ def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Wor
         tree = next((one for one in read_records(state_dir) if one.directory.resolve() == place), None)
         if tree is not None and tree.session_id is None:
             if is_owned(tree):
-                return None  # it is just being made
+                return None  # it is still being created
             tree = replace(tree, session_id=session_id)
             write_record(tree)
     if tree is not None:
@@ -148,7 +148,7 @@ def adopt(state_dir: Path, session_id: str, directory: str | None = None) -> Wor
 
 
 def _main_tree(directory: Path, state_dir: Path) -> tuple[Git, str]:
-    """The working tree around a directory, and the commit it is at."""
+    """Return the working tree around a directory, and its commit."""
     git = find_git(directory, state_dir)
     if git is None:
         what = "a bare repository" if is_bare(directory) else "not in the working tree of a git repository"
@@ -167,20 +167,21 @@ def _main_tree(directory: Path, state_dir: Path) -> tuple[Git, str]:
 
 
 def slug(name: str) -> str:
-    """The name of a repository as part of the name of a directory or a branch."""
+    """Return the name of a repository as part of a directory or branch name."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_SLUG_LENGTH].strip("-") or "repository"
 
 
 def write_files(git: Git, *, pointers: bool) -> None:
-    """Have in a new working tree what its HEAD has. With `pointers` those of git-lfs stay what they are: their objects did
-    not come along.
+    """Check out the files of HEAD in a new working tree.
+
+    With `pointers`, git-lfs pointers are not resolved, because their objects were not transferred.
     """
     git = git.with_variables(GIT_LFS_SKIP_SMUDGE="1") if pointers else git
     git.run("read-tree", "--reset", "-u", "--no-recurse-submodules", "HEAD")
 
 
 def made_inside(directory: Path, path: Path) -> Path:
-    """The directory, made if git does not have it (it is empty or ignored); the worktree itself where it leads elsewhere."""
+    """Create a directory that git does not have (empty or ignored); return the worktree's root if it is outside."""
     if not directory.resolve().is_relative_to(path.resolve()):
         return path
     try:
@@ -190,24 +191,24 @@ def made_inside(directory: Path, path: Path) -> Path:
     return directory
 
 
-# --- discarded -------------------------------------------------------------------------------------------------------
+# --- discarding ------------------------------------------------------------------------------------------------------
 
 
 def discard(tree: Worktree) -> Discarded:
-    """Remove a worktree, its branch and its record, with all that was done in it. Blocks; call it in a thread.
+    """Remove a worktree with its branch, its record and all its changes. Blocks; call it in a thread.
 
-    What is gone already is no error, so it can be called again. Branches that somebody made in the worktree besides its
-    own are ordinary branches of the repository, and stay.
+    Idempotent: missing parts are ignored. Other branches created in the worktree are ordinary branches of the
+    repository and are kept.
 
     Raises:
-        WorktreeError: Something in it cannot be removed; its record stays, so that it can be tried again.
+        WorktreeError: A file cannot be removed. The record is kept for another attempt.
     """
     commits, files = lost_commits(tree), changed_files(tree) or ()
     remove_folder(tree.path)
     with one_at_a_time(tree.main_git):
         remove_folder(tree.git_dir)
         with suppress(OSError):
-            tree.git_dir.parent.rmdir()  # git's own folder for worktrees, if this was the last
+            tree.git_dir.parent.rmdir()  # git's directory for worktrees, if this was the last
         kept = _remove_branch(tree)
     if tree.session_id is not None:
         forget_snapshots(tree.state_dir, tree.session_id)
@@ -216,7 +217,7 @@ def discard(tree: Worktree) -> Discarded:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder also where it holds folders that nobody may write to, as package caches do."""
+    """Remove a directory, including read-only directories, as package caches contain them."""
     if not folder.is_dir():
         return
     try:
@@ -231,8 +232,9 @@ def remove_folder(folder: Path) -> None:
 
 
 def _remove_branch(tree: Worktree) -> bool:
-    """Remove the branch; whether it had to stay."""
-    shared = tree.git_dir.parent.parent  # the main tree may be gone, and if that was a worktree too, its git directory
+    """Remove the branch; return whether it was kept."""
+    # The main tree may be gone, and with it its git directory, if it was a worktree too.
+    shared = tree.git_dir.parent.parent
     if not shared.is_dir():
         return False  # the whole repository is gone
     git = Git(work_tree=shared, git_dir=shared, place=tree.state_dir)
@@ -244,13 +246,13 @@ def _remove_branch(tree: Worktree) -> bool:
     return git.has(reference)
 
 
-# --- left over -------------------------------------------------------------------------------------------------------
+# --- leftovers -------------------------------------------------------------------------------------------------------
 
 
 def leftovers(state_dir: Path, *, running: Collection[str] = ()) -> tuple[Leftover, ...]:
-    """Worktrees whose process is gone and whose session is not among those `running`. Blocks; call it in a thread.
+    """Return worktrees without a running process or a session in `running`. Blocks; call it in a thread.
 
-    Nothing is removed: a session that has ended may have left work in one that nobody has looked at yet.
+    Removes nothing: an ended session may have left work that was not reviewed yet.
     """
     return tuple(
         Leftover(worktree=tree, files=changed_files(tree), unsaved=unsaved(tree))
@@ -260,9 +262,9 @@ def leftovers(state_dir: Path, *, running: Collection[str] = ()) -> tuple[Leftov
 
 
 def prune(found: Iterable[Leftover]) -> tuple[Discarded, ...]:
-    """Discard leftovers, except those that a process has taken up since they were found. Blocks; call it in a thread.
+    """Discard leftovers, except those that a process has claimed since. Blocks; call it in a thread.
 
     Raises:
-        WorktreeError: One cannot be removed.
+        WorktreeError: A worktree cannot be removed.
     """
     return tuple(discard(leftover.worktree) for leftover in found if claim(leftover.worktree))

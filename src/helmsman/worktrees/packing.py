@@ -1,13 +1,13 @@
-"""A working tree, packed for another machine.
+"""Pack a working tree for another machine.
 
-What travels is a commit: HEAD where nothing is changed, else a snapshot of the tree on top of it, made through an index of
-our own. HEAD, index, branches and files are only read. The commit is kept by a reference outside of branches and tags
-(`refs/helmsman/away/…`), for what comes back builds on it. How it gets there depends on what the other side has: nothing is
-sent if it knows the commit or can fetch it from where it was pushed to, else a bundle of what it lacks.
+A working tree is sent as a commit: HEAD if it is clean, otherwise a snapshot on top of HEAD, made with a private index.
+HEAD, index, branches and files are only read. A reference outside branches and tags (`refs/helmsman/away/…`) keeps the
+commit, because the result is based on it. If the other machine has the commit, or can fetch it from a remote, no data
+is sent; otherwise a bundle of the missing objects is.
 
-Ignored files stay here, but for those that `.worktreeinclude` names. What cannot travel is said: the content of submodules,
-other repositories in the tree, objects of git-lfs, a history that is too long or not all here. No program that the
-repository names is run. All of it blocks; call it in threads.
+Ignored files are not sent, except those named by `.worktreeinclude`. Notes list everything else that is not sent:
+contents of submodules, nested repositories, git-lfs objects, a history that is too long or incomplete. No program named
+by the repository is run. All functions block; call them in threads.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 AWAY: Final = "refs/helmsman/away"
 MB: Final = 1024 * 1024
 PIECE: Final = 256 * 1024
-"""So much of a tree travels at once."""
+"""Chunk size for transfers."""
 _MOST_CANDIDATES: Final = 60
 _LARGEST_NAMED: Final = 3
 _MOST_BRANCHES: Final = 8
-"""So many branches of remotes, the newest, are compared with HEAD."""
+"""Number of most recent remote branches that are compared with HEAD."""
 REFERENCES: Final = {"core.logAllRefUpdates": "false"}
 AUTHOR: Final = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
 _SSH_PLACE: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-Za-z0-9.-]*:(?!/?/)[^\s:][^\s]*")
@@ -56,7 +56,7 @@ _SSH_PLACE: Final = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*@)?[A-Za-z0-9][A-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much may travel: in all, and of one file that is new or changed, in bytes."""
+    """Maximum bytes to send, in total and for one new or changed file."""
 
     total: int
     file: int
@@ -66,10 +66,10 @@ class Limits:
         return cls(total=settings.workspace_limit_mb * MB, file=settings.workspace_file_limit_mb * MB)
 
     def check(self, root: Path, paths: Collection[str]) -> None:
-        """Refuse files of a working tree that are too large, before they are read.
+        """Check the sizes of files before they are read.
 
         Raises:
-            WorkspaceTooLarge: One is, or all together are.
+            WorkspaceTooLarge: A file or their total is too large.
         """
         sizes = {path: _size(f"{root}/{path}") for path in paths}
         if max(sizes.values(), default=0) > self.file:
@@ -78,19 +78,20 @@ class Limits:
             raise _too_large(sizes, self.total, "in all", "workspace_limit_mb")
 
     def refuse(self, git: Git, tree: str) -> WorkspaceTooLarge:
-        """What to say of a tree that is more than may travel."""
+        """Return the error for a tree that is too large."""
         listed = (entry.partition("\t") for entry in git.names("ls-tree", "-r", "-l", "-z", tree))
         sizes = {path: int(size) for about, _, path in listed if (size := about.split()[-1]).isdecimal()}
         return _too_large(sizes, self.total, "in all", "workspace_limit_mb")
 
 
 class PackedTree(Value, frozen=True, kw_only=True):
-    """A working tree on its way. `commit` is its content; `repository` tells the repositories of all machines apart, so
-    that what was sent once is not sent again. `directory` is where in the tree the work was asked for.
+    """Working tree to be sent.
 
-    Without a bundle (`digest` is None) the other side has the commit, or fetches `branch` of `remote`; with both, the bundle
-    builds on what it can fetch there. `included` is the digest of the archive of ignored files, if there is one. `head` is
-    the commit that was checked out: other clones of the repository know it. `notes` say what does not travel.
+    `commit` is its content. `repository` identifies the repository across machines, so known objects are not sent
+    again. `directory` is the requested working directory inside the tree. Without a bundle (`digest` is None), the
+    other machine has the commit or fetches `branch` of `remote`; with both, the bundle builds on the fetched branch.
+    `included` is the digest of the archive of ignored files. `head` is the commit that was checked out, which other
+    clones know. `notes` list everything that is not sent.
     """
 
     id: str
@@ -109,14 +110,14 @@ class PackedTree(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The files of a packed workspace, where there are any."""
+    """Files of a packed workspace."""
 
     bundle: Path | None
     included: Path | None
 
 
 class Packer:
-    """A working tree that is about to be packed. Made by `packing`, and of use in its block."""
+    """Working tree that is being packed. Created by `packing`, and valid inside its block."""
 
     def __init__(self, git: Git, folder: Path, directory: Path, limits: Limits) -> None:
         self._git = git
@@ -156,19 +157,20 @@ class Packer:
         self._keep()
 
     def candidates(self) -> list[str]:
-        """Commits to ask the other side for: what it has of these need not be sent."""
+        """Return commits that the other machine may have; their objects need not be sent."""
         recent = ("rev-list", f"--max-count={_MOST_CANDIDATES}", self.workspace.commit)
         sent = ("for-each-ref", f"--count={_MOST_CANDIDATES}", "--sort=-creatordate", "--format=%(objectname)", AWAY)
         told = (self._git.run(*asked).output.decode().split() for asked in (recent, sent))
         return list(dict.fromkeys(name for names in told for name in names))
 
     def pack(self, known: Collection[str] = (), *, from_remote: bool = False) -> tuple[PackedTree, Parts]:
-        """Write the files that travel; what the `known` commits have is not in them. With `from_remote` neither is what the
-        other side can fetch from where it was pushed to.
+        """Write the files to send, without objects of the `known` commits.
+
+        With `from_remote`, objects that the other machine can fetch from a remote are left out, too.
 
         Raises:
-            WorkspaceTooLarge: It is more than may travel.
-            WorktreeError: Something cannot be read.
+            WorkspaceTooLarge: The tree exceeds the limits.
+            WorktreeError: A file cannot be read.
         """
         workspace = self.workspace
         bundle, archive = self._folder / "bundle", self._folder / "included"
@@ -188,7 +190,7 @@ class Packer:
         return replace(workspace, included=digest, notes=notes), parts
 
     def forget(self) -> None:
-        """It does not travel after all."""
+        """Drop the reference of a workspace that is not sent."""
         self._git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{self.workspace.id}/base")
 
     def _bundled(self, bundle: Path, known: Collection[str]) -> PackedTree:
@@ -221,12 +223,12 @@ class Packer:
 
 @contextmanager
 def packing(directory: Path, state_dir: Path, limits: Limits) -> Iterator[Packer]:
-    """Pack the working tree around a directory, in the block. Blocks.
+    """Pack the working tree around a directory, for the length of the block. Blocks.
 
     Raises:
-        InvalidInput: There is none, or it has no commit.
-        WorkspaceTooLarge: It is more than may travel.
-        WorktreeError: Something in it cannot be read.
+        InvalidInput: There is no working tree, or it has no commit.
+        WorkspaceTooLarge: The tree exceeds the limits.
+        WorktreeError: A file cannot be read.
     """
     state_dir = ensure_state_dir(state_dir.absolute())
     git = find_git(directory, state_dir)
@@ -240,7 +242,7 @@ def packing(directory: Path, state_dir: Path, limits: Limits) -> Iterator[Packer
 
 
 def is_fetchable(remote: str) -> bool:
-    """Whether another machine may be told to fetch from there: over the network, encrypted, and no program is named."""
+    """Return whether another machine may fetch from a URL: an encrypted network protocol, without naming a program."""
     try:
         parts = urlsplit(remote)
         host = parts.hostname or ""
@@ -254,12 +256,12 @@ def is_fetchable(remote: str) -> bool:
 
 
 def _pushed_to(git: Git, head: str) -> tuple[str, str] | tuple[None, None]:
-    """A remote that has a commit, as far as is known here, and the branch there."""
+    """Return a remote that has a commit, as far as known locally, and its branch."""
     return next(((remote, branch) for _, remote, branch in _branches(git, f"--contains={head}")), (None, None))
 
 
 def _pushed_before(git: Git) -> tuple[str, str, str] | None:
-    """The newest commit below HEAD that a remote has, as far as is known here, with that remote and the branch there."""
+    """Return the newest ancestor of HEAD on a remote, as far as known locally, with that remote and its branch."""
     latest = _branches(git, "--sort=-creatordate", f"--count={_MOST_BRANCHES}")
     found = [(git.run("merge-base", "HEAD", ref, accept=(0, 1)).output.decode().strip(), *at) for ref, *at in latest]
     count = {base: int(git.text("rev-list", "--count", f"{base}..HEAD")) for base, *_ in found if base}
@@ -268,7 +270,7 @@ def _pushed_before(git: Git) -> tuple[str, str, str] | None:
 
 
 def _branches(git: Git, *which: str) -> Iterator[tuple[str, str, str]]:
-    """Branches of remotes that others can fetch from: our reference to it, the remote, and its name there."""
+    """Yield remote branches that others can fetch: the local reference, the URL and the name of the branch."""
     told = git.names("config", "-z", "--get-regexp", r"^remote\..*\.url$") if _has_remotes(git) else []
     urls = {key[len("remote.") : -len(".url")]: value for key, _, value in (entry.partition("\n") for entry in told)}
     listed = ("for-each-ref", "--format=%(refname)", *which, "refs/remotes")
@@ -284,12 +286,12 @@ def _has_remotes(git: Git) -> bool:
 
 
 def _without_login(url: str) -> str:
-    """A name or a token in an address is for this machine."""
+    """Remove a user name or token from a URL: it is for this machine only."""
     return re.sub(r"^https://[^/@]*@", "https://", url)
 
 
 def _fingerprint(git: Git) -> str:
-    """What tells this repository from all others, also those of other machines."""
+    """Return an identifier of this repository that is unique across machines."""
     here = f"{platform.node()}\0".encode() + os.fsencode(os.path.realpath(git.common_dir))
     return hashlib.sha256(here).hexdigest()[:24]
 

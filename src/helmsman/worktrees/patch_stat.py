@@ -1,4 +1,4 @@
-"""What a unified diff changes, file by file, where only its text is known and there is no git to ask."""
+"""Statistics of a unified diff from its text alone, without git."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from helmsman.model.unified_diff import FileStat, read_diff
 
 
 def files_of(diff: str) -> tuple[FileStat, ...]:
-    """The files of a diff, in its order."""
+    """Return the files of a diff, in order."""
     return tuple(
         FileStat(path=file.path, kind=file.kind, old_path=file.old_path, added=file.added, removed=file.removed)
         for file in read_diff(diff)
@@ -16,7 +16,7 @@ def files_of(diff: str) -> tuple[FileStat, ...]:
 
 
 def stat_of(files: tuple[FileStat, ...]) -> str:
-    """An overview of changed files for people."""
+    """Format an overview of changed files."""
     lines = [
         f" {named(file.path)} | " + ("binary" if file.binary else f"+{file.added} -{file.removed}") for file in files
     ]

@@ -1,7 +1,7 @@
-"""Which repository the work in a worktree counts for, also when the worktree is long gone.
+"""Map directories to the repository they belong to, including those of deleted worktrees.
 
-A worktree's path says nothing to a person, and is different for every session. Its record says which repository it is of;
-when it is discarded, that much is kept, a line each, in a file of the state directory.
+The path of a worktree differs for every session and means nothing to a person. Its record names the repository. When a
+worktree is discarded, one line in a file of the state directory keeps that mapping.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ PAST_WORKTREES: Final = "past-worktrees.jsonl"
 
 
 def remember_place(tree: Worktree) -> None:
-    """Keep which repository a worktree is of. That it cannot be written is no reason to keep the worktree."""
+    """Record the repository of a worktree. Write errors are ignored, so that the worktree can still be removed."""
     line = json.dumps({"name": tree.name, "repository": str(tree.repository)}) + "\n"
     with contextlib.suppress(OSError):
         path = ensure_state_dir(tree.state_dir) / PAST_WORKTREES
         path.touch(mode=0o600)
-        with path.open("ab", buffering=0) as file:  # one write, so that two processes do not mix their lines
+        with path.open("ab", buffering=0) as file:  # one write, so that lines of two processes never mix
             file.write(line.encode("ascii"))
 
 
 def places(state_dir: Path) -> Callable[[str | None], str | None]:
-    """Where the work in a directory belongs: in a worktree's repository, else where it is. Reads files; blocks."""
+    """Return a function that maps a directory in a worktree to its repository. Reads files; blocks."""
     repositories, roots = _repositories(state_dir), _roots(state_dir)
 
     def place(directory: str | None) -> str | None:
@@ -51,8 +51,9 @@ def places(state_dir: Path) -> Callable[[str | None], str | None]:
 
 
 def directories_of(directory: str, state_dir: Path) -> frozenset[str]:
-    """Return every directory whose work counts for this one: itself, and the same place in worktrees of its repository,
-    also in those that were discarded. Reads files; blocks.
+    """Return every directory that belongs to this one, including its counterparts in worktrees and deleted worktrees.
+
+    Reads files; blocks.
     """
     real = os.path.realpath(directory)
     found = {directory, real}
@@ -63,7 +64,7 @@ def directories_of(directory: str, state_dir: Path) -> frozenset[str]:
 
 
 def _repositories(state_dir: Path) -> dict[str, str]:
-    """Return the repository of each worktree, by its name."""
+    """Return the repository of each worktree, by name."""
     live = {tree.name: str(tree.repository) for tree in read_records(state_dir)}
     return dict(_past(state_dir / PAST_WORKTREES)) | live
 
@@ -73,10 +74,11 @@ def _roots(state_dir: Path) -> set[str]:
 
 
 def projects(state_dir: Path) -> Callable[[str | None], str | None]:
-    """Return a function that tells which project the work in a directory counts for. Reads files; blocks.
+    """Return a function that maps a directory to its project. Reads files; blocks.
 
-    It is the outermost repository, whichever link, subdirectory, submodule or worktree the work is done in. In no repository
-    it is the directory itself. An agent can create a repository inside of what it may write, but none around it.
+    The project is the outermost repository, resolved through links, subdirectories, submodules and worktrees; outside a
+    repository it is the directory itself. The outermost one is used because an agent can create a repository inside the
+    directories it may write, but none around them.
     """
     place = places(state_dir)
     home = user_home()
@@ -108,10 +110,10 @@ def _project_of(directory: str, home: str) -> str:
 
 
 def _main_tree(root: str) -> str | None:
-    """Return the working tree of the repository that a worktree is of; None for everything else.
+    """Return the main working tree of a worktree; None for everything else.
 
-    The worktree must be registered inside the repository's own git directory. An agent can write a `.git` file, and a git
-    directory for it, to have its work counted for another project.
+    The worktree must be registered inside the repository's git directory. Otherwise an agent could write a `.git` file
+    and a git directory to have its work counted for another project.
     """
     mark = os.path.join(root, ".git")  # noqa: PTH118
     try:

@@ -1,11 +1,11 @@
-"""A working tree that came from another machine, placed here; and what was done to it, packed for the way back.
+"""Check out a working tree from another machine, and pack the result for the way back.
 
-Each repository of another machine has a bare one of ours (`workspace-stores`), so that what came once need not come again.
-Nothing but Helmsman writes there, and a bundle cannot name a reference. A workspace is a working tree of it, with a commit
-checked out and on no branch (`workspaces`). Sessions work in worktrees of that, as they do in those of any repository.
+Each repository of another machine has a bare repository here (`workspace-stores`), so known objects are not sent again.
+Only Helmsman writes to it, and a bundle cannot name a reference. A workspace is a working tree of it with a detached
+HEAD (`workspaces`). Sessions use worktrees of the workspace, as of any repository.
 
-What another machine says of a workspace is checked before it is used for a path or given to git. All of it blocks; call it
-in threads.
+All values from another machine are validated before they are used in a path or passed to git. All functions block; call
+them in threads.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MOST_ASKED: Final = 1000
 
 
 class Placed(Value, frozen=True, kw_only=True):
-    """A workspace that is here. `directory` is where to work in it."""
+    """Workspace on this machine. `directory` is the working directory inside it."""
 
     workspace: PackedTree
     path: Path
@@ -59,9 +59,10 @@ class Placed(Value, frozen=True, kw_only=True):
 
 
 class Result(Value, frozen=True, kw_only=True):
-    """What became of a workspace: a commit on top of what it was, with the agent's own below it. `base` is what it was.
+    """Result of the work in a workspace: a commit on top of `base`, with the agent's commits below it.
 
-    Without a `digest` nothing was changed. `head` is the last commit that was made there. `notes` say what is not in it.
+    `digest` is None if nothing was changed. `head` is the last commit of the agent. `notes` list everything that is
+    left out.
     """
 
     commit: str
@@ -71,16 +72,20 @@ class Result(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raises: InvalidInput: It is described by what cannot be."""
+        """Validate the fields, which come from another machine.
+
+        Raises:
+            InvalidInput: A commit id is invalid.
+        """
         for commit in (self.commit, self.base, self.head or self.base):
             _checked(_OBJECT, commit)
 
 
-# --- placed ----------------------------------------------------------------------------------------------------------
+# --- checkout --------------------------------------------------------------------------------------------------------
 
 
 def known_commits(state_dir: Path, repository: str, commits: Collection[str]) -> list[str]:
-    """Which of these commits of another machine's repository are here."""
+    """Return the commits of another machine's repository that are present here."""
     asked = [commit for commit in list(commits)[:_MOST_ASKED] if _OBJECT.fullmatch(commit)]
     store = state_dir / WORKSPACE_STORES / _checked(_HEX, repository)
     if not (store / "HEAD").is_file() or not asked:
@@ -92,12 +97,12 @@ def known_commits(state_dir: Path, repository: str, commits: Collection[str]) ->
 
 
 def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
-    """Have a workspace here. One that is here already is what it is.
+    """Check out a workspace. An existing one is returned unchanged.
 
     Raises:
-        InvalidInput: It is described by what cannot be.
-        WorkspaceIncomplete: It builds on commits that are not here, or cannot be fetched.
-        WorktreeError: A part of it is not what it should be, or git says no.
+        InvalidInput: The description is invalid.
+        WorkspaceIncomplete: It requires commits that are missing and cannot be fetched.
+        WorktreeError: A file is damaged, or git failed.
     """
     state_dir = ensure_state_dir(state_dir.absolute())
     check_packed(workspace)
@@ -133,7 +138,7 @@ def place(workspace: PackedTree, parts: Parts, state_dir: Path) -> Placed:
 
 
 def placed(state_dir: Path, workspace_id: str) -> Placed | None:
-    """A workspace that is here."""
+    """Return a workspace by its id, if it exists."""
     try:
         found = unpack(json.loads(_record(state_dir, workspace_id).read_bytes()), Placed)
     except (OSError, ValueError):
@@ -142,12 +147,12 @@ def placed(state_dir: Path, workspace_id: str) -> Placed | None:
 
 
 def came_from_elsewhere(tree: Worktree) -> bool:
-    """Whether what a worktree was made of came from another machine."""
+    """Return whether a worktree belongs to a workspace from another machine."""
     return tree.repository.parent == tree.state_dir / WORKSPACES
 
 
 def workspace_of(tree: Worktree) -> Placed | None:
-    """The workspace that a worktree was made of."""
+    """Return the workspace of a worktree."""
     if not came_from_elsewhere(tree):
         return None
     found = tree.repository.name.rpartition("-")[2]
@@ -155,10 +160,10 @@ def workspace_of(tree: Worktree) -> Placed | None:
 
 
 def remove_workspace(state_dir: Path, workspace_id: str) -> None:
-    """Remove a workspace. Worktrees of sessions are not part of it; what is gone already is no error.
+    """Remove a workspace, without the worktrees of sessions. Idempotent.
 
     Raises:
-        WorktreeError: Something cannot be removed.
+        WorktreeError: A file cannot be removed.
     """
     found = placed(state_dir, workspace_id)
     if found is not None:
@@ -172,7 +177,7 @@ def remove_workspace(state_dir: Path, workspace_id: str) -> None:
 
 
 def remove_unused(state_dir: Path) -> None:
-    """Remove workspaces that are old and of which no worktree is left, and what arrived and was never placed."""
+    """Remove old workspaces without worktrees, and files that arrived but were never used."""
     used = {tree.repository for tree in read_records(state_dir)}
     since = time.time() - _UNUSED_SECONDS
     for file in (state_dir / _RECORDS).glob("*"):
@@ -186,14 +191,14 @@ def remove_unused(state_dir: Path) -> None:
 
 
 def arriving(state_dir: Path, workspace_id: str, part: str) -> Path:
-    """Where a part of a workspace is while it arrives, or until it is fetched."""
+    """Return the path of a part of a workspace during its transfer."""
     if part not in ("bundle", "included", "result"):
         raise InvalidInput(f"A workspace has no part {part!r:.100}.")
     return _records(state_dir) / f"{_checked(_ID, workspace_id)}.{part}"
 
 
 def _fetch(git: Git, workspace: PackedTree, parts: Parts) -> None:
-    """Have the commit in the store, with all that it needs."""
+    """Get the commit and all its objects into the store."""
     commit = workspace.commit
     if parts.bundle is not None:
         try:
@@ -212,7 +217,7 @@ def _fetch(git: Git, workspace: PackedTree, parts: Parts) -> None:
 
 
 def _fetch_branch(git: Git, workspace: PackedTree) -> None:
-    """Fetch what others have pushed, if that can be done without asking anybody."""
+    """Fetch a branch from its remote, without prompting for credentials. Errors are ignored."""
     if workspace.remote is not None:
         asks_nobody = git.with_variables(
             GIT_ALLOW_PROTOCOL=PROTOCOLS, GIT_ASKPASS="", SSH_ASKPASS_REQUIRE="never", GIT_LFS_SKIP_SMUDGE="1"
@@ -230,10 +235,10 @@ def _remove(git: Git) -> None:
 
 
 def check_packed(workspace: PackedTree) -> None:
-    """Make sure that it is described by what can be.
+    """Validate a description from another machine.
 
     Raises:
-        InvalidInput: It is not.
+        InvalidInput: It is invalid.
     """
     _checked(_ID, workspace.id)
     _checked(_HEX, workspace.repository)
@@ -266,16 +271,17 @@ def _record(state_dir: Path, workspace_id: str) -> Path:
     return _records(state_dir) / f"{_checked(_ID, workspace_id)}.json"
 
 
-# --- and back --------------------------------------------------------------------------------------------------------
+# --- result ----------------------------------------------------------------------------------------------------------
 
 
 def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
-    """Pack what is in a worktree now, committed or not, for the machine that its content came from. `into` is written
-    where anything was changed.
+    """Pack the content of a worktree, committed or not, for the machine it came from.
+
+    Writes `into` only if something was changed.
 
     Raises:
-        WorkspaceTooLarge: It is more than may travel.
-        WorktreeError: It is gone, or cannot be read.
+        WorkspaceTooLarge: The result exceeds the limits.
+        WorktreeError: The worktree is gone or unreadable.
     """
     check_present(tree)
     into.unlink(missing_ok=True)
@@ -297,11 +303,12 @@ def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
 
 
 def go_on_from(tree: Worktree, result: Result, bundle: Path | None) -> None:
-    """Have in a new worktree what an earlier one of the same workspace had, on whichever machine: its commits are those of
-    the branch, and what was not committed there is not committed here.
+    """Restore the state of an earlier worktree of the same workspace, from any machine.
+
+    The branch gets its commits; changes that were uncommitted there are uncommitted here.
 
     Raises:
-        WorktreeError: It is damaged, or of another workspace.
+        WorktreeError: The bundle is damaged, or belongs to another workspace.
     """
     if result.base != tree.base:
         raise WorktreeError(f"What is to go on in {tree.path} was made of something else.")
@@ -314,7 +321,7 @@ def go_on_from(tree: Worktree, result: Result, bundle: Path | None) -> None:
 
 
 def _commit(git: Git, tree: str, parent: str) -> str:
-    """The same for the same tree, whenever it is made: so it is known whether anything has changed."""
+    """Create a commit with a fixed date, so that equal trees have equal ids and changes are detected."""
     then = git.text("show", "--no-patch", "--format=%ct +0000", parent)
     dated = git.with_variables(GIT_AUTHOR_DATE=then, GIT_COMMITTER_DATE=then)
     return dated.text("commit-tree", "-m", "What was in the working tree", "-p", parent, tree)

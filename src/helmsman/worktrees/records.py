@@ -1,8 +1,8 @@
-"""What is written down of each worktree, so that a later process finds it, and finds out whether somebody still needs it.
+"""Records of worktrees, with which a later process finds them and learns whether they are in use.
 
-One JSON file for each, in a directory of the state directory that Codex cannot write to, written before the worktree is
-made and removed after it is gone: a crash at any moment leaves a record that leads to what is left. The process that
-made a worktree holds a lock beside its record; the system gives it back when that process dies, however it dies.
+Each record is a JSON file in the state directory, which Codex cannot write. It is written before the worktree is
+created and removed after it is deleted, so a crash at any time leaves a record that leads to the remains. The owner of
+a worktree holds a lock next to its record; the system releases the lock when that process dies.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ BRANCH_PREFIX: Final = "helmsman/"
 
 
 class Worktree(Value, frozen=True, kw_only=True):
-    """A worktree of a repository, on a branch of its own, in the state directory.
+    """Worktree of a repository in the state directory, on a separate branch.
 
-    `repository` is the main tree: the working tree that the work was asked for and that changes are brought back to.
-    `directory` is the place in the worktree that corresponds to the one asked for. `base` is the commit it started from.
-    `included` are the ignored files that were copied from the main tree (`.worktreeinclude`): no change of the session's.
+    `repository` is the main tree, to which changes are applied. `directory` corresponds to the requested directory.
+    `base` is the commit it started from. `included` lists ignored files copied from the main tree (`.worktreeinclude`),
+    which are not changes of the session.
     """
 
     path: Path
@@ -68,7 +68,7 @@ class Worktree(Value, frozen=True, kw_only=True):
         return Git(work_tree=self.repository, git_dir=self.repository_git_dir, place=self.state_dir)
 
 
-# --- the records -----------------------------------------------------------------------------------------------------
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 def records_directory(state_dir: Path) -> Path:
@@ -78,10 +78,10 @@ def records_directory(state_dir: Path) -> Path:
 
 
 def write_record(tree: Worktree) -> None:
-    """Write the record, or replace it.
+    """Write or replace the record.
 
     Raises:
-        WorktreeError: It cannot be written.
+        WorktreeError: The file cannot be written.
     """
     try:
         records_directory(tree.state_dir)
@@ -93,14 +93,14 @@ def write_record(tree: Worktree) -> None:
 
 
 def read_records(state_dir: Path) -> Iterator[Worktree]:
-    """Every worktree there is a record of, oldest first; what cannot be understood is left out."""
+    """Yield every recorded worktree, oldest first, without invalid records."""
     state_dir = state_dir.absolute()
     found = (_read(file, state_dir) for file in (state_dir / RECORDS).glob("*.json"))
     yield from sorted((tree for tree in found if tree is not None), key=lambda tree: (tree.created_at, tree.name))
 
 
 def worktree_of(state_dir: Path, session_id: str) -> Worktree | None:
-    """The worktree that a session works in, whichever process made it."""
+    """Return the worktree of a session, from any process."""
     return next((tree for tree in read_records(state_dir) if tree.session_id == session_id), None)
 
 
@@ -128,13 +128,13 @@ def _read(file: Path, state_dir: Path) -> Worktree | None:
         )
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
-    # What a record leads to is one day removed: it must be what Helmsman makes, and nothing else.
+    # Recorded paths are removed one day, so they must be exactly those that Helmsman creates.
     consistent = content.get("branch") == tree.branch and tree.git_dir.parts[-2:] == ("worktrees", file.stem)
     return tree if consistent and tree.created_at.tzinfo is not None else None
 
 
 def set_up_of(tree: Worktree) -> Path:
-    """Where it is written down what became of the set-up of a worktree, with the end of what the command said."""
+    """Return the file with the result of a worktree's set-up and the end of its output."""
     return tree.state_dir / RECORDS / f"{tree.name}.set-up.txt"
 
 
@@ -142,14 +142,14 @@ def _record_of(tree: Worktree) -> Path:
     return tree.state_dir / RECORDS / f"{tree.name}.json"
 
 
-# --- whose it is -----------------------------------------------------------------------------------------------------
+# --- ownership -------------------------------------------------------------------------------------------------------
 
 _held: dict[Path, int] = {}
 _holding = threading.Lock()
 
 
 def claim(tree: Worktree) -> bool:
-    """Make the worktree this process's until the process ends; False when it is another's."""
+    """Lock the worktree for this process until it ends; False if another process has it."""
     file = _lock_of(tree)
     with _holding:
         if file in _held:
@@ -162,7 +162,7 @@ def claim(tree: Worktree) -> bool:
 
 
 def release(tree: Worktree) -> None:
-    """Give a worktree up, if it is this process's."""
+    """Release a worktree, if this process has it."""
     with _holding:
         held = _held.pop(_lock_of(tree), None)
         if held is not None:
@@ -170,7 +170,7 @@ def release(tree: Worktree) -> None:
 
 
 def is_owned(tree: Worktree) -> bool:
-    """Whether a running process has the worktree."""
+    """Return whether a running process has the worktree."""
     with suppress(OSError):
         held = take_lock(_lock_of(tree))
         if held is None:

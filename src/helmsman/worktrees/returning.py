@@ -1,9 +1,9 @@
-"""Work that is done on another machine with a tree of this one: what is known of it here, and its result brought back.
+"""Track work that another machine does on a local tree, and apply its result.
 
-The result is a commit in this repository, kept by a reference beside that of what was sent (`refs/helmsman/away/…`). The
-difference of the two is what is shown and what is applied: merged with what the tree has by now, among git's objects, before
-a file is touched. Changes that were not committed when the tree was sent are part of what was sent; they are no reason to
-refuse it, as long as they are still the same. All of it blocks; call it in threads.
+The result is a commit in this repository, kept by a reference next to that of the sent commit (`refs/helmsman/away/…`).
+The difference of the two is shown and applied: merged with the current tree as git objects before any file is touched.
+Uncommitted changes that were sent are part of the base, and do not block the apply while they are unchanged. All
+functions block; call them in threads.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ if TYPE_CHECKING:
 
 _FOLDER: Final = "away"
 _SHORTEST: Final = 8
-"""Less than that of an id may mean a session of this machine."""
+"""Minimum length of a partial id: a shorter one may mean a local session."""
 
 
 class Away(Value, frozen=True, kw_only=True):
-    """Work on another machine with a tree of this one. `base` is what was sent, `result` what came back last, if anything.
+    """Work on another machine with a local tree. `base` is the commit that was sent, `result` the last one received.
 
-    `session_id` and `task_id` are those of the other machine, once they are known.
+    `session_id` and `task_id` are those of the other machine, once known.
     """
 
     id: str
@@ -65,14 +65,14 @@ class Away(Value, frozen=True, kw_only=True):
         return Git(work_tree=self.repository, git_dir=self.git_dir, place=self.state_dir)
 
 
-# --- what is known ---------------------------------------------------------------------------------------------------
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 def write_away(away: Away) -> None:
-    """Write down that work is done elsewhere, or what is known of it by now.
+    """Write or replace the record.
 
     Raises:
-        WorktreeError: It cannot be written.
+        WorktreeError: The file cannot be written.
     """
     try:
         folder = ensure_state_dir(away.state_dir) / _FOLDER
@@ -83,7 +83,7 @@ def write_away(away: Away) -> None:
 
 
 def all_away(state_dir: Path) -> Iterator[Away]:
-    """All work that is done elsewhere with trees of this machine; what cannot be understood is left out."""
+    """Yield all remote work on trees of this machine, without invalid records."""
     for file in sorted((state_dir / _FOLDER).glob("*.json")):
         with suppress(OSError, ValueError):
             found = unpack(json.loads(file.read_bytes()), Away)
@@ -92,7 +92,7 @@ def all_away(state_dir: Path) -> Iterator[Away]:
 
 
 def find_away(state_dir: Path, reference: str) -> tuple[Away, ...]:
-    """Those that are meant by the id of a session, the beginning or end of it, or the id of a task or workspace."""
+    """Find remote work by session id, a prefix or suffix of it, task id or workspace id."""
     found = tuple(all_away(state_dir))
     exact = tuple(one for one in found if reference in (one.session_id, one.task_id, one.id))
     if exact or len(reference) < _SHORTEST:
@@ -105,7 +105,7 @@ def find_away(state_dir: Path, reference: str) -> tuple[Away, ...]:
 
 
 def forget_away(away: Away) -> None:
-    """Forget it: what was sent and what came back is kept no longer."""
+    """Delete the record and the references of sent and received commits."""
     if away.git_dir.is_dir():
         with suppress(WorktreeError):
             for name in ("base", "result"):
@@ -113,14 +113,14 @@ def forget_away(away: Away) -> None:
     (away.state_dir / _FOLDER / f"{away.id}.json").unlink(missing_ok=True)
 
 
-# --- what came back --------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def take_result(away: Away, commit: str, bundle: Path | None) -> Away:
-    """Have what came back in the repository; without a bundle it is here already.
+    """Store a received result in the repository; without a bundle it must be present.
 
     Raises:
-        WorktreeError: It is damaged, or something else.
+        WorktreeError: The repository is gone, or the result is damaged or a different commit.
     """
     if not away.git_dir.is_dir():
         raise WorktreeError(f"The repository {away.repository} is gone, so nothing can be brought back to it.")
@@ -131,11 +131,11 @@ def take_result(away: Away, commit: str, bundle: Path | None) -> Away:
 
 
 def have_commit(git: Git, commit: str, bundle: Path | None, reference: str | None = None) -> None:
-    """Have a commit in a repository, and a reference to it; without a bundle it is here already.
+    """Store a commit in a repository, and a reference to it; without a bundle it must be present.
 
     Raises:
-        WorkspaceIncomplete: It builds on what is not here.
-        WorktreeError: It is damaged, or something else.
+        WorkspaceIncomplete: It requires missing commits.
+        WorktreeError: The bundle is damaged or contains a different commit.
     """
     if bundle is not None:
         take_bundle(git, bundle, commit)
@@ -146,23 +146,22 @@ def have_commit(git: Git, commit: str, bundle: Path | None, reference: str | Non
 
 
 def diff_of_result(away: Away) -> TreeDiff:
-    """What was changed elsewhere, as far as it came back.
+    """Return the received changes.
 
     Raises:
-        WorktreeError: Git cannot read it.
+        WorktreeError: Git cannot read them.
     """
     with away.git.viewed() as git:
         return compare(git, away.base, away.result or away.base)
 
 
 def apply_result(away: Away, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
-    """Bring what came back into the working tree: all of it, or nothing. As `helmsman.worktrees.apply`.
+    """Apply a received result to the working tree, all or nothing. Compare `helmsman.worktrees.apply`.
 
     Raises:
-        DirtyTree: The tree has uncommitted changes that were not sent. Untracked files do not count unless they are in the
-            way.
+        DirtyTree: The tree has uncommitted changes that were not sent. Untracked files count only if they are in the way.
         ApplyConflict: The changes do not fit. Nothing was touched.
-        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+        WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
     if not away.repository.is_dir() or not away.git.has("HEAD^{commit}"):
         raise WorktreeError(f"{away.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
@@ -186,7 +185,7 @@ def apply_result(away: Away, *, allow_dirty: bool = False, check: Callable[[Tree
             now = _tree_of(git, head, looked_at - sparse)
             wanted = result if now == base else merged(git, base, now, result)
             to_do = {*_differing(git, now, wanted)}
-            more = to_do - looked_at  # a merge may have it that a new file is elsewhere by now
+            more = to_do - looked_at  # a merge may move a new file to another path
             if not more:
                 break
         since = {*_differing(git, base, now)}
@@ -209,13 +208,13 @@ def apply_result(away: Away, *, allow_dirty: bool = False, check: Callable[[Tree
 
 
 def _tree_of(git: Git, head: str, paths: Collection[str]) -> str:
-    """HEAD with what the working tree has at these paths, as a tree."""
+    """Return HEAD with the working tree's content at these paths, as a tree."""
     git.run("read-tree", head)
     index_files(git, paths)
     return git.text("write-tree")
 
 
 def _differing(git: Git, before: str, after: str) -> dict[str, list[str]]:
-    """The paths on which two trees differ, with the modes of both."""
+    """Return the paths on which two trees differ, with both modes."""
     raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
     return {path: about.removeprefix(":").split(" ")[:2] for about, path in zip(raw[::2], raw[1::2], strict=True)}

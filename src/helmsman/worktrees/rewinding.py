@@ -1,9 +1,9 @@
-"""The files of a working tree, taken back to what a snapshot has: first what that would change, then the doing of it.
+"""Plan and perform a rewind of a working tree to a snapshot.
 
-What snapshots do not know is left as it is, and named: files that are too large, submodules and other repositories, what a
-sparse checkout leaves out. A file that was new in the snapshot and is ignored by now is read once more, so that taking the
-rewind back brings it back too. HEAD and the index stay as they are. How files are written, all of them or none, is the
-same for all changes (`helmsman.base.patches`). All of it blocks; call it in threads.
+Content that snapshots do not cover is left unchanged and reported: files that are too large, submodules, nested
+repositories, and paths outside a sparse checkout. A file that the snapshot contains and git now ignores is read again,
+so that undoing the rewind restores it. HEAD and the index are not changed. `helmsman.base.patches` writes the files,
+all or nothing. All functions block; call them in threads.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesRewind:
-    """What taking files back comes to: `now` becomes `wanted`, and `diff` says how.
+    """Planned rewind of files: from tree `now` to tree `wanted`, with the difference `diff`.
 
-    `left` would be different too, and stays. `changed_since` are those of its files that somebody changed after the last
-    turn; None where that is not known. `lost` are the files of other sessions whose work would be lost, by session.
+    `left` lists differing paths that are not touched. `changed_since` lists files changed after the last turn; None if
+    unknown. `lost` lists files of other sessions that would lose work, by session.
     """
 
     now: TreeState
@@ -52,17 +52,17 @@ def plan_rewind(
     leave_out: Collection[str] = (),
     others: Mapping[str, Sequence[TurnSnapshot]] | None = None,
 ) -> FilesRewind:
-    """Return what would change if a working tree were taken back.
+    """Return the changes that a rewind would make.
 
     Args:
         git: The working tree.
-        wanted: What it is taken back to.
-        after: What was in it after the last turn.
-        leave_out: Files that are no work of the session.
+        wanted: The target state.
+        after: The tree after the last turn.
+        leave_out: Files that are not work of the session.
         others: The turns of other sessions in the same tree since then, oldest first.
 
     Raises:
-        WorktreeError: Git cannot read it.
+        WorktreeError: Git cannot read the tree.
     """
     with _planned(git, wanted, after, leave_out) as (plan, own):
         lost = {session: _lost(own, turns, plan) for session, turns in (others or {}).items()}
@@ -70,9 +70,9 @@ def plan_rewind(
 
 
 def _lost(git: Git, turns: Sequence[TurnSnapshot], plan: FilesRewind) -> list[str]:
-    """Return the files whose changes by these turns are in the working tree now and would not be after the rewind.
+    """Return files with changes by these turns that are present now and would be lost by the rewind.
 
-    Where the tree after a turn is not known, all that was changed from its beginning until now counts as its work.
+    If the tree after a turn is unknown, all changes from its beginning until now count as its work.
     """
     begun_with: dict[str, str] = {}
     left: dict[str, str] = {}
@@ -95,13 +95,14 @@ def rewind_files(
     leave_out: Collection[str],
     agree: Callable[[FilesRewind, Git], None],
 ) -> FilesRewind:
-    """Take a working tree back: all of it, or nothing.
+    """Rewind a working tree, all or nothing.
 
-    `agree` is given the very change that is about to be made, and git with a view; what it raises refuses it.
+    `agree` receives exactly the change that will be made, and git with a view; an exception it raises cancels the
+    rewind.
 
     Raises:
-        ApplyConflict: Something is in the way. Nothing was touched.
-        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+        ApplyConflict: A file is in the way. Nothing was touched.
+        WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
     with one_at_a_time(git), _planned(git, wanted, after, leave_out) as (plan, own):
         agree(plan, replace(own, index=None))
@@ -114,9 +115,9 @@ def _planned(
     git: Git, wanted: TreeState, after: str | None, leave_out: Collection[str]
 ) -> Iterator[tuple[FilesRewind, Git]]:
     with state_now(git, leave_out) as (seen, now, index), scratch(seen) as own:
-        own = replace(own, objects=None)  # what is made here has to last
+        own = replace(own, objects=None)  # objects created here must persist
         assert own.index is not None
-        with suppress(FileNotFoundError):  # there is no file at all
+        with suppress(FileNotFoundError):  # the index does not exist
             shutil.copy2(index, own.index)
         differing = _differing(own, now.tree, wanted.tree)
         left = _left(own, differing, {*now.left_out, *wanted.left_out, *now.nested, *leave_out})
@@ -139,7 +140,7 @@ def _planned(
 
 
 def _differing(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
-    """The paths on which two trees differ, with the modes of both; an empty one where there is nothing."""
+    """Return the paths on which two trees differ, with both modes; an absent file has an empty mode."""
     raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
     modes = (about.removeprefix(":").split(" ")[:2] for about in raw[::2])
     return {
@@ -149,7 +150,7 @@ def _differing(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
 
 
 def _left(git: Git, differing: dict[str, tuple[str, str]], unknown: Collection[str]) -> set[str]:
-    """Those of the differing paths that are not to be touched."""
+    """Return the differing paths that must not be touched."""
     sparse = left_out_by_sparse_checkout(replace(git, index=None))
     parts = ({path, *_parents(path)} for path in differing)
     return {
@@ -165,14 +166,14 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _ignored_by_now(root: Path, paths: Iterable[str], left: Collection[str]) -> tuple[list[str], set[str]]:
-    """Files that only the snapshot knows and that are there all the same: those that can be read, and the large ones."""
+    """Return files that only the snapshot contains but that exist: the readable ones, and those that are too large."""
     there = [path for path in paths if path not in left and is_file(root / path)]
     large = {path for path in there if os.lstat(root / path).st_size > LARGEST_FILE}
     return [path for path in there if path not in large], large
 
 
 def _with_left(git: Git, wanted: str, now: str, left: Collection[str]) -> str:
-    """The tree `wanted`, with what is left in it as it is now."""
+    """Return the tree `wanted`, with the current content of the paths in `left`."""
     if not left:
         return wanted
     entries = dict.fromkeys(left, f"0 {'0' * len(now)}")

@@ -1,14 +1,14 @@
-"""Clean rooms: a fresh checkout in the state directory in which checks run.
+"""Clean rooms: fresh checkouts in the state directory in which checks run.
 
-An agent's work is written as one tree object. The room then gets the files of exactly one tree at a time: that one, the
-base, or a mixture of both. Nothing is copied from the agent's worktree, and no sandbox of an agent may write to the state
-directory, so leftover processes, ignored files, renamed directories and nested repositories have no effect on a check.
+An agent's work is written as one tree object. The room then contains the files of exactly one tree: that one, the base,
+or a mixture. Nothing is copied from the agent's worktree, and no agent's sandbox may write to the state directory, so
+leftover processes, ignored files, renamed directories and nested repositories cannot affect a check.
 
-What a check leaves in the room is removed before the next one: each run begins with a fresh checkout. Files that a set-up
-command installed stay, and are compared by inode and change time; the room is made anew if one of them changed.
+Each run starts with a fresh checkout, which removes the files of the previous run. Files installed by a set-up command
+stay. They are compared by inode and change time, and the room is rebuilt if one of them changed.
 
-The order in which a check first reads files is told by their access times, which need no privileges: with `relatime` the
-first read after a write updates them. Where a file system does not record reads, `reads` is None.
+Access times show the order in which a check first reads files, without privileges: with `relatime`, the first read
+after a write updates them. `reads` is None if the file system does not record reads.
 
 All functions block; call them in threads.
 """
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 _FILE_MODES: Final = ("100644", "100755", "120000")
 _TICK_SECONDS: Final = 0.02
-"""More than the kernel's clock for file times needs to advance, so that a read differs from the write before it."""
+"""Longer than a tick of the kernel's clock for file times, so that a read differs from the preceding write."""
 _GIT: Final = ".git"
 
 _About = tuple[int, int, int, int]
 
 
 class CleanRoom:
-    """A directory that holds the files of one tree at a time. Made by `open_room`.
+    """Directory with the files of one tree at a time. Created by `open_room`.
 
     `now` is the tree of the agent's work, `base` that of the commit it began with, `change` their difference.
     """
@@ -64,11 +64,11 @@ class CleanRoom:
 
     @property
     def path(self) -> Path:
-        """The directory of the room."""
+        """Directory of the room."""
         return self._git.work_tree
 
     def begin(self) -> None:
-        """Have the files of the base in an empty room, and what `.worktreeinclude` names of the user's checkout.
+        """Empty the room and write the base, plus files that `.worktreeinclude` names in the user's checkout.
 
         Raises:
             WorktreeError: A file cannot be written.
@@ -79,9 +79,9 @@ class CleanRoom:
         include(replace(self.worktree, path=self.path))
 
     def put(self, tree: str) -> bool:
-        """Have the files of a tree in the room, freshly written, beside what was installed.
+        """Write the files of a tree to the room, next to the installed files.
 
-        Returns False, and writes nothing, if what was installed is not what it was: `begin` again.
+        Returns False, and writes nothing, if an installed file has changed; call `begin` again.
 
         Raises:
             WorktreeError: A file cannot be written.
@@ -97,19 +97,20 @@ class CleanRoom:
         self._git.run("checkout-index", "--all", "--force", "--quiet")
 
     def keep_installed(self) -> None:
-        """Note all files that are in the room and not in its tree as installed: they stay there."""
+        """Mark all files in the room that are not in its tree as installed, so that they stay."""
         tracked = {*self._git.names("ls-files", "-z")}
         self._installed = {path: about for path, about in _walk(self.path) if path not in tracked}
         self.is_set_up = True
 
     @property
     def installed(self) -> frozenset[str]:
-        """The files that came with the set-up, or from the user's checkout."""
+        """Files from the set-up or from the user's checkout."""
         return frozenset(self._installed)
 
     def reads(self) -> tuple[str, ...] | None:
-        """The files of the tree that were read since they were written, in the order of their first reads; None where the
-        file system does not record that.
+        """Return the files of the tree that were read since they were written, in order of their first read.
+
+        None if the file system does not record reads.
         """
         if not _records_reads(self.path.parent):
             return None
@@ -122,7 +123,7 @@ class CleanRoom:
         return tuple(path for _, path in sorted(found))
 
     def _clear(self) -> bool:
-        """Remove all but what was installed; whether that is still what it was."""
+        """Remove all files except installed ones; return whether those are unchanged."""
         there = dict(_walk(self.path))
         if any(there.get(path) != about for path, about in self._installed.items()):
             return False
@@ -138,7 +139,7 @@ class CleanRoom:
     # --- trees -------------------------------------------------------------------------------------------------------
 
     def mixed(self, on: str, changes: Mapping[str, str | bytes | None]) -> str:
-        """A tree like `on` with some files changed: as another tree has them, with other content, or removed."""
+        """Return `on` with changed files: from another tree, with new content, or removed."""
         removed: list[bytes] = []
         entries: list[bytes] = []
         for path, source in changes.items():
@@ -153,18 +154,19 @@ class CleanRoom:
             else:
                 entries.append(_index_line(mode, blob, path))
         self._git.run("read-tree", "--reset", on)
-        for lines in (removed, entries):  # a link may have to go before the files of a folder can come back
+        # A link may have to be removed before files of a directory with its name are added.
+        for lines in (removed, entries):
             if lines:
                 self._git.run("update-index", "-z", "--replace", "--index-info", stdin=b"".join(lines))
         return self._git.text("write-tree")
 
     def content(self, tree: str, path: str) -> bytes | None:
-        """The content of a file in a tree; None where there is no such file."""
+        """Return the content of a file in a tree; None if there is no such file."""
         mode, blob = self.entry(tree, path)
         return None if mode not in _FILE_MODES else self._git.run("cat-file", "blob", blob).output
 
     def tree_of(self, commit: str) -> str:
-        """The tree of a commit.
+        """Return the tree of a commit.
 
         Raises:
             WorktreeError: There is no such commit.
@@ -172,7 +174,7 @@ class CleanRoom:
         return self._git.text("rev-parse", "--verify", f"{commit}^{{tree}}")
 
     def links(self, tree: str) -> dict[str, str]:
-        """The symbolic links of a tree, and where they lead, from its root; what leads outside begins with `/` or `..`."""
+        """Return the symbolic links of a tree with their targets, relative to its root; `/` or `..` lead outside."""
         found: dict[str, str] = {}
         for entry in self._git.names("ls-tree", "-r", "-z", tree):
             about, _, path = entry.partition("\t")
@@ -182,40 +184,40 @@ class CleanRoom:
         return found
 
     def files(self, tree: str) -> dict[str, str]:
-        """All files of a tree, each with its mode."""
+        """Return all files of a tree, with their modes."""
         entries = (entry.partition("\t") for entry in self._git.names("ls-tree", "-r", "-z", tree))
         return {path: about.split()[0] for about, _, path in entries}
 
     def changed(self, before: str, after: str) -> dict[str, str]:
-        """The files in which two trees differ, each with `A`, `M`, `D` or `T`. A rename is a deletion and an addition."""
+        """Return the files that differ between two trees, with `A`, `M`, `D` or `T`. Renames are not detected."""
         listed = self._git.names("diff-tree", "-r", "-z", "--name-status", "--no-renames", before, after)
         return dict(zip(listed[1::2], listed[::2], strict=True))
 
     def patch(self, before: str, after: str, *paths: str) -> str:
-        """The diff of two trees, without context: of these files, or of all."""
+        """Return the diff of two trees without context, for these files or for all."""
         options = ("-r", "--no-renames", "--no-ext-diff", "--no-textconv", "--no-color", "--patch", "--unified=0")
         prefixes = ("--src-prefix=a/", "--dst-prefix=b/")
         output = self._git.run("diff-tree", *options, *prefixes, before, after, "--", *map(_literal, paths)).output
         return output.decode("utf-8", "replace")
 
     def naming(self, tree: str, word: str) -> tuple[str, ...]:
-        """The files of a tree that have a word."""
+        """Return the files of a tree that contain a word."""
         asked = ("grep", "--name-only", "-z", "--word-regexp", "--fixed-strings", "-I", "-e", word, tree)
         listed = self._git.run(*asked, accept=(0, 1)).output.split(b"\0")
         return tuple(os.fsdecode(one.partition(b":")[2]) for one in listed if one)
 
     def entry(self, tree: str, path: str) -> tuple[str | None, str]:
-        """The mode and the object of a path in a tree; None where there is none."""
+        """Return mode and object of a path in a tree; the mode is None if there is none."""
         found = self._git.run("ls-tree", "-z", tree, "--", _literal(path)).output.partition(b"\t")[0].split()
         return (found[0].decode(), found[2].decode()) if len(found) == 3 else (None, "")
 
 
 @contextmanager
 def open_room(tree: Worktree) -> Iterator[CleanRoom]:
-    """Make a clean room for what is in a worktree now; it is gone after the block.
+    """Create a clean room for the current content of a worktree, for the length of the block.
 
     Raises:
-        WorktreeError: The worktree is gone, or git cannot read it, or the room cannot be made.
+        WorktreeError: The worktree is gone, git cannot read it, or the room cannot be created.
     """
     check_present(tree)
     main = tree.main_git
@@ -227,7 +229,8 @@ def open_room(tree: Worktree) -> Iterator[CleanRoom]:
             with one_at_a_time(main):
                 _forget_abandoned(main.common_dir, tree.state_dir)
                 main.run_unviewed("worktree", "add", "--quiet", "--no-checkout", "--detach", str(path), tree.base)
-            room.run("read-tree", "--reset", "HEAD")  # git in a check sees the base committed, and the change not
+            # Git in a check sees the base as committed and the change as uncommitted.
+            room.run("read-tree", "--reset", "HEAD")
             with scratch(tree.own_git) as own, scratch(room, own.objects) as git:
                 snapshot = take_snapshot(own, tree.included)
                 change = compare(own, tree.base, snapshot.tree, snapshot)
@@ -246,7 +249,7 @@ def close_room(path: Path, git_dir: Path) -> None:
 
 
 def _forget_abandoned(common_dir: Path, state_dir: Path) -> None:
-    """Remove git's records of rooms whose process was killed."""
+    """Remove git's records of rooms of killed processes."""
     clear_abandoned(state_dir)
     for record in (common_dir / "worktrees").glob("*-room-*"):
         with suppress(OSError, UnicodeDecodeError):
@@ -256,7 +259,7 @@ def _forget_abandoned(common_dir: Path, state_dir: Path) -> None:
 
 
 def remove_contents(folder: Path) -> None:
-    """Empty a room, but for its link to the repository."""
+    """Empty a room, except for its link to the repository."""
     for one in folder.iterdir():
         if one.name == _GIT:
             continue
@@ -267,7 +270,7 @@ def remove_contents(folder: Path) -> None:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, _About]]:
-    """All files below a directory but `.git` at its top, each with what changes when the file does."""
+    """Yield all files below a directory except the top-level `.git`, with values that change when a file does."""
     folders = [""]
     while folders:
         below = folders.pop()
@@ -284,7 +287,7 @@ def _walk(root: Path) -> Iterator[tuple[str, _About]]:
 
 
 def _records_reads(folder: Path) -> bool:
-    """Whether reading a file is seen by its access time."""
+    """Return whether reading a file updates its access time."""
     probe = folder / f"probe-{uuid.uuid4().hex}"
     try:
         probe.write_bytes(b"probe")

@@ -1,16 +1,16 @@
-"""What was in a working tree before each turn of a session, and after it, so that a turn can be taken back.
+"""Snapshots of a working tree before and after each turn, for rewinding.
 
-A snapshot is a git tree of all that git knows or would offer to add: committed, staged, changed, new; what .gitignore names
-is not in it. Its objects are in the repository, kept by references outside of branches and tags
-(`refs/helmsman/snapshots/…`) that lead to trees, so that no log shows them. HEAD, the index and the working tree are only
-read. A working tree has an index of our own in the state directory, which remembers what its files were like: a snapshot
-reads the files that have changed since the last one, and no others.
+A snapshot is a git tree of all tracked and untracked files, including staged and unstaged changes; ignored files are
+not part of it. Its objects are in the repository, kept by references to trees outside branches and tags
+(`refs/helmsman/snapshots/…`), so no log shows them. HEAD, the index and the working tree are only read. Each working
+tree has a private index in the state directory, which caches file states, so a snapshot reads only files that changed
+since the last one.
 
-A file of more than `LARGEST_FILE` bytes is not read. Snapshots name it, and nobody touches it for their sake.
+Files above `LARGEST_FILE` bytes are not read. Snapshots name them, and a rewind does not touch them.
 
-What is known of a session's snapshots is one file in the state directory. References are made before it says so and
-removed after it says no more, so a crash leaves a reference too many and never one too few. All of it blocks; call it in
-threads.
+One file in the state directory records the snapshots of a session. References are created before the record is written
+and deleted after it is removed, so a crash can leave an extra reference but never lose one. All functions block; call
+them in threads.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 LARGEST_FILE: Final = 16 * 1024 * 1024
 MOST_TURNS: Final = 50
-"""So many of a session's snapshots are kept."""
+"""Snapshots kept per session."""
 _MOST_BYTES: Final = 128 * 1024 * 1024
-"""More than that has not changed since the last snapshot, unless it is generated, or a data set."""
+"""Limit for changes since the last snapshot; larger changes are generated files or data sets."""
 _UNUSED: Final = timedelta(days=30)
 _FOLDER: Final = "snapshots"
 _MARK: Final = "mark.json"
@@ -56,12 +56,12 @@ _LOCK_SECONDS: Final = 60.0
 _MB: Final = 1024 * 1024
 _SETTINGS: Final = {
     "core.logAllRefUpdates": "false",
-    "core.fsyncMethod": "batch",  # one wait for the disk, and not one for each file
+    "core.fsyncMethod": "batch",  # one flush for all files
 }
 
 
 class TreeState(Value, frozen=True, kw_only=True):
-    """What was in a working tree. `left_out` are files that were too large, `nested` repositories inside."""
+    """Content of a working tree. `left_out` lists files that were too large, `nested` repositories inside."""
 
     tree: str
     left_out: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class TreeState(Value, frozen=True, kw_only=True):
 
 
 class TurnSnapshot(Value, frozen=True, kw_only=True):
-    """The tree before a turn, and after it where that is known. `head` is the commit that was checked out."""
+    """Tree before a turn, and after it if known. `head` is the commit that was checked out."""
 
     task_id: str
     before: TreeState
@@ -79,9 +79,9 @@ class TurnSnapshot(Value, frozen=True, kw_only=True):
 
 
 class Undo(Value, frozen=True, kw_only=True):
-    """How a rewind is taken back: what was in the tree, and the session that has the conversation, as far as it is known.
+    """State for undoing a rewind: the previous tree, and the session with the conversation, as far as known.
 
-    `wanted` is what the tree was made; `is_done` tells a rewind that was carried out from one that was cut off.
+    `wanted` is the target tree; `is_done` distinguishes a completed rewind from an interrupted one.
     """
 
     taken_at: datetime
@@ -92,7 +92,7 @@ class Undo(Value, frozen=True, kw_only=True):
 
 
 class SessionSnapshots(Value, frozen=True, kw_only=True):
-    """What is known of a session's snapshots: where they are, and of which turns, oldest first."""
+    """Snapshots of a session by turn, oldest first, and their location."""
 
     session_id: str
     work_tree: Path
@@ -105,20 +105,20 @@ class SessionSnapshots(Value, frozen=True, kw_only=True):
 
     @property
     def trees(self) -> set[str]:
-        """All that references keep."""
+        """Trees that references must keep."""
         undo = self.undo
         kept = () if undo is None else (undo.before.tree if undo.before else None, undo.wanted)
         found = (*(turn.before.tree for turn in self.turns), *(turn.after for turn in self.turns), *kept)
         return {tree for tree in found if tree is not None}
 
 
-# --- where -----------------------------------------------------------------------------------------------------------
+# --- location --------------------------------------------------------------------------------------------------------
 
 
 def git_of(directory: Path, state_dir: Path, known: SessionSnapshots | None = None) -> Git | None:
-    """The working tree around a directory; None outside of one.
+    """Return the working tree around a directory; None outside a repository.
 
-    What is `known` of the session is gone by: a session may have written another `.git` into its tree since.
+    The `known` git directory takes precedence: a session may have written another `.git` into its tree since.
 
     Raises:
         WorktreeError: Git refuses to use it.
@@ -131,7 +131,7 @@ def git_of(directory: Path, state_dir: Path, known: SessionSnapshots | None = No
     return find_git(directory, state_dir)
 
 
-# --- taken -----------------------------------------------------------------------------------------------------------
+# --- taking ----------------------------------------------------------------------------------------------------------
 
 
 def take_before(
@@ -142,13 +142,13 @@ def take_before(
     leave_out: Collection[str] = (),
     is_in_time: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Write down what is in a working tree before a turn.
+    """Record the content of a working tree before a turn.
 
-    `is_in_time` is asked once all files were read, and says whether that was before the turn has begun; else nothing is
-    written down. From then on files may change.
+    `is_in_time` is called after all files were read, and returns whether the turn had not begun yet; if it had, nothing
+    is recorded. Files may change after that call.
 
     Raises:
-        WorktreeError: There is too much in it, or git cannot read it.
+        WorktreeError: The changes are too large, or git cannot read the tree.
     """
     taken_at = datetime.now(UTC)
     with _read(git, leave_out) as (seen, before):
@@ -168,10 +168,10 @@ def take_before(
 
 
 def take_after(git: Git, session_id: str, task_id: str, *, leave_out: Collection[str] = ()) -> None:
-    """Write down what is in a working tree after a turn, if it is known what was in it before.
+    """Record the content of a working tree after a turn, if the snapshot before it exists.
 
     Raises:
-        WorktreeError: There is too much in it, or git cannot read it.
+        WorktreeError: The changes are too large, or git cannot read the tree.
     """
     with _read(git, leave_out, marks=True) as (seen, after):
         known = read_snapshots(git.place, session_id)
@@ -183,12 +183,10 @@ def take_after(git: Git, session_id: str, task_id: str, *, leave_out: Collection
 
 @contextmanager
 def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, TreeState, Path]]:
-    """What is in a working tree now. In the block nobody else takes a snapshot of it.
-
-    The answer is git with a view, the state, and the index that was made for it.
+    """Yield git with a view, the current state of a working tree, and its private index, under a lock.
 
     Raises:
-        WorktreeError: There is too much in it, or git cannot read it.
+        WorktreeError: The changes are too large, or git cannot read the tree.
     """
     with _reading(git) as (seen, folder):
         yield seen, _tree_of(seen, folder, leave_out), folder / "index"
@@ -196,9 +194,9 @@ def state_now(git: Git, leave_out: Collection[str] = ()) -> Iterator[tuple[Git, 
 
 @contextmanager
 def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Iterator[tuple[Git, TreeState]]:
-    """Git, and what is in the working tree: what was in it when it was last read, where nothing has changed since.
+    """Yield git and the state of the working tree; without running git if nothing has changed since the last read.
 
-    That takes no git. With `marks` it takes a little longer, so that the next one can tell.
+    `marks` takes a little longer and stores a mark, which allows the next call to detect changes.
     """
     with _alone(git) as folder, ExitStack() as stack:
         marked = json_object_in(folder / _MARK) or {}
@@ -211,7 +209,7 @@ def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Itera
         mark = mark_of(git, leave_out, excludes, settled=True) if marks and excludes is not None else None
         state = _tree_of(seen, folder, leave_out)
         if mark is None:
-            (folder / _MARK).unlink(missing_ok=True)  # or the next one would look for nothing
+            (folder / _MARK).unlink(missing_ok=True)  # a stale mark would hide changes
         else:
             about = {"mark": mark, "excludes": excludes, "tree": state.tree, "left_out": state.left_out}
             replace_file(folder / _MARK, json.dumps(about), durable=False)
@@ -220,7 +218,7 @@ def _read(git: Git, leave_out: Collection[str], *, marks: bool = False) -> Itera
 
 @contextmanager
 def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
-    """Git with a view, and where what we know of a working tree is kept; one at a time."""
+    """Yield git with a view and the cache directory of a working tree, under a lock."""
     with _alone(git) as folder, _viewed(git, folder) as seen:
         yield seen, folder
 
@@ -228,7 +226,7 @@ def _reading(git: Git) -> Iterator[tuple[Git, Path]]:
 @contextmanager
 def _viewed(git: Git, folder: Path) -> Iterator[Git]:
     with git.with_settings(_SETTINGS).viewed() as seen:
-        (folder / "index.lock").unlink(missing_ok=True)  # of a git that was killed
+        (folder / "index.lock").unlink(missing_ok=True)  # left by a killed git
         yield seen
 
 
@@ -250,7 +248,7 @@ def _alone(git: Git) -> Iterator[Path]:
 
 
 def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
-    """All that is in the working tree, as a tree, by what the index of our own knows already."""
+    """Write the content of the working tree as a tree, using the private index as a cache."""
     git = replace(seen, index=folder / "index")
     about = json_object_in(folder / "about.json") or {}
     now, tree = _index_version(git), about.get("tree")
@@ -258,7 +256,7 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
     is_fresh = not is_known or not isinstance(tree, str) or not _is_there(git, tree)
     listed = _list_changes(git, fresh=is_fresh)
     if not is_fresh and any(path.rpartition("/")[2] == ".gitignore" for path in listed):
-        listed, is_fresh = _list_changes(git, fresh=True), True  # what was new may be ignored by now
+        listed, is_fresh = _list_changes(git, fresh=True), True  # new files may be ignored now
     nested = [path for path in listed if path.endswith("/")]
     paths = {*listed} - {*nested} - {*leave_out}
     sizes = {path: _size(git.work_tree, path) for path in paths}
@@ -275,33 +273,33 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
         if is_fresh and leave_out:
             git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
         tree = git.text("write-tree")
-        (folder / "index").chmod(0o600)  # git goes by the umask
+        (folder / "index").chmod(0o600)  # git uses the umask
         replace_file(folder / "about.json", json.dumps({"index": now, "tree": tree}), durable=False)
     return TreeState(tree=tree, left_out=tuple(left_out), nested=tuple(path.rstrip("/") for path in nested))
 
 
 def _is_there(git: Git, tree: str) -> bool:
-    """Whether git still has a tree. Without a reference it clears it away some day, with all that nothing else needs."""
+    """Return whether git still has a tree. Garbage collection removes trees without a reference."""
     loose = git.common_dir / "objects" / tree[:2] / tree[2:]
     return loose.exists() or git.has(f"{tree}^{{tree}}")
 
 
 def _list_changes(git: Git, *, fresh: bool) -> list[str]:
-    """What differs from the index of our own; a fresh one is what the repository's own is now."""
+    """List paths that differ from the private index; `fresh` first copies the repository's index."""
     assert git.index is not None
     if fresh:
         git.index.unlink(missing_ok=True)
-        with suppress(FileNotFoundError):  # nothing was ever added
-            # With its time: by that git knows which files may have changed since without showing it.
+        with suppress(FileNotFoundError):  # no file was ever added
+            # Keep the time stamp: git uses it to find files that may have changed unnoticed since.
             shutil.copy2(git.git_dir / "index", git.index)
-    with ThreadPoolExecutor(1) as beside:  # both look at every file of a large tree
+    with ThreadPoolExecutor(1) as beside:  # both commands read every file of a large tree
         new = beside.submit(copy_context().run, git.names, "ls-files", "-z", "--others", "--exclude-standard")
         changed = git.names("diff-files", "-z", "--name-only")
         return list(dict.fromkeys((*changed, *new.result())))
 
 
 def _quick_head(git: Git) -> str | None:
-    """The commit that is checked out, if that is written where it mostly is; git finds it anywhere."""
+    """Return the commit of HEAD if it is in the usual files; None otherwise."""
     with suppress(OSError, ValueError):
         head = (git.git_dir / "HEAD").read_text(encoding="utf-8").strip()
         if head.startswith("ref: refs/heads/"):
@@ -325,30 +323,31 @@ def _size(root: Path, path: str) -> int:
         return 0
     if stat.S_ISREG(found.st_mode):
         return found.st_size
-    # Git would wait for a pipe: it is left out like a file that is too large.
+    # Git would block on a pipe, so it is left out like a file that is too large.
     return 0 if stat.S_ISLNK(found.st_mode) or stat.S_ISDIR(found.st_mode) else LARGEST_FILE + 1
 
 
-# --- written down ----------------------------------------------------------------------------------------------------
+# --- records ---------------------------------------------------------------------------------------------------------
 
 
 def read_snapshots(state_dir: Path, session_id: str) -> SessionSnapshots | None:
-    """What is known of a session's snapshots, if there are any."""
+    """Return the record of a session's snapshots, if there is one."""
     known = _read_record(_record(state_dir, session_id))
     return known if known is not None and known.session_id == session_id else None
 
 
 def keep_undo(git: Git, session_id: str, undo: Undo | None) -> None:
-    """Write down how a rewind is taken back. `git` is from `state_now`, whose block this is in."""
+    """Record how to undo a rewind. `git` is from `state_now`, and the call must be inside its block."""
     known = read_snapshots(git.place, session_id)
     fresh = SessionSnapshots(session_id=session_id, work_tree=git.work_tree, git_dir=git.git_dir)
     _keep(git, known, replace(known or fresh, undo=undo))
 
 
 def change_undo(git: Git, session_id: str, undo: Undo | None, *, heir: str | None = None) -> None:
-    """The same outside of such a block; a session that goes on with the conversation is the `heir` of the snapshots.
+    """Record how to undo a rewind, outside a `state_now` block.
 
-    Outside of git, where there are no snapshots, the git directory of `git` need not be there.
+    `heir` is a session that continues the conversation; it receives the snapshots. In a directory without git there are
+    no snapshots, and the git directory of `git` need not exist.
     """
     with _alone(git):
         keep_undo(git, session_id, undo)
@@ -358,7 +357,7 @@ def change_undo(git: Git, session_id: str, undo: Undo | None, *, heir: str | Non
 
 
 def forget_snapshots(state_dir: Path, session_id: str) -> None:
-    """Remove a session's snapshots. What they alone have kept, git clears away in its own time."""
+    """Remove a session's snapshots. Git's garbage collection removes their objects later."""
     _forget(state_dir, read_snapshots(state_dir, session_id))
 
 
@@ -382,17 +381,17 @@ def _forget(state_dir: Path, known: SessionSnapshots | None) -> None:
     if known is None:
         return
     git = Git(work_tree=known.work_tree, git_dir=known.git_dir, place=state_dir)
-    if not known.git_dir.is_dir():  # of a worktree that is gone: the repository itself has the references
+    if not known.git_dir.is_dir():  # the worktree is gone; the references are in the repository
         shared = known.git_dir.parent.parent
         git = replace(git, git_dir=shared, work_tree=shared) if known.git_dir.parent.name == "worktrees" else git
     if git.git_dir.is_dir():
-        with suppress(WorktreeError), git.viewed() as seen:  # one that is damaged keeps them
+        with suppress(WorktreeError), git.viewed() as seen:  # a damaged repository keeps them
             _change_references(seen, known.session_id, "delete", known.trees)
     _record(state_dir, known.session_id).unlink(missing_ok=True)
 
 
 def _forget_unused(state_dir: Path) -> None:
-    """Remove what belongs to sessions in which nothing has happened for long, and to working trees."""
+    """Remove records of sessions and caches of working trees that were not used for long."""
     since = time.time() - _UNUSED.total_seconds()
     for path in list(_folder(state_dir).iterdir()):
         with suppress(OSError):
@@ -418,7 +417,7 @@ def _short(text: str) -> str:
 
 
 def _read_record(path: Path) -> SessionSnapshots | None:
-    """It is replaced as a whole, and read some times in each turn; what we have written ourselves we know."""
+    """Read a record. Records are replaced as a whole and read several times per turn, so our own writes are cached."""
     known = _records.get(path)
     if known is not None and known[0] == _version(path):
         return known[1]
@@ -429,7 +428,7 @@ def _read_record(path: Path) -> SessionSnapshots | None:
 
 
 def _remember(path: Path, content: SessionSnapshots) -> None:
-    """What was just written; nobody else writes it while we have the lock."""
+    """Cache a record that was just written; the lock excludes other writers."""
     if len(_records) >= _MOST_RECORDS:
         _records.clear()
     _records[path] = _version(path), content

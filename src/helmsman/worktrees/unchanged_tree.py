@@ -1,8 +1,8 @@
-"""Whether anything has changed in a working tree since it was last looked at, told without starting git.
+"""Detect changes in a working tree without starting git.
 
-A mark stands for all that decides what a snapshot has in it: every file with its times, and what git goes by besides (its
-index, its configuration, what it ignores). Where two marks are alike, nothing has changed. It costs less than to start git
-once, in a tree of no more than `MOST_FILES`; of a larger one there is none, nor of one that is not that simple.
+A mark is a hash of everything that determines a snapshot: every file with its times, and git's index, configuration and
+ignore files. Equal marks mean that nothing has changed. A mark costs less than one start of git for up to `MOST_FILES`
+files. There is no mark for larger trees and for trees with nested repositories.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 MOST_FILES: Final = 1000
 _SETTLED_NS: Final = 2_000_000_000
-"""A file that changed so lately may change again without showing it, where the file system counts in seconds."""
+"""Files changed more recently may change again unnoticed, if the file system counts in seconds."""
 
 
 def mark_of(git: Git, leave_out: Collection[str], excludes: Sequence[str], *, settled: bool = False) -> str | None:
-    """The mark of a working tree; None of one that has none, or is to be `settled` and is not.
+    """Return the mark of a working tree; None if there is none, or if it must be `settled` and is not.
 
-    `excludes` are files elsewhere that say what is ignored.
+    `excludes` lists ignore files outside the tree.
     """
     home = surroundings.environment().get("HOME", "")
     named = [path.replace("~", home, 1) if path.startswith("~/") else path for path in excludes]
@@ -45,7 +45,7 @@ def mark_of(git: Git, leave_out: Collection[str], excludes: Sequence[str], *, se
 
 
 def _files(root: Path) -> list[tuple[str, tuple[int, ...] | None]] | None:
-    """All in a tree, with what shows that it has changed; None where there is too much, or another repository in it."""
+    """Return all entries of a tree with their stat values; None if there are too many, or a nested repository."""
     top = os.fspath(root)
     found: list[tuple[str, tuple[int, ...] | None]] = []
     folders = [top]
@@ -70,7 +70,7 @@ def _files(root: Path) -> list[tuple[str, tuple[int, ...] | None]] | None:
 
 
 def _settings(git: Git, home: str) -> Iterator[str]:
-    """Files by which git goes in this tree, whoever's they are."""
+    """Yield configuration and ignore files that git uses in this tree."""
     yield os.fspath(git.git_dir / "index")
     for folder in {git.git_dir: None, git.common_dir: None}:
         for name in ("config", "config.worktree", "info/exclude", "info/sparse-checkout"):
@@ -84,7 +84,7 @@ def _settings(git: Git, home: str) -> Iterator[str]:
 
 def _about(path: str) -> tuple[int, ...] | None:
     try:
-        return _shown_by(os.stat(path))  # noqa: PTH116 - as texts throughout: paths take long
+        return _shown_by(os.stat(path))  # noqa: PTH116 - strings throughout, because Path objects are slow
     except (OSError, ValueError):
         return None
 

@@ -1,4 +1,4 @@
-"""What is in a worktree and nowhere else, and so goes with it: commits on no other branch, files not brought over."""
+"""Find work that exists only in a worktree: commits on no other branch, and changes that were not applied."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ _EXECUTABLE = 0o100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsaved:
-    """What discarding a worktree would lose. `nested` are git repositories that were made in there, `unreadable` says that
-    nobody can tell what there is.
+    """Work that discarding a worktree would lose.
+
+    `nested` lists git repositories created inside it; `unreadable` means that its content is unknown.
     """
 
     commits: tuple[str, ...] = ()
@@ -35,9 +36,9 @@ class Unsaved:
 
 
 def unsaved(tree: Worktree) -> Unsaved:
-    """What is in a worktree and nowhere else. Blocks; call it in a thread.
+    """Return the work that exists only in a worktree. Blocks; call it in a thread.
 
-    A changed file is saved if the main tree has the same: it was applied, or somebody else made the same change.
+    A changed file counts as saved if the main tree has the same content, by an apply or otherwise.
     """
     commits = lost_commits(tree)
     try:
@@ -50,7 +51,7 @@ def unsaved(tree: Worktree) -> Unsaved:
 
 
 def lost_commits(tree: Worktree) -> tuple[str, ...]:
-    """The commits that only this worktree and its branch have, newest first."""
+    """Return the commits that only this worktree and its branch have, newest first."""
     wanted = ("HEAD", f"refs/heads/{tree.branch}")
     others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--tags", "--remotes")
     git = replace(tree.own_git, work_tree=tree.git_dir)  # the files may be gone already
@@ -61,14 +62,14 @@ def lost_commits(tree: Worktree) -> tuple[str, ...]:
 
 
 def changed_files(tree: Worktree) -> tuple[FileStat, ...] | None:
-    """What differs from where the worktree began; None where it cannot be read."""
+    """Return the files that differ from the worktree's base; None if it cannot be read."""
     with suppress(WorktreeError):
         return diff(tree).files
     return None
 
 
 def _is_in_main_tree(tree: Worktree, file: FileStat) -> bool:
-    """What cannot be read is not there: nothing is then lost unasked."""
+    """Return whether the main tree has the same file. An unreadable file counts as missing, so that nothing is lost."""
     here = tree.repository / file.path
     try:
         if file.kind == "deleted":

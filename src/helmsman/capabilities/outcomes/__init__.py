@@ -1,10 +1,10 @@
-"""Ask for an outcome, and Helmsman itself finds out whether it was reached: nothing is done because a model says so.
+"""Jobs with a verified outcome: Helmsman checks the result itself and never trusts a model's claim.
 
-`helm.extras.outcomes.start(Wanted(kind="debug", …))` begins a job: a task that has turns run for it, in worktrees. `jobs`
-and `work` run them, by a procedure for each kind. `check_discovery` says how a repository checks itself, `checks` runs that,
-`failures` reads what it said, `reproduction` whether that is the failure somebody named. `check_files` and `trials` run a
-check in a session's worktree with other files: as they were before, or with small mutations. `evidence`, `claims`,
-`interfaces` and `findings` hold what agents say to what is there.
+`helm.extras.outcomes.start(Wanted(kind="debug", …))` starts a job: a task that runs turns in worktrees. `jobs` and
+`work` run it, by one procedure per kind. `check_discovery` finds a repository's check, `checks` runs it, `failures`
+parses its output, `reproduction` compares failures with the reported one. `check_files` and `trials` run a check with
+other files: as before the change, or with small mutations. `evidence`, `claims`, `interfaces` and `findings` compare
+agents' claims with the facts.
 """
 
 from __future__ import annotations

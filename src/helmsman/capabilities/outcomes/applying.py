@@ -1,4 +1,4 @@
-"""Bring a checked change into the main tree: after a yes, at once, or not at all, as the caller asked."""
+"""Apply a checked change to the main tree: after approval, immediately or never, as the caller requested."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIFF_CHARS: Final = 200_000
 
 
 def diff_data(diff: TreeDiff) -> DiffData:
-    """A change, as it is reported."""
+    """Return the report data of a change."""
     return {
         "files": [
             {"path": one.path, "kind": one.kind, "added": one.added, "removed": one.removed} for one in diff.files
@@ -41,10 +41,10 @@ async def apply_change(
     candidates: Sequence[CandidateData],
     others: Sequence[str],
 ) -> tuple[ApplyOutcome, str | None, list[str]]:
-    """Apply the very change that was checked, if it is to be. The worktrees of the `others` are discarded then.
+    """Apply exactly the change that was checked, if requested and approved; then discard the worktrees of `others`.
 
-    `seen` is what its verification found. A person decides on one that changes the check, whatever the caller asked for.
-    Returns what became of it, why it could not be applied, and whose worktrees were discarded.
+    `seen` is the result of its verification. If the change edits the check, a person always decides. Returns the
+    outcome, the error of a failed apply, and the sessions with discarded worktrees.
     """
     wanted = work.wanted.apply
     is_verified = bool(seen.get("verified", True))
@@ -95,7 +95,7 @@ async def apply_change(
 async def _question(
     work: Work, session_id: str, seen: Mapping[str, Any], candidates: Sequence[CandidateData]
 ) -> Question | str:
-    """The question whether to apply a change; or why it cannot be asked."""
+    """Return the question whether to apply a change, or why it cannot be asked."""
     session = await work.helm.session(session_id)
     tree = session.worktree
     change = (await work.changes.diff(session_id)).diff

@@ -1,4 +1,4 @@
-"""One solution among several, as far as it has come."""
+"""Candidate solution of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class Candidate:
-    """One solution, as far as it has come. `seen` is what its last verification found (`Solver.verify`), as it is kept."""
+    """Candidate solution and its progress. `seen` is the stored result of its last verification (`Solver.verify`)."""
 
     number: int
     agent: str
@@ -28,7 +28,7 @@ class Candidate:
 
     @property
     def needs_decision(self) -> bool:
-        """Whether it passes only with changes to the check's own files."""
+        """Whether it passes only with changes to the check's files."""
         return not self.verified and bool(self.seen.get("decide"))
 
     def as_dict(self, winner: Candidate | None) -> CandidateData:

@@ -1,6 +1,6 @@
-"""How a repository checks itself, where that is plain from its files. Only looks: nothing of the repository is run.
+"""Find the check of a repository from its files, without running any of its code.
 
-What is found is said with its reason, and is a command of the repository like any other: it asks before it runs.
+The result states its reason. Like any command of a repository, it needs consent before it runs.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _LOCK_FILES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class FoundCheck:
-    """A command that checks the repository, and why it is that one."""
+    """Command that checks the repository, and the reason for this choice."""
 
     command: str
     why: str
 
 
 def find_check(directory: Path) -> FoundCheck | None:
-    """The check of the repository whose root this is; None where it is not plain. Reads files; blocks."""
+    """Return the check for a repository root; None if it is unclear. Reads files; blocks."""
     return next((found for find in _WAYS for found in find(directory)), None)
 
 
 def _make(directory: Path) -> Iterator[FoundCheck]:
-    for name in _MAKEFILES:  # in make's own order: the first counts
+    for name in _MAKEFILES:  # in the order of make, which uses the first one
         text = _text(directory / name)
         if text is None:
             continue
@@ -106,7 +106,7 @@ def _java(directory: Path) -> Iterator[FoundCheck]:
 
 
 _WAYS: Final[tuple[Callable[[Path], Iterator[FoundCheck]], ...]] = (_make, _python, _node, _cargo, _go, _java)
-"""A Makefile comes first: whoever wrote `make test` said how it is meant."""
+"""Makefile first: `make test` states the author's intention."""
 
 
 def _text(path: Path) -> str | None:

@@ -1,14 +1,14 @@
-"""Which changed files belong to a check: those that it runs, is configured by, or could load in place of its programs.
+"""Find the changed files that belong to a check: those that it runs, is configured by, or could load as its programs.
 
-A change is checked with these files as they were before it, and without those that are new. They are found by four means:
+A change is checked with these files as they were before it, and without new ones. They are found by four means:
 
 - names: tests, runner configuration, scripts, installed programs, version files;
 - words: the files that the command names, and in turn the files that those name, if the check opened them;
-- reads: executables that were opened before the first test, and Python files that were imported before the project's own;
-- shadows: new files that Python, or a shell, would take in place of something that is installed.
+- reads: executables opened before the first test, and Python files imported before those of the project;
+- shadows: new files that Python or a shell would load instead of an installed one.
 
-No rule about files finds every changed check: code, helpers and expected data are loaded by the check's own process. What
-the rule leaves to a person is in `remarks`.
+No rule about files finds every manipulated check, because the check's process also loads code, helpers and expected
+data. `remarks` lists doubtful files for a person.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 OwnKind = Literal["test", "how"]
-"""A test, or something that says how tests are run and what they mean."""
+"""Test, or file that controls how tests run."""
 
 _HOW: Final = re.compile(
     r"(?:GNUmakefile|makefile|.*\.mk|\.?pytest\.(?:ini|toml)|tox\.(?:ini|toml)|setup\.(?:cfg|py)|noxfile\.py|conftest\.py"
@@ -75,7 +75,7 @@ _RUNNERS: Final = frozenset(
     """,
     )
 )
-"""What checks of Python import beside the standard library, by the names that are common."""
+"""Common modules that Python checks import besides the standard library."""
 _COMPILED: Final = frozenset(
     re.findall(
         r"\S+",
@@ -84,7 +84,7 @@ _COMPILED: Final = frozenset(
     """,
     )
 )
-"""Sources of programs that are built: a build names them, and runs what comes of them, not them."""
+"""Sources of compiled programs: a build names them, but runs its output."""
 _PATH_WORD: Final = re.compile(r"[\w.@+/~<>-]+")
 _MODULE_WORD: Final = re.compile(r"\b[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\b|(?<=-p )\w+|(?<=-m )[\w.]+")
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+(\.*[\w.]*)\s+import\s+([\w, ()*]+)|import\s+([\w., ]+))", re.MULTILINE)
@@ -102,7 +102,7 @@ _READERS: Final = re.compile(
     r"(?:ruff|flake8|pylint|pyflakes|mypy|pyright|black|isort|bandit|eslint|prettier|tsc|cat|wc|cc|gcc|clang|g\+\+|shellcheck"
     r"|gofmt|golint|rustfmt|echo|#)(?:\s|$)"
 )
-"""Commands that read the files they are given, and do not run them."""
+"""Commands that read their arguments without running them."""
 _SCRIPTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".rb", ".pl", ".php", ".lua"})
 _READ_BYTES: Final = 256 * 1024
 _MOST_NAMED: Final = 500
@@ -110,7 +110,7 @@ _MOST_NAMED: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class OwnFile:
-    """A changed file that belongs to a check: `A` added, `M` modified, `D` deleted, `T` of another type; and why."""
+    """Changed file of a check, with its status and the reason: `A` added, `M` modified, `D` deleted, `T` type changed."""
 
     path: str
     kind: OwnKind
@@ -125,10 +125,10 @@ class OwnFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedFiles:
-    """A change as the rule looks at it: paths with their status, and both trees: modes, links, content.
+    """Change as input of the rules: paths with their status, and both trees with modes, links and content.
 
-    `modules` are the names of installed Python modules, `naming` lists the files before the change that have a word,
-    `installed` are files beside the tree where the check runs, and `programs` is the PATH of the check.
+    `modules` lists installed Python modules, `naming` returns the files before the change that contain a word,
+    `installed` lists files next to the tree in which the check runs, and `programs` is the PATH of the check.
     """
 
     changed: Mapping[str, str]
@@ -145,7 +145,7 @@ class ChangedFiles:
 
 
 def own_kind(path: str) -> OwnKind | None:
-    """Whether a file is a check's own, by its name and place; None of what is checked."""
+    """Classify a file of a check by its path; None for a file that is checked."""
     pure = PurePosixPath(path)
     folders = {*pure.parts[:-1]}
     if _HOW.fullmatch(pure.name) or _SCRIPT_FOLDERS & folders or is_installed(path):
@@ -156,13 +156,13 @@ def own_kind(path: str) -> OwnKind | None:
 
 
 def is_installed(path: str) -> bool:
-    """Whether a path is where programs are installed, or is what Python reads to find them."""
+    """Return whether a path is in a directory of installed programs, or one that Python reads to find them."""
     parts = PurePosixPath(path).parts
     return bool(_TOOL_FOLDERS & {*parts}) or any(part.casefold().endswith(_INSTALLED_SUFFIXES) for part in parts)
 
 
 def shadows(path: str, files: Collection[str], modules: Collection[str] = ()) -> bool:
-    """Whether Python could import a file in place of its own library, a runner, or another installed module."""
+    """Return whether Python could import a file instead of the standard library, a runner or an installed module."""
     pure = PurePosixPath(path)
     if pure.suffix not in (".py", ".pyc", ".pyd", ".so") and ".so." not in pure.name:
         return False
@@ -174,7 +174,7 @@ def shadows(path: str, files: Collection[str], modules: Collection[str] = ()) ->
 
 
 def own_files_in(change: ChangedFiles) -> tuple[OwnFile, ...]:
-    """The changed files that belong to a check by their names, or by what they could be loaded for."""
+    """Return the changed files that belong to a check by name, or because they shadow others."""
     found = ((path, _kind(change, path, status), status) for path, status in sorted(change.changed.items()))
     return tuple(OwnFile(path, kind[0], status, kind[1]) for path, kind, status in found if kind is not None)
 
@@ -211,7 +211,7 @@ def _folded(path: str) -> str:
 
 
 def _is_program(change: ChangedFiles, path: str) -> bool:
-    """Whether a shell would run a file: it is executable, or says what runs it."""
+    """Return whether a shell would run a file: it is executable, or has a shebang."""
     if "100755" in (change.after.get(path), change.before.get(path)):
         return True
     return any(
@@ -220,23 +220,23 @@ def _is_program(change: ChangedFiles, path: str) -> bool:
 
 
 def installed_modules(command: str, programs: str | None) -> frozenset[str]:
-    """Return the names of modules that are installed for the Pythons of a command and of a PATH. Reads folders; blocks."""
+    """Return the modules installed for the Pythons of a command and of a PATH. Reads directories; blocks."""
     words = [word for word in words_of(command) if PurePosixPath(word).name.startswith("python")]
     found = (shutil.which(word, path=programs) for word in dict.fromkeys([*words, "python", "python3"]))
     names: set[str] = set()
     for program in {one for each in found if each is not None for one in (Path(each), Path(each).resolve())}:
         root = program.parent.parent
-        roots = [root, *root.glob("versions/*")]  # the latter of pyenv, whose programs are scripts
+        roots = [root, *root.glob("versions/*")]  # pyenv, which uses scripts as programs
         for folder in (one for place in roots for one in place.glob("lib/python3*/*-packages")):
             names |= {entry.name.partition(".")[0] for entry in folder.iterdir() if not entry.name.endswith("-info")}
     return frozenset(names)
 
 
-# --- what the command names ------------------------------------------------------------------------------------------
+# --- files named by the command --------------------------------------------------------------------------------------
 
 
 def words_of(command: str) -> list[str]:
-    """The words of a command, also of one that is quoted within it."""
+    """Return the words of a command, including those of quoted commands inside it."""
     try:
         words = shlex.split(command, comments=False)
     except ValueError:
@@ -247,7 +247,7 @@ def words_of(command: str) -> list[str]:
 
 
 def _paths_of(words: Iterable[str], places: Sequence[str]) -> Iterator[str]:
-    """The paths that words may stand for, from these folders on."""
+    """Yield the paths that words may refer to, relative to these directories."""
     for word in words:
         for part in {word, *re.split(r"[=:,]", word.partition("::")[0])}:
             plain = part.strip("'\"").replace("<rootDir>/", "")
@@ -256,7 +256,7 @@ def _paths_of(words: Iterable[str], places: Sequence[str]) -> Iterator[str]:
 
 
 def _modules_of(names: Iterable[str], places: Sequence[str]) -> Iterator[str]:
-    """The files that the names of Python modules may stand for."""
+    """Yield the files that Python module names may refer to."""
     for name in names:
         parts = [part for part in name.split(".") if part]
         for count in range(len(parts), 0, -1):
@@ -270,7 +270,7 @@ def _named_by_command(change: ChangedFiles, command: str, folder: str) -> set[st
     words = words_of(command)
     folders = {posixpath.dirname(path) for path in change.before}
     below = [one for one in _paths_of(words, (folder, "")) if one in folders]
-    places = (folder, "", *below)  # cd there, and run something
+    places = (folder, "", *below)  # after `cd` into one of them
     named = {*_paths_of(words, places)}
     patterns = [one for one in named if re.search(r"[*?\[]", one)]
     named |= {path for path in (*change.changed, *change.before) if any(fnmatch(path, one) for one in patterns)}
@@ -282,7 +282,7 @@ def _named_by_command(change: ChangedFiles, command: str, folder: str) -> set[st
 
 
 def files_of_check(change: ChangedFiles, command: str, folder: str, reads: Sequence[str] | None) -> tuple[OwnFile, ...]:
-    """The changed files that belong to a check. `reads` are the files that a run of it opened, in order; None: unknown."""
+    """Return the changed files of a check. `reads` lists the files that a run opened, in order; None if unknown."""
     held = {one.path: one for one in own_files_in(change)}
 
     def hold(path: str, why: str) -> None:
@@ -305,7 +305,7 @@ def files_of_check(change: ChangedFiles, command: str, folder: str, reads: Seque
                 if change.changed.get(path) != "A":
                     break
                 hold(path, "it was loaded before any file of the project")
-    for path, status in change.changed.items():  # nothing may stand where a file of the check comes back
+    for path, status in change.changed.items():  # remove files that block a restored file of the check
         if status in ("A", "T") and any(one.startswith(f"{path}/") for one in held if change.changed[one] != "A"):
             hold(path, "it stands in place of a folder of the check")
     return tuple(held[path] for path in sorted(held))
@@ -327,9 +327,10 @@ def _named_by_check(
     *,
     has_tests: bool,
 ) -> Iterator[tuple[str, str]]:
-    """Changed files that files of the check name, as they were before, if the check opened them.
+    """Yield changed files that files of the check named before the change, if the check opened them.
 
-    What a script names counts if that was before the first test; what a runner's configuration names counts at any time.
+    Files named by a script count if they were opened before the first test; those named by a runner's configuration
+    always count.
     """
 
     def opened(path: str, naming: str) -> bool:
@@ -346,7 +347,7 @@ def _named_by_check(
         for path in _named_in(naming, text, folder, has_tests=has_tests, is_run=is_run):
             if path == naming or PurePosixPath(path).suffix in _COMPILED:
                 continue
-            is_new = path in change.changed and path not in change.before  # no run before could have opened it
+            is_new = path in change.changed and path not in change.before  # no earlier run can have opened it
             if path in change.changed and (is_new or opened(path, naming)):
                 yield path, f"{naming} names it"
             if path in change.before and path not in seen and len(seen) < _MOST_NAMED and opened(path, naming):
@@ -361,7 +362,7 @@ def _named_in(naming: str, text: str, folder: str, *, has_tests: bool, is_run: b
     found = {*_modules_of(re.findall(r"[\w.]+", plugins), places)}
     if pure.suffix in _SCRIPTS and not _is_configuration(naming):
         if pure.name == "conftest.py" or (own_kind(naming) == "test" and not is_run) or not has_tests:
-            return found  # what it loads is most often what is checked
+            return found  # it mostly loads the code under test
         for origin, names, plain in _IMPORT.findall(text):
             modules = [one.split(" as ")[0].strip(" ()") for one in (plain or names).split(",")]
             if origin:
@@ -376,13 +377,13 @@ def _named_in(naming: str, text: str, folder: str, *, has_tests: bool, is_run: b
 
 
 def _is_configuration(path: str) -> bool:
-    """Whether a file is a runner's configuration: what it names is loaded by the runner, not by a shell."""
+    """Return whether a file configures a runner, which loads the files named in it without a shell."""
     pure = PurePosixPath(path)
     return pure.suffix not in ("", ".py", ".sh", ".bash", ".mk", ".bats") and _HOW.fullmatch(pure.name) is not None
 
 
 def _relevant(name: str, text: str) -> str:
-    """The part of a configuration that is about running: other parts name the code itself."""
+    """Return the part of a configuration that concerns running; other parts name the code itself."""
     if name == "package.json":
         content = json_object(text) or {}
         return json.dumps({key: value for key, value in content.items() if key in _CONFIG_KEYS}).replace("\\", "")
@@ -410,11 +411,11 @@ def _relevant(name: str, text: str) -> str:
 
 
 def as_before(own: Iterable[OwnFile], base: str) -> dict[str, str | None]:
-    """What to change in a tree so that the check's own files are as in `base`, for `CleanRoom.mixed`."""
+    """Return the changes for `CleanRoom.mixed` that restore the check's files from `base`."""
     return {file.path: None if file.status == "A" else base for file in own}
 
 
-# --- what the rule cannot tell ---------------------------------------------------------------------------------------
+# --- doubtful files --------------------------------------------------------------------------------------------------
 
 _DATA: Final = frozenset(
     re.findall(
@@ -435,9 +436,9 @@ _MOST_REMARKS: Final = 12
 def remarks(
     change: ChangedFiles, held: Collection[str], reads: Sequence[str] | None, added: Iterable[tuple[str, int, str]]
 ) -> list[str]:
-    """What a person should look at, because no rule tells whether it is part of the check. Never a reason to refuse.
+    """Return remarks on files that may belong to the check, for a person. They never cause a refusal.
 
-    `added` are the added lines of the change: file, number, text.
+    `added` lists added lines of the change: file, number, text.
     """
     rest = [path for path in sorted(change.changed) if path not in held]
     said = [f"{path} is data that the check may compare with." for path in rest if PurePosixPath(path).suffix in _DATA]
@@ -456,7 +457,7 @@ def remarks(
 
 
 def _test_that_alone_names(change: ChangedFiles, path: str) -> str | None:
-    """A test that names a module which no other code names; None where there is none."""
+    """Return a test that names a module which no other code names, if there is one."""
     pure = PurePosixPath(path)
     name = pure.parent.name if pure.stem in ("__init__", "index") else pure.stem
     if pure.suffix not in (".py", ".js", ".mjs", ".cjs", ".ts", ".tsx", ".jsx", ".rb") or not name:

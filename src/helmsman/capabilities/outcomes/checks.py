@@ -1,7 +1,7 @@
-"""Run checks: commands of the repository that tell whether it works.
+"""Run checks: commands of the repository that test whether it works.
 
-A command needs consent before it runs for the first time (`Consent`). A runner belongs to one task, and consent holds for
-the same words in it. A check runs in a clean room, in the sandbox of the session that it is for, in bounded time.
+A command needs consent before its first run (`Consent`). A runner belongs to one task, and consent holds for the same
+words in it. A check runs in a clean room, in the sandbox of its session, with a time limit.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ CHECK_SECONDS: Final = 900.0
 SHOWN_CHARS: Final = 4000
 _KEPT_CHARS: Final = 64 * 1024
 _VARIABLES: Final = {
-    "CI": "1",  # or some runners wait for changes instead of ending
+    "CI": "1",  # some runners otherwise watch for changes and never exit
     "NO_COLOR": "1",
-    "PYTHONDONTWRITEBYTECODE": "1",  # files change within a second here, which bytecode files do not notice
+    "PYTHONDONTWRITEBYTECODE": "1",  # bytecode files do not notice changes within a second
 }
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of a check. Read its output with care: a program of the repository wrote it.
+    """Result of a check. Its output is untrusted: a program of the repository wrote it.
 
-    `reads` are the files it opened, in the order of first reads; None where that is not known.
+    `reads` lists the files it opened, in order of the first read; None if unknown.
     """
 
     run: CommandResult
@@ -51,12 +51,12 @@ class CheckResult:
 
     @property
     def exit_code(self) -> int | None:
-        """None where its time was up."""
+        """Exit code; None after a timeout."""
         return self.run.exit_code
 
     @property
     def passed(self) -> bool:
-        """Whether it ended with 0, and does not say that it checked nothing."""
+        """Whether it exited with 0 and ran at least one check."""
         return self.run.passed and self.not_checked is None
 
     @property
@@ -65,7 +65,7 @@ class CheckResult:
 
     @property
     def tail(self) -> str:
-        """The end of its output, as much as is shown."""
+        """End of the output, limited for display."""
         return self.run.output.strip()[-SHOWN_CHARS:]
 
     @property
@@ -74,22 +74,22 @@ class CheckResult:
 
     @cached_property
     def failures(self) -> tuple[TestFailure, ...]:
-        """The tests that failed, where its format is known."""
+        """Failed tests, if the format is known."""
         return () if self.passed else failed_tests(self.output)
 
     @cached_property
     def errors(self) -> tuple[str, ...]:
-        """Where no test is known to have failed: the lines that look like errors, normalised."""
+        """Normalized lines that look like errors, if no failed test is known."""
         return () if self.passed or self.failures else error_lines(self.output)
 
     @cached_property
     def not_checked(self) -> NotChecked | None:
-        """Why it says nothing of what is checked, if so: something is missing, or no test was run."""
+        """Why the result is meaningless, if so: something is missing, or no test ran."""
         return not_checked(self.exit_code, self.output)
 
     @property
     def missing_program(self) -> str | None:
-        """The line that says that the check's own program is not installed, if so."""
+        """Line that reports a missing program of the check, if any."""
         return missing_program(self.exit_code, self.output)
 
     @property
@@ -97,7 +97,7 @@ class CheckResult:
         return frozenset(failure.name for failure in self.failures)
 
     def in_words(self) -> str:
-        """For example: `make test` failed with exit code 2 after 1.4 s (2 tests failed)."""
+        """Return a summary, such as: `make test` failed with exit code 2 after 1.4 s (2 tests failed)."""
         if self.passed:
             return f"`{self.command}` passed in {self.seconds:.1f} s"
         how = "did not end in time" if self.exit_code is None else f"failed with exit code {self.exit_code}"
@@ -105,12 +105,12 @@ class CheckResult:
         return f"`{self.command}` {how} after {self.seconds:.1f} s{count}"
 
     def kept(self) -> dict[str, Any]:
-        """For a step of a job."""
+        """Return the JSON form for a step of a job."""
         return {**asdict(self.run), "output": self.run.output[-_KEPT_CHARS:], "reads": self.reads}
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> CheckResult:
-        """As a step of a job has it."""
+        """Restore a result from a step of a job."""
         run = CommandResult(**{name: kept[name] for name in ("command", "exit_code", "output", "seconds")})
         return cls(run, None if kept["reads"] is None else tuple(kept["reads"]))
 
@@ -132,7 +132,7 @@ class CheckResult:
 
 
 class CheckRunner:
-    """Run checks for a worktree, each after somebody has allowed it."""
+    """Runner for the checks of a worktree, each with consent."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class CheckRunner:
     ) -> None:
         self.worktree = worktree
         self.set_up = set_up
-        """The command that installs what checks need, if the worktree was set up with one."""
+        """Set-up command of the worktree, which installs dependencies of checks, if it has one."""
         self.folder = allowance.folder
         self._consent = consent
         self._allowance = replace(allowance, writable_roots=())  # an agent could have written there
@@ -157,11 +157,11 @@ class CheckRunner:
         self._allowed: set[str] = set()
 
     async def allow(self, command: str, why: str = "A check of the repository.") -> None:
-        """Have somebody allow a command, if nobody has yet.
+        """Ask for consent to a command, unless it was given before.
 
         Raises:
-            CheckRefused: Nobody does.
-            InvalidInput: It is no command.
+            CheckRefused: Consent was refused.
+            InvalidInput: The command is empty.
         """
         if not command.strip():
             raise InvalidInput("A check is a command. Name one, for example `make test`.", parameter="check")
@@ -177,11 +177,11 @@ class CheckRunner:
 
     @property
     def programs(self) -> str | None:
-        """The PATH of checks."""
+        """PATH of checks."""
         return (environment() if self._env is None else self._env).get("PATH")
 
     async def install(self, room: Path) -> CommandResult | None:
-        """Run the set-up command in a clean room, if there is one: somebody has allowed it for the worktree."""
+        """Run the set-up command in a clean room, if there is one; it was approved for the worktree."""
         if self.set_up is None:
             return None
         return await self._run(self.set_up, room, self._timeout, replace(self._allowance, folder=""))
@@ -189,11 +189,11 @@ class CheckRunner:
     async def run(
         self, command: str, room: Path, *, allowed_as: str | None = None, timeout: float | None = None
     ) -> CheckResult:
-        """Run a command in a clean room, after it is allowed. `allowed_as` is the check that it is a part of.
+        """Run a command in a clean room, with consent. `allowed_as` is the check that it is part of.
 
         Raises:
-            CheckRefused: Nobody has allowed it.
-            Unsupported: There is no sandbox that would hold it.
+            CheckRefused: Consent was refused.
+            Unsupported: No suitable sandbox is available.
         """
         await self.allow(allowed_as or command)
         return CheckResult(

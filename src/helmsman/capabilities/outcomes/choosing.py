@@ -1,4 +1,4 @@
-"""Who does it: the agents that were asked for, else those that are here and can do it; each with the reason."""
+"""Select agents for a job: the requested ones, or those that are available and capable, each with a reason."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 TABLE: Final = "capabilities"
-"""The table of `helmsman.toml` that says who does what: `[capabilities.debug] agents = ["claude", "codex"]`."""
+"""Table of `helmsman.toml` with preferred agents: `[capabilities.debug] agents = ["claude", "codex"]`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """An agent, and in words why it is this one."""
+    """Agent and the reason for its selection."""
 
     agent: str
     why: str
@@ -38,22 +38,22 @@ _NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
     "refactor": _WORKS,
     "test": _WORKS,
 }
-"""What an agent must be able to do: to be held to a sandbox and, where it changes something, to ask."""
+"""Required capabilities: a sandbox and, for kinds that change files, questions."""
 
 
 def chosen_of(task: Task) -> list[Chosen]:
-    """Who does a job, best first, as its task has it."""
+    """Return the agents stored in a job's task, best first."""
     return [Chosen(agent, why) for agent, why in task.metadata.get(CHOSEN, ())]
 
 
 async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] = ()) -> list[Chosen]:
-    """Whoever can do it now, best first: those after the first take its place if it cannot begin.
+    """Select the available agents, best first; later ones replace the first if it cannot begin.
 
-    Where as many turns run as there may be, or budgets are `used_up`, the reason says so.
+    The reason mentions a turn limit that is reached and budgets that are `used_up`.
 
     Raises:
-        AgentNotFound: Nobody can, or not all that were asked for; the message says why each cannot.
-        InvalidSetting: `[capabilities]` makes no sense.
+        AgentNotFound: No agent, or not every requested agent, is available; the message has a reason for each.
+        InvalidSetting: `[capabilities]` is invalid.
     """
     if wanted.agents:
         names, reason = wanted.agents, "it was asked for"
@@ -91,7 +91,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         chosen.append(Chosen(name, f"{because}{version}{when}"))
     if not chosen or (wanted.agents and passed_over):
         raise AgentNotFound(_unavailable(passed_over, is_all=not chosen), agent=next(iter(names), ""))
-    if before_first:  # those that come after it would not have done it anyway
+    if before_first:  # agents after the first would not have been used anyway
         reasons = "; ".join(one.partition(". ")[0].rstrip(".") for one in passed_over[:before_first])
         chosen[0] = Chosen(chosen[0].agent, f"{chosen[0].why}; passed over: {reasons}")
     if used_up:
@@ -103,7 +103,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
 
 
 def _unavailable(passed_over: Sequence[str], *, is_all: bool) -> str:
-    """Return why agents cannot do it, one line for each. Only a single agent has room for the whole reason."""
+    """Return why agents are unavailable, one line each; a single agent gets its whole reason."""
     who = "No agent is available" if is_all else "Not every agent that was asked for is available"
     if len(passed_over) == 1:
         return f"{who}: {passed_over[0]}"
@@ -112,10 +112,11 @@ def _unavailable(passed_over: Sequence[str], *, is_all: bool) -> str:
 
 
 def preferred_agents(files: Iterable[ConfigFile], kind: Kind) -> tuple[str, ...]:
-    """Whom the user's own file names for a kind of outcome. A project's counts for nothing: it would say what is run.
+    """Return the agents that the user's file prefers for a kind. Project files are ignored: they could select what
+    runs.
 
     Raises:
-        InvalidSetting: The file makes no sense.
+        InvalidSetting: The file is invalid.
     """
     for file in files:
         if not file.trusted or TABLE not in file.content:

@@ -1,4 +1,4 @@
-"""What an agent says of files, lines and scopes, held to what is there. Pure, but for what is read of a directory."""
+"""Verify agents' claims about files, lines and scopes. Pure, except for reading directories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CONTEXT_LINES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CitedLines:
-    """Lines that somebody speaks of. Without numbers, the file as a whole."""
+    """Cited lines of a file, or the whole file without numbers."""
 
     file: str
     start: int | None = None
@@ -34,14 +34,14 @@ class CitedLines:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedFile:
-    """A file that a plan names; `new` says that the plan makes it."""
+    """File named by a plan; `new` means that the plan creates it."""
 
     file: str
     new: bool = False
 
 
 def inside(directory: Path, file: str) -> str | None:
-    """The path of a file as git would say it, from the root; None of what is outside, or no path at all."""
+    """Return the path of a file relative to the root, as git spells it; None if it is outside or invalid."""
     if not file or "\0" in file:
         return None
     path = PurePosixPath(file)
@@ -57,7 +57,7 @@ def inside(directory: Path, file: str) -> str | None:
 
 
 def places_exist(places: Iterable[CitedLines], directory: Path) -> Verdict:
-    """Whether the files and lines of a root cause are there. Reads files; blocks."""
+    """Verify that the files and lines of a root cause exist. Reads files; blocks."""
     return verdict(_exists(place, directory) for place in places)
 
 
@@ -84,10 +84,10 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
 
 @dataclass(frozen=True, slots=True)
 class ShownDiff:
-    """Which lines of which files a diff shows, from the root of its repository.
+    """Lines shown by a diff, by path from the root of its repository.
 
-    Of each file it has ranges (lines of the new file, and those that are gone), and the file's last line where the diff
-    shows that: its last hunk has less context behind it than a hunk has in the middle of a file.
+    Each file has ranges (lines of the new file, and removed lines), and its last line if the diff shows it: then the
+    last hunk has less trailing context than a hunk in the middle.
     """
 
     root: str
@@ -103,7 +103,7 @@ class ShownDiff:
         return cls(str(root), shown)
 
     def as_dict(self) -> dict[str, Any]:
-        """For a task's metadata."""
+        """Return the JSON form for a task's metadata."""
         return {
             "root": self.root,
             "files": {path: [list(map(list, one)), end] for path, (one, end) in self.files.items()},
@@ -111,7 +111,7 @@ class ShownDiff:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> ShownDiff:
-        """What was written down."""
+        """Restore from a task's metadata."""
         files = {
             str(path): (tuple((int(first), int(last)) for first, last in ranges), end)
             for path, (ranges, end) in kept["files"].items()
@@ -119,7 +119,7 @@ class ShownDiff:
         return cls(str(kept["root"]), files)
 
     def shows(self, place: CitedLines) -> Evidence:
-        """Whether a place is part of the diff: at least one of its lines is shown there, and none is beyond its file."""
+        """Verify that a place is part of the diff: at least one line is shown, and none is beyond the end of the file."""
         path = inside(Path(self.root), place.file)
         if path is None or path not in self.files:
             return Evidence(ok=False, what=f"{place.file} is not part of the diff.", file=place.file)
@@ -150,7 +150,7 @@ def _ranges(file: FileDiff) -> tuple[tuple[int, int], ...]:
 
 
 def _last_line(file: FileDiff, ranges: tuple[tuple[int, int], ...]) -> int | None:
-    """The last line of the file, where the diff shows it."""
+    """Return the last line of the file, if the diff shows it."""
     behind = 0
     for line in reversed(file.lines):
         if line.kind in ("add", "remove", "hunk"):
@@ -160,7 +160,7 @@ def _last_line(file: FileDiff, ranges: tuple[tuple[int, int], ...]) -> int | Non
 
 
 def planned_files_exist(files: Iterable[PlannedFile], directory: Path) -> Verdict:
-    """Whether every file that a plan names is there, or said to be new and not there yet. Blocks."""
+    """Verify that every file of a plan exists, or is marked as new and does not exist. Blocks."""
 
     def look(planned: PlannedFile) -> Evidence:
         path = inside(directory, planned.file)
@@ -186,9 +186,9 @@ _NEW: Final = re.compile(
 
 
 def named_files_exist(plan: str, files: Sequence[str], root: Path) -> list[Evidence]:
-    """Whether the files that a plan in words names (in backticks) are among these, or the line says that they are new.
+    """Verify that files named in backticks in a plan exist, or that the line marks them as new.
 
-    A plan may name a file by the end of its path alone.
+    A plan may name a file by the end of its path.
     """
     known = {*files}
     names: dict[str, bool] = {}
@@ -207,8 +207,9 @@ def named_files_exist(plan: str, files: Sequence[str], root: Path) -> list[Evide
 
 
 def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:
-    """Whether a change touches nothing outside of a scope: files, directories, or patterns (`*`, `**`, `?`, as git has
-    them). An empty scope is all of the repository.
+    """Verify that a change stays inside a scope of files, directories or git patterns (`*`, `**`, `?`).
+
+    An empty scope is the whole repository.
     """
     patterns = [_pattern(entry) for entry in scope]
     outside = [path for path in changed if patterns and not any(pattern.fullmatch(path) for pattern in patterns)]
@@ -220,7 +221,7 @@ def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:
 
 
 def _pattern(entry: str) -> re.Pattern[str]:
-    """What a scope covers: a name of a file or directory covers itself and what is below."""
+    """Compile an entry of a scope; a name covers the file or directory and everything below."""
     text = entry.strip().removeprefix("./").strip("/")
     if not text or text == ".":
         return re.compile(r".*", re.DOTALL)

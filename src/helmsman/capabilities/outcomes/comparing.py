@@ -1,4 +1,4 @@
-"""Which of several verified solutions wins: the one that an agent prefers who made none, else the smallest, the quickest."""
+"""Select the winner among verified solutions: by an independent agent's opinion, then by size and duration."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHAPE: Final = '{"best": 1, "why": "one sentence"}'
 
 
 async def compare(work: Work, verified: Sequence[Candidate]) -> tuple[Candidate, str | None]:
-    """The winner of those that were verified, and why; of one alone there is nothing to say."""
+    """Return the winner of the verified candidates, and the reason; None if there is only one."""
     ranked = sorted(verified, key=_size)
     if len(ranked) == 1:
         return ranked[0], None
@@ -44,7 +44,7 @@ async def _diff(work: Work, candidate: Candidate) -> str:
 
 
 async def opinion_on(work: Work, what: str, makers: Set[str], shown: Mapping[int, str]) -> dict[str, Any]:
-    """Which candidate is the `best` for an agent that made none of them, and what it `said`; None if nobody else is here."""
+    """Ask an agent that made no candidate for the `best` one; it is None if there is no such agent."""
 
     async def ask() -> dict[str, Any]:
         try:

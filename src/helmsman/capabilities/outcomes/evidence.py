@@ -1,4 +1,4 @@
-"""What was looked at, and what came of it: every verdict is made of such, and nothing is verified without any."""
+"""Evidence and verdicts. A verdict without evidence is never verified."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One thing that was looked at. `what` is a sentence; `detail` is what was seen, for example the end of an output."""
+    """Single observation. `what` is a sentence; `detail` is the observed data, such as the end of an output."""
 
     ok: bool
     what: str
@@ -32,7 +32,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Whether something was verified, and by what."""
+    """Result of a verification, with its evidence."""
 
     verified: bool
     evidence: tuple[Evidence, ...] = ()
@@ -42,18 +42,18 @@ class Verdict:
 
     @property
     def against(self) -> tuple[Evidence, ...]:
-        """What speaks against it."""
+        """Evidence against it."""
         return tuple(one for one in self.evidence if not one.ok)
 
 
 def verdict(evidence: Iterable[Evidence]) -> Verdict:
-    """Verified is what was looked at and found right in every respect."""
+    """Return a verdict that is verified if there is evidence and all of it is ok."""
     every = tuple(evidence)
     return Verdict(verified=bool(every) and all(one.ok for one in every), evidence=every)
 
 
 def joined(*verdicts: Verdict) -> Verdict:
-    """One verdict of several: all of them must hold."""
+    """Combine verdicts: all of them must be verified."""
     return Verdict(
         verified=bool(verdicts) and all(one.verified for one in verdicts),
         evidence=tuple(evidence for one in verdicts for evidence in one.evidence),

@@ -1,8 +1,8 @@
-"""What a check said: which tests failed and with what message, or that nothing was checked at all.
+"""Parse the output of a check: failed tests with messages, or the reason why nothing was checked.
 
-Read are the formats of pytest, unittest, node's own runner, Jest, Vitest, go and cargo, by the lines that they are plain in.
-What is none of them gives the lines that look like errors. All of it is text that a repository's program wrote: it decides
-what is shown and compared, never what is allowed.
+Supported formats: pytest, unittest, Node's test runner, Jest, Vitest, go and cargo. For other formats, lines that look
+like errors are returned. The output comes from a program of the repository, so it affects what is shown and compared,
+never what is allowed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _MOST: Final = 200
 _MOST_LINES: Final = 500
 _BLOCK_CHARS: Final = 20_000
-"""Bounds of what is read: output may be made to be read slowly."""
+"""Limits against output that is crafted to be slow to parse."""
 _MESSAGE_CHARS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
 class TestFailure:
-    """A test that failed, by the name that its runner gives it."""
+    """Failed test, by the name its runner uses."""
 
     __test__ = False
 
@@ -33,7 +33,7 @@ class TestFailure:
     message: str = ""
 
 
-# --- tests that failed -----------------------------------------------------------------------------------------------
+# --- failed tests ----------------------------------------------------------------------------------------------------
 
 _PYTEST: Final = re.compile(r"^(?:FAILED|ERROR) ([^\s:]+\.py(?:::\S.*?)?)(?: - (.*))?$", re.MULTILINE)
 _UNITTEST: Final = re.compile(r"^(?:FAIL|ERROR): (\S+) \(([\w.]+)\)", re.MULTILINE)
@@ -55,7 +55,7 @@ _RAISED: Final = re.compile(
 
 
 def failed_tests(output: str) -> tuple[TestFailure, ...]:
-    """The tests that failed, each once, in the order they were told; none where the format is not known."""
+    """Return the distinct failed tests in order; empty for an unknown format."""
     found: dict[str, str] = {}
     for name, message in (*_pytest(output), *_unittest(output), *_node(output), *_compiled(output)):
         if name not in found or (message and not found[name]):
@@ -69,7 +69,7 @@ _NODE_FILE: Final = re.compile(
 
 
 def files_without_names(output: str, root: Path) -> list[str]:
-    """The files of which Node's own test runner says only that they failed, from the root of where it ran."""
+    """Return files that Node's test runner reports as failed without naming a test, below the root of the run."""
     found: dict[str, None] = {}
     for match in _first(_NODE_FILE, output):
         path = Path(match[1])
@@ -85,7 +85,7 @@ def _first(pattern: re.Pattern[str], output: str) -> Iterator[re.Match[str]]:
 
 def _pytest(output: str) -> Iterator[tuple[str, str]]:
     for match in _first(_PYTEST, output):
-        collecting = "" if "::" in match[1] else "ERROR collecting it: "  # no test of the file was run
+        collecting = "" if "::" in match[1] else "ERROR collecting it: "  # no test of the file ran
         yield match[1], collecting + (match[2] or "").strip()
 
 
@@ -146,14 +146,14 @@ _NOTHING: Final = tuple(
     )
 )
 _EMPTY: Final = re.compile(r"^(?:.*\bno tests ran\b.*|Ran 0 tests in .*|NO TESTS RAN.*|(?:#|ℹ) tests 0)$", re.MULTILINE)
-"""What runners say that find nothing to run, and call it a success."""
+"""Messages of runners that find no tests and exit successfully."""
 _NO_TESTS_EXIT: Final = 5
 _NOT_FOUND_EXITS: Final = (126, 127)
 
 
 @dataclass(frozen=True, slots=True)
 class NotChecked:
-    """That a check came to nothing: why, and the line that says so."""
+    """Reason why a check is meaningless, and the line that shows it."""
 
     why: str
     line: str
@@ -167,7 +167,7 @@ _NO_PROGRAM: Final = re.compile(
 
 
 def missing_program(exit_code: int | None, output: str) -> str | None:
-    """The line that says that the program of a check is not installed; None of a check that ran."""
+    """Return the line that reports a missing program of a check; None if the check ran."""
     if exit_code in (None, 0) or failed_tests(output):
         return None
     found = _NO_PROGRAM.search(output)
@@ -179,7 +179,7 @@ def missing_program(exit_code: int | None, output: str) -> str | None:
 
 
 def not_checked(exit_code: int | None, output: str) -> NotChecked | None:
-    """Why a failure is none of what is checked: something is missing, cannot be built, or no test was run."""
+    """Return why a result says nothing about the code: a missing dependency, a failed build, or no tests."""
     if exit_code is None:
         return NotChecked("its time was up", "")
     if exit_code == 0:
@@ -195,7 +195,7 @@ def not_checked(exit_code: int | None, output: str) -> NotChecked | None:
     return None
 
 
-# --- lines to compare ------------------------------------------------------------------------------------------------
+# --- comparable lines ------------------------------------------------------------------------------------------------
 
 _LOOKS_WRONG: Final = re.compile(
     r"error|exception|fail|assert|panic|fatal|abort|traceback|expected|undefined|not equal|segmentation", re.IGNORECASE
@@ -210,13 +210,13 @@ _FORMS: Final = (
 
 
 def normalised(text: str) -> str:
-    """A line without what differs from run to run: times, addresses, directories, room."""
+    """Remove parts that differ between runs: times, addresses, directories, whitespace."""
     for pattern, form in _FORMS:
         text = pattern.sub(form, text)
     return text.strip()
 
 
 def error_lines(output: str) -> tuple[str, ...]:
-    """The lines that look like errors, normalised, each once."""
+    """Return the distinct lines that look like errors, normalized."""
     looking = (normalised(line)[:_MESSAGE_CHARS] for line in output.splitlines() if _LOOKS_WRONG.search(line))
     return tuple(dict.fromkeys(line for line in looking if line))[:_MOST]

@@ -1,4 +1,4 @@
-"""Findings held to what was reviewed; those of several as one list: what two found is told once, with both names."""
+"""Verify findings against the reviewed diff, and merge those of several reviewers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOWEST: Final = 9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFinding:
-    """A finding, and who found it. `evidence` says whether its lines are part of the diff."""
+    """Finding with its reviewers. `evidence` tells whether its lines are part of the diff."""
 
     finding: Finding
     by: tuple[str, ...]
@@ -52,12 +52,12 @@ class MergedFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reviewed:
-    """What a review is about, as it was when it began; findings are held to it.
+    """Subject of a review at its start; findings are verified against it.
 
     Attributes:
-        root: Where the files are that findings name.
-        shown: What the diff shows. None: there is none, and findings are about files as they are.
-        before: What the working tree was (`untouched.look`); None outside of a repository.
+        root: The root of the files that findings name.
+        shown: The lines of the diff. None without a diff: findings are then about the current files.
+        before: The state of the working tree (`untouched.look`); None outside a repository.
     """
 
     root: str
@@ -65,13 +65,13 @@ class Reviewed:
     before: Mapping[str, str] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """For a task's metadata."""
+        """Return the JSON form for a task's metadata."""
         shown = None if self.shown is None else self.shown.as_dict()
         return {"root": self.root, "shown": shown, "before": None if self.before is None else dict(self.before)}
 
     @classmethod
     def of(cls, kept: Any) -> Reviewed | None:
-        """What was written down; None where that is nothing."""
+        """Restore from a task's metadata; None if it is invalid."""
         try:
             shown = None if kept["shown"] is None else ShownDiff.of(kept["shown"])
             return cls(root=str(kept["root"]), shown=shown, before=kept["before"])
@@ -79,7 +79,7 @@ class Reviewed:
             return None
 
     def look(self, finding: Finding) -> Evidence:
-        """Whether a finding's file and lines are part of what is reviewed. May read the file; blocks."""
+        """Verify that a finding's file and lines are part of the subject. May read the file; blocks."""
         if finding.file is None:
             return Evidence(ok=False, what="The finding names no file.")
         place = CitedLines(file=finding.file, start=finding.start_line, end=finding.end_line)
@@ -89,10 +89,10 @@ class Reviewed:
 
 
 def merge_findings(found: Mapping[str, Iterable[Finding]], reviewed: Reviewed) -> tuple[MergedFinding, ...]:
-    """The findings of several, by their names; duplicates once, the most urgent first.
+    """Merge the findings of several reviewers, by their names; duplicates once, the most urgent first.
 
-    Of two that are the same, the more urgent is kept, else the longer; the confidence is that of the surest. What one of
-    them tells twice is two things, and what holds is never lost in what does not.
+    Of two duplicates the more urgent is kept, then the longer one, with the higher confidence. Two findings of one
+    reviewer are never merged, and a verified finding is never merged into an unverified one.
     """
     merged: list[MergedFinding] = []
     for who, findings in found.items():
@@ -127,7 +127,7 @@ def _lines_meet(one: Finding, other: Finding) -> bool:
 
 
 def _likeness(one: str, other: str) -> float:
-    """How many of the words of the shorter text the longer has, too; one word alone says nothing."""
+    """Return the share of the shorter text's words that the longer one contains; a single common word does not count."""
     mine, theirs = _words(one), _words(other)
     shared = len(mine & theirs)
     return shared / min(len(mine), len(theirs)) if shared > 1 else 0.0

@@ -1,8 +1,7 @@
-"""What of a program others can use, before and after a change: of Python by its syntax tree, of nothing else.
+"""Compare the public interface before and after a change, for Python only, by its syntax tree.
 
-Public is what has no leading underscore: modules, classes, functions and methods with their parameters, and constants in
-capitals; `__all__`, where a module has a plain one, says what is public instead. Other languages are said not to be known,
-rather than guessed at.
+Public are names without a leading underscore: modules, classes, functions and methods with their parameters, and
+constants in capitals. A literal `__all__` takes precedence. Files in other languages are reported as unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterfaceChange:
-    """What became of the public interface: names with what they looked like. `unknown` are files that nobody here reads."""
+    """Change of the public interface: names with their declarations. `unknown` lists files in other languages."""
 
     added: Mapping[str, str]
     removed: Mapping[str, str]
@@ -28,7 +27,7 @@ class InterfaceChange:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing that is known of changed."""
+        """Whether no known declaration changed."""
         return not (self.added or self.removed or self.changed)
 
     def as_dict(self) -> dict[str, Any]:
@@ -44,7 +43,7 @@ class InterfaceChange:
 def compare_interfaces(
     changed: Iterable[str], before: Callable[[str], bytes | None], after: Callable[[str], bytes | None]
 ) -> InterfaceChange:
-    """The public interface of changed files, by their content before and after (None where there is no such file)."""
+    """Compare the public interface of changed files, by their content before and after (None for no file)."""
     old: dict[str, str] = {}
     new: dict[str, str] = {}
     unknown: list[str] = []
@@ -68,10 +67,11 @@ def compare_interfaces(
 
 
 def public_names(path: str, content: bytes) -> dict[str, str]:
-    """What others can use of a Python module, by its full name, each as it is declared.
+    """Return the public names of a Python module, qualified, with their declarations.
 
     Raises:
-        SyntaxError: It is no Python, or ValueError for content that no parser takes.
+        SyntaxError: The content is not Python.
+        ValueError: The content cannot be parsed.
     """
     module = path.removesuffix(".py").removesuffix("/__init__").removeprefix("src/").replace("/", ".")
     if any(part.startswith("_") and part != "__init__" for part in module.split(".")):

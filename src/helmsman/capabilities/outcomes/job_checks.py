@@ -1,4 +1,4 @@
-"""Find the check of a job, and make a runner of it for a session."""
+"""Find the check of a job, and create its runner for a session."""
 
 from __future__ import annotations
 
@@ -37,11 +37,13 @@ _BUILT_IN: Final = frozenset(
 
 
 async def find_the_check(work: Work) -> CheckData:
-    """The command that verifies, and where: the one that was given, in the directory that was given; or that of the
-    nearest directory around it in the repository whose files make it plain.
+    """Return the command that verifies the job, and its directory.
+
+    A given check runs in the given directory; otherwise the check of the nearest directory with one is used, up to the
+    root of the repository.
 
     Raises:
-        InvalidInput: There is none, or its program is not installed.
+        InvalidInput: There is no check, or its program is not installed.
     """
     wanted = work.wanted
 
@@ -71,9 +73,9 @@ async def find_the_check(work: Work) -> CheckData:
 
 
 def _require_program(command: str, root: Path, env: Mapping[str, str] | None) -> None:
-    """Refuse a check whose program is not installed, before anything begins.
+    """Reject a check without an installed program before the job begins.
 
-    What a shell works out, or a set-up command could install, is left to the run of the check before the first turn.
+    Commands that need a shell, or a program that a set-up command may install, are left to the first run of the check.
 
     Raises:
         InvalidInput: There is no such program.
@@ -94,10 +96,10 @@ def _below(root: Path, folder: Path) -> str:
 
 
 def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
-    """Return what runs checks for a session, in this folder of a clean room, with the session's own permissions.
+    """Return a runner for a session's checks, in this directory of a clean room, with the session's permissions.
 
     Raises:
-        InvalidInput: The session has no worktree any more.
+        InvalidInput: The session's worktree is gone.
     """
     if session.worktree is None:
         raise InvalidInput(f"The worktree of session {session.id} is gone, so nothing can be verified. Ask again.")

@@ -1,4 +1,4 @@
-"""Jobs: begun, followed, stopped, and gone on with by the next hub. What they do is in a procedure for each kind."""
+"""Start, follow, stop and resume jobs. A procedure for each kind does the work."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _STOP_POLL: Final = 0.05
 
 
 class Procedure(Protocol):
-    """How one kind of outcome is reached and verified."""
+    """Procedure that reaches and verifies one kind of outcome."""
 
     async def __call__(self, work: Work) -> Found: ...
 
@@ -63,7 +63,7 @@ PROCEDURES: Final[dict[str, Procedure]] = {
     "refactor": refactor,
     "test": new_tests,
 }
-"""By the kind of outcome."""
+"""Procedures by kind."""
 
 
 class Outcomes:
@@ -75,17 +75,16 @@ class Outcomes:
         self._budgets = budgets
 
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
-        """Begin a job; its task at once, and with it who does it and why (`chosen_of`). The same `idempotency_key` again
-        gives the same task.
+        """Start a job and return its task, which names the agents and the reasons (`chosen_of`). Idempotent by key.
 
         Raises:
-            AgentNotFound: Nobody can do it now.
-            InvalidInput: Something asked for makes no sense; nothing was begun.
-            RegistryUnavailable: It could not be registered; nothing was begun.
+            AgentNotFound: No agent is available.
+            InvalidInput: A parameter is invalid; nothing was started.
+            RegistryUnavailable: The task could not be registered; nothing was started.
         """
         session_options(
             wanted.directory, {}, self._helm.allowed_roots
-        )  # or it is refused before anything is registered
+        )  # reject invalid options before the task is registered
         if idempotency_key is not None:
             known = await self._helm.ledger.with_key(idempotency_key, *wanted.agents)
             if known is not None:
@@ -96,13 +95,14 @@ class Outcomes:
         root = await require_repository(self._helm, wanted)
         if (base := wanted.more.get("base")) is not None:
             commit = await anyio.to_thread.run_sync(commit_named, root, base, self._helm.settings.state_dir)
-            wanted = replace(wanted, more={**wanted.more, "base": commit})  # in a worktree the name may mean another
+            # The name may mean another commit in a worktree.
+            wanted = replace(wanted, more={**wanted.more, "base": commit})
         if scope := wanted.more.get("scope"):
             await anyio.to_thread.run_sync(_check_scope, root, scope, self._helm.settings.state_dir)
         used_up = [state for state in await self._budgets.states(wanted.directory) if state.is_used_up]
         chosen = await choose(self._helm, wanted, used_up)
         called = call_key.get()
-        key_of_call = None if called is None else called.take()  # asked again of the next hub, it is this job
+        key_of_call = None if called is None else called.take()  # a repeated call to the next hub returns this job
         draft = TaskDraft(
             instruction=f"{wanted.kind}: {wanted.request}",
             agent=chosen[0].agent,
@@ -122,12 +122,12 @@ class Outcomes:
         return task
 
     async def holds(self, gate: TurnGate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Have a turn wait for what its job does before it."""
+        """Hold a turn until its job's gate has finished."""
         hold_turn(self._helm, session, task_id, gate.note, gate.do, go_on)
         return True
 
     def resume(self, task: Task) -> None:
-        """Go on with a job that an earlier hub left."""
+        """Resume a job that an earlier hub left."""
         self._helm.in_background(partial(self._resume, task))
 
     async def _resume(self, task: Task) -> None:
@@ -174,7 +174,7 @@ class Outcomes:
         await end_job(ledger, task.id, changes, outcome)
 
     async def _stop(self, job: RunningJob) -> None:
-        """Stop whatever runs for a job. One that is just about to ask is stopped when it does."""
+        """Stop all sessions of a job. A session that is about to ask is stopped when it does."""
         running = list(job.sessions)
         with anyio.move_on_after(_STOP_SECONDS, shield=True):
             while running:
@@ -202,14 +202,14 @@ def _failure(error: HelmsmanError) -> TaskChanges:
 
 
 def _on_event(helm: Steering, task_id: str, job: RunningJob, session: Session, event: Event) -> None:
-    """A session of a job asks, or asks no more: the job waits for an answer as long as one of them does."""
+    """Update the job's waiting state when one of its sessions asks or stops asking."""
     if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed | TurnEnded):
         helm.ledger.update(task_id, {"input_required": asks(helm, job)})
         job.notify()
 
 
 def _check_scope(root: Path, scope: Sequence[str], state_dir: Path) -> None:
-    """Refuse a scope in which there is nothing: whatever an agent does would be outside of it. Blocks."""
+    """Reject a scope without files: any change would be outside of it. Blocks."""
     git = find_git(root, state_dir)
     files = [] if git is None else git.names("ls-files", "-z")
     if files and all(not within_scope([file], scope).verified for file in files):

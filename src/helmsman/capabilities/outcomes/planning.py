@@ -1,8 +1,8 @@
-"""`plan`: a goal becomes steps as data, and nothing is changed; once somebody approves them they are carried out.
+"""`plan`: turn a goal into steps without changing files, and execute them after approval.
 
-The plan is made by an agent that may read and nothing more. Every file it names is there, or said to be new. Approved, it is
-carried out in a worktree: each step is a turn, verified by its own check and sent back with the evidence like any other.
-The checks are commands, so they are asked for before the first step begins. What comes of it is a change like any other.
+An agent with read-only access makes the plan. Every file it names must exist or be marked as new. An approved plan is
+executed in a worktree: each step is a turn, verified by its check and returned to the agent with the evidence if it
+fails. The checks are commands, so consent is requested before the first step. The result is an ordinary change.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ _WHY_ASKED: Final = "The check of a step of the plan that was approved."
 
 
 async def plan(work: Work) -> Found:
-    """The procedure."""
+    """Run the procedure."""
     return await _Planning(work, await require_repository(work.helm, work.wanted)).run()
 
 
 @dataclass(slots=True)
 class _Plan:
-    """A plan as it was read, and what was looked at; as a step keeps it."""
+    """Parsed plan with its evidence, as stored by a step."""
 
     evidence: list[Any]
     summary: str = ""
@@ -85,7 +85,7 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One plan among several; `turn` is the one that made it, if it came so far."""
+    """One of several plans; `turn` is the turn that made it, if it was completed."""
 
     number: int
     agent: str
@@ -114,7 +114,7 @@ class _Candidate:
 
 @dataclass(slots=True)
 class _Carried:
-    """How far the work has come."""
+    """Progress of the execution."""
 
     session_id: str | None = None
     evidence: list[Any] = field(default_factory=list)
@@ -140,7 +140,7 @@ class _Planning:
             found = await find_the_check(work)
             self._check, self._folder = found["command"], found["folder"]
         except InvalidInput:
-            self._check = None  # each step has to have its own
+            self._check = None  # then every step needs a check
         before = await work.once("snapshot", partial(anyio.to_thread.run_sync, look, self._root, self._state_dir))
         await self._make(before)
         best, compared = await self._best()
@@ -165,10 +165,10 @@ class _Planning:
             carried = await self._carry_out(best.agent, made)
         return await self._found(best, compared, approved, carried)
 
-    # --- the plan ----------------------------------------------------------------------------------------------------
+    # --- planning ----------------------------------------------------------------------------------------------------
 
     async def _make(self, before: dict[str, str]) -> None:
-        """Have as many plans made as are wanted, side by side."""
+        """Make the requested number of plans concurrently."""
         work = self._work
         makers = makers_of(work)
         work.side_by_side = len(makers)
@@ -194,7 +194,7 @@ class _Planning:
         self._candidates.sort(key=lambda one: one.number)
 
     async def _best(self) -> tuple[_Candidate, str | None]:
-        """The plan that is put to the question, and why it is this one, where there are several."""
+        """Return the plan to be approved, and the reason if there are several."""
         holding = [one for one in self._candidates if one.plan.holds]
         if len(holding) < 2:
             return (holding or self._candidates)[0], None
@@ -228,7 +228,7 @@ class _Planning:
         )
 
     async def _verified(self, turn: DoneTurn, before: dict[str, str], name: str) -> tuple[_Plan, int, DoneTurn]:
-        """A plan that holds, or the last that does not; in how many attempts, and with the turn that made it."""
+        """Return a valid plan, or the last invalid one, with the number of attempts and its turn."""
         attempt = 0
         while True:
             attempt += 1
@@ -239,7 +239,7 @@ class _Planning:
             turn = await self._work.say(f"{name} again {attempt}", turn.session.id, for_agent(made.evidence))
 
     async def _read(self, said: str, before: dict[str, str]) -> dict[str, Any]:
-        """A plan as its agent told it, held to what is there."""
+        """Parse and verify an agent's plan."""
         nothing = await untouched(self._root, self._state_dir, before)
         try:
             report = read_report(said)
@@ -256,7 +256,7 @@ class _Planning:
             made, looked = _Plan([]), [Evidence(ok=False, what=f"The plan cannot be read. {error.message}")]
         else:
             files: dict[str, PlannedFile] = {}
-            for step in steps:  # what one step makes is there for the next
+            for step in steps:  # files created by one step exist for the next
                 for one in step["files"]:
                     files.setdefault(one["file"], PlannedFile(file=one["file"], new=one["new"]))
             exist = await anyio.to_thread.run_sync(planned_files_exist, files.values(), self._root)
@@ -298,7 +298,7 @@ class _Planning:
             return [REVISE, "Plan again, in another way."]
         return [answer.value, answer.reason or ""]
 
-    # --- the work ----------------------------------------------------------------------------------------------------
+    # --- execution ---------------------------------------------------------------------------------------------------
 
     async def _carry_out(self, agent: str, made: _Plan) -> _Carried:
         work, carried = self._work, _Carried()
@@ -348,7 +348,7 @@ class _Planning:
         )
 
     def _at_the_end(self, made: _Plan) -> list[str]:
-        """The check that was asked for, if the last step has one of its own: whatever its agent calls a check."""
+        """Return the requested check, if the last step has a different one: an agent's check must not replace it."""
         given = self._work.wanted.check
         return [given] if given is not None and given != made.steps[-1]["check"] else []
 
@@ -358,7 +358,7 @@ class _Planning:
             await runner.allow(check, _WHY_ASKED)
 
     async def _to_its_check(self, number: int, made: _Plan, turn: DoneTurn) -> bool:
-        """Verify a step; what does not hold goes back to the agent."""
+        """Verify a step, returning it to the agent until it passes."""
         work, step = self._work, made.steps[number - 1]
         planned = {inside(self._root, one["file"]) or "" for each in made.steps for one in each["files"]}
         while True:
@@ -379,7 +379,7 @@ class _Planning:
     async def _verify_step(
         self, number: int, step: StepData, more: Sequence[str], planned: Collection[str], turn: DoneTurn
     ) -> list[dict[str, Any]]:
-        """Run its check on all there is, and `more`. What belongs to a check may be changed as far as the plan says so."""
+        """Run the step's check and `more` on the current state. Files of a check may change only as planned."""
         runner = runner_for(self._work, turn.session, self._folder)
         await self._work.changes.end_commands(runner.worktree)
         async with trial(runner) as checks:
@@ -395,7 +395,7 @@ class _Planning:
         ]
         return [one.as_dict() for one in (*seen, *told)]
 
-    # --- what it came to ---------------------------------------------------------------------------------------------
+    # --- result ------------------------------------------------------------------------------------------------------
 
     async def _found(self, best: _Candidate, compared: str | None, approved: bool | None, carried: _Carried) -> Found:
         made, session = best.plan, None if best.turn is None else best.turn.session.id

@@ -1,4 +1,4 @@
-"""An agent that cannot begin, for a limit of its account or for want of a login, is replaced by the next."""
+"""Replace an agent that cannot begin, because of an account limit or a missing login, by the next one."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _NO_ACCOUNT: Final = frozenset(
         "engine_start_failed",
     }
 )
-"""Why a turn fails for its agent's account, or for want of the agent."""
+"""Failures that concern the agent's account or installation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbleAgent(Generic[T]):
-    """What the first agent that could begin has done, or why nobody could."""
+    """Result of the first agent that could begin, or the error if none could."""
 
     agent: str
     why: str
@@ -46,15 +46,15 @@ class AbleAgent(Generic[T]):
 
     @property
     def session_id(self) -> str | None:
-        """Of what came to no end."""
+        """Session of a failed attempt."""
         found = None if self.error is None else self.error.details.get("sessionId")
         return found if isinstance(found, str) else None
 
 
 def makers_of(work: Work) -> list[Sequence[Chosen]]:
-    """For each candidate the agents that may make it, best first."""
+    """Return the agents for each candidate, best first."""
     wanted, chosen = work.wanted, work.chosen
-    if len(wanted.agents) > 1:  # one each, and each for itself
+    if len(wanted.agents) > 1:  # one candidate per agent, without replacement
         count = max(wanted.candidates, len(chosen))
         return [[chosen[number % len(chosen)]] for number in range(count)]
     return [chosen] * wanted.candidates
@@ -63,9 +63,9 @@ def makers_of(work: Work) -> list[Sequence[Chosen]]:
 async def first_able(
     work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[T]]
 ) -> AbleAgent[T]:
-    """Have the first of these begin that can; `begin` takes an agent, and what becomes of it at a limit.
+    """Run `begin` with the first agent that can; it takes an agent and the behaviour at a usage limit.
 
-    One that has changed something is not replaced, whatever it failed for.
+    An agent that has changed files is never replaced.
     """
     passed_over: list[str] = []
     begun: AbleAgent[T] | None = None
@@ -90,7 +90,7 @@ async def first_able(
 
 
 async def _may_be_replaced(work: Work, begun: AbleAgent[T], error: HelmsmanError) -> bool:
-    """Whether an agent failed for its account, before it changed anything."""
+    """Return whether an agent failed because of its account, before it changed any file."""
     cause = error.details.get("cause") if isinstance(error, TurnNotDone) else error.code
     if cause not in _NO_ACCOUNT:
         return False
@@ -98,7 +98,7 @@ async def _may_be_replaced(work: Work, begun: AbleAgent[T], error: HelmsmanError
         return True
     session = await work.helm.session(begun.session_id)
     if session.worktree is None:
-        return True  # it may write nothing
+        return True  # it has no write access
     return not (await work.changes.diff(session.id)).diff.files
 
 

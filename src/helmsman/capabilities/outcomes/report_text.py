@@ -1,4 +1,4 @@
-"""What a job found, in words: for people as Markdown, for an agent whose work did not verify as what to do about it."""
+"""Format the result of a job: as Markdown for people, and as feedback for an agent with failed verification."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _APPLIED: Final = {
 
 
 def for_agent(evidence: Sequence[EvidenceData]) -> str:
-    """What goes back to an agent: what does not hold, with what was seen."""
+    """Return the feedback for an agent: failed evidence with its details."""
     lines = [NOT_HELD, ""]
     for one in evidence:
         if one["ok"]:
@@ -39,7 +39,7 @@ def for_agent(evidence: Sequence[EvidenceData]) -> str:
 
 
 def as_markdown(report: Mapping[str, Any]) -> str:
-    """A report for people."""
+    """Format a report for people."""
     return "\n".join(_parts(report)).strip() + "\n"
 
 
@@ -84,7 +84,7 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _seen(evidence: Sequence[EvidenceData]) -> Iterator[str]:
-    """The end of what was seen where something does not hold: what a check said, most often."""
+    """Yield the end of the details of the first failed evidence, usually the output of a check."""
     seen = next((one["detail"] for one in evidence if not one["ok"] and one.get("detail")), "")
     if seen.strip():
         yield from (f"    {line}" for line in seen.strip().splitlines()[-_SHOWN_LINES:])
@@ -161,7 +161,7 @@ def _finding(one: FindingData) -> str:
 
 
 def candidates_table(candidates: Sequence[CandidateData]) -> str:
-    """All candidates as a table."""
+    """Format all candidates as a table."""
     rows = ["| candidate | agent | verified | attempts | lines | check |", "| --- | --- | --- | --- | --- | --- |"]
     for one in candidates:
         diff, seconds = one["diff"], one["checkSeconds"]

@@ -1,21 +1,22 @@
-"""What jobs report, as data: one shape for each kind of outcome. This is what doors show and what the registry keeps.
+"""Reports of jobs as data, one type per kind, for clients and the registry.
 
-Keys are in the words of JSON. What is not known, or does not apply, is None; every key is always there.
+Keys use JSON style. Every key is present; unknown or inapplicable values are None.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NotRequired
 
-from typing_extensions import TypedDict  # of which schemas can be made in Python 3.11 too
+from typing_extensions import TypedDict  # for JSON schemas in Python 3.11
 
 ApplyOutcome = Literal["applied", "not_asked", "refused", "failed", "nothing"]
-"""What became of the change: it is in the main tree; nobody was asked (`apply: never`); somebody said no, or nobody
-answered; it could not be applied (`applyError` says why); or there is nothing to apply."""
+"""Outcome of the apply step: applied to the main tree; not asked (`apply: never`); refused or unanswered; failed (see
+`applyError`); or nothing to apply.
+"""
 
 
 class EvidenceData(TypedDict):
-    """One thing that was looked at. `detail` is what was seen, for example the end of an output."""
+    """Single observation. `detail` is the observed data, such as the end of an output."""
 
     ok: bool
     what: str
@@ -26,14 +27,14 @@ class EvidenceData(TypedDict):
 
 
 class FailureData(TypedDict):
-    """A test that failed."""
+    """Failed test."""
 
     name: str
     message: str
 
 
 class CheckRunData(TypedDict):
-    """A check that was run. `exitCode` is None where its time was up; `output` is the end of what it said."""
+    """Run of a check. `exitCode` is None after a timeout; `output` is the end of its output."""
 
     command: str
     passed: bool
@@ -46,7 +47,7 @@ class CheckRunData(TypedDict):
 
 
 class CheckData(TypedDict):
-    """The command that verifies, and why it is this one. `folder` is where it runs, from the root of the repository."""
+    """Command that verifies, and the reason for it. `folder` is its directory, relative to the repository's root."""
 
     command: str
     why: str
@@ -54,7 +55,7 @@ class CheckData(TypedDict):
 
 
 class FileData(TypedDict):
-    """A changed file; `added` and `removed` are None of a binary one."""
+    """Changed file; `added` and `removed` are None for a binary file."""
 
     path: str
     kind: str
@@ -63,7 +64,7 @@ class FileData(TypedDict):
 
 
 class DiffData(TypedDict):
-    """A change: its size, and its digest, by which `apply` takes it."""
+    """Size of a change, and the digest that `apply` requires."""
 
     files: list[FileData]
     added: int
@@ -73,7 +74,7 @@ class DiffData(TypedDict):
 
 
 class PlaceData(TypedDict):
-    """Lines of a file; without numbers, the file as a whole."""
+    """Lines of a file, or the whole file without numbers."""
 
     file: str
     startLine: int | None
@@ -81,7 +82,7 @@ class PlaceData(TypedDict):
 
 
 class CandidateData(TypedDict):
-    """One solution. `why` is why this agent made it, `told` what its agent said last, `error` why it came to no end."""
+    """Candidate. `why` is the reason for its agent, `told` the agent's last message, `error` the reason for a failure."""
 
     number: int
     agent: str
@@ -98,17 +99,17 @@ class CandidateData(TypedDict):
 
 
 class HeldData(TypedDict):
-    """A changed file that belongs to the check, and why."""
+    """Changed file that belongs to the check, and the reason."""
 
     file: str
     what: str
 
 
 class JobReport(TypedDict):
-    """What every kind has. `review` has no candidates.
+    """Fields of every kind. `review` has no candidates.
 
-    `says` is the verdict in a sentence. `agent`, `why`, `sessionId`, `attempts` and `evidence` are those of the winner, or
-    of the only one. `costUsd` is None where no price is known.
+    `says` is the verdict in a sentence. `agent`, `why`, `sessionId`, `attempts` and `evidence` belong to the winner, or
+    to the only candidate. `costUsd` is None if no price is known.
     """
 
     kind: str
@@ -126,10 +127,10 @@ class JobReport(TypedDict):
 
 
 class SolvedReport(JobReport):
-    """What `debug`, `refactor` and `test` have: a change in a worktree. `compared` says why the winner is the winner.
+    """Fields of `debug`, `refactor` and `test`: a change in a worktree. `compared` is the reason for the winner.
 
-    `checkChanges` are the changed files that belong to the check: it ran with them as they were before. `notes` are for a
-    person to look at: the rule cannot tell whether they belong to the check.
+    `checkChanges` lists changed files that belong to the check, which ran with their previous versions. `notes` lists
+    doubtful files for a person.
     """
 
     check: CheckData | None
@@ -150,7 +151,7 @@ class RootCauseData(TypedDict):
 
 
 class DebugReport(SolvedReport):
-    """`reproduced` says how the failure is the named one: `test`, `message`, `words`, `any` or `no`; `tests` show it."""
+    """`reproduced` tells how the failure was identified: `test`, `message`, `words`, `any` or `no`; `tests` show it."""
 
     reproduced: str | None
     tests: list[str]
@@ -158,21 +159,21 @@ class DebugReport(SolvedReport):
 
 
 class RefactorReport(SolvedReport):
-    """`interfaces` is `same`, `added`, `removed`, `changed` (`before`, `after`) and `unknown`, by full names."""
+    """`interfaces` contains `same`, `added`, `removed`, `changed` (`before`, `after`) and `unknown`, by qualified name."""
 
     scope: list[str]
     interfaces: dict[str, Any] | None
 
 
 class NewTestsReport(SolvedReport):
-    """`tests` are the files of the new tests, `underTest` the lines that they are said to test."""
+    """`tests` lists the new test files, `underTest` the lines that they are claimed to test."""
 
     tests: list[str]
     underTest: list[PlaceData]
 
 
 class SecondLookData(TypedDict):
-    """Somebody tried to refute a finding."""
+    """Result of an attempt to refute a finding."""
 
     by: str
     refuted: bool
@@ -197,7 +198,7 @@ class FindingData(TypedDict):
 
 
 class ReviewerData(TypedDict):
-    """Who reviewed. `error` says why nothing came of it."""
+    """Reviewer. `error` is the reason for a failed review."""
 
     agent: str
     why: str
@@ -207,7 +208,7 @@ class ReviewerData(TypedDict):
 
 
 class ReviewJobReport(JobReport):
-    """`findings` hold; `refuted` did not hold at the second look; `rejected` cite what is not in the diff."""
+    """`findings` are valid; `refuted` failed the second look; `rejected` cite lines outside the diff."""
 
     target: str
     nothingToReview: bool
@@ -223,7 +224,7 @@ class PlannedFileData(TypedDict):
 
 
 class StepData(TypedDict):
-    """A step of a plan. `status` is what became of it; `taskId` is the turn that carried it out last."""
+    """Step of a plan. `status` is its result; `taskId` is the last turn that executed it."""
 
     title: str
     details: str
@@ -236,8 +237,10 @@ class StepData(TypedDict):
 
 
 class PlanReport(JobReport):
-    """`candidates` are there of several plans, and `compared` says why it is this one. `approved` is None where nobody was
-    asked. What was carried out is a change, as of `SolvedReport`.
+    """Report of a plan.
+
+    `candidates` is filled for several plans, and `compared` is the reason for the choice. `approved` is None if no
+    question was asked. The executed change is described as in `SolvedReport`.
     """
 
     summary: str

@@ -1,8 +1,8 @@
-"""Whether a check that failed shows the failure that somebody named, and whether it is gone afterwards.
+"""Decide whether a failed check shows the reported failure, and whether the failure is fixed.
 
-An exit code names nothing. The failure is the named one if the test that was named failed, or the message stands in what
-the check said, or the names and messages of the tests that failed speak of the same things. A missing dependency, a
-command that is not there, an import that fails and a run without tests are not: unless that very message was named.
+An exit code identifies nothing. A failure matches if the named test failed, if the message occurs in the output, or if
+names and messages of failed tests share distinctive words with the report. A missing dependency, a missing command, a
+failed import and a run without tests do not match, unless exactly that message was reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.failures import TestFailure
 
 How = Literal["test", "message", "words", "any", "no"]
-"""By what the failure is the named one: the test, a message, what it speaks of; `any`, where nothing was named."""
+"""How the failure was identified: by test, message or words; `any` if nothing was named."""
 
 _RAISED: Final = re.compile(r"\b((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Failure|Panic)\b(?::[ \t]*[^\n`\"]+)?)")
 _QUOTED: Final = re.compile(r"[`\"“'‘]([^`\"”'’\n]{6,200})[`\"”'’]")
@@ -49,7 +49,7 @@ _ANY_FAILURE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """Whether a failure was seen that is the named one. `tests` are those that show it."""
+    """Whether the reported failure was seen. `tests` show it."""
 
     verified: bool
     how: How
@@ -63,7 +63,7 @@ class Reproduction:
 
 
 def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None) -> Reproduction:
-    """Whether a check shows the failure that a symptom, or the name of a test, stands for."""
+    """Compare a check's failures with a symptom or the name of a test."""
 
     def is_(how: How, why: str, *tests: str) -> Reproduction:
         return Reproduction(verified=how != "no", how=how, why=why, tests=tests, check=check)
@@ -100,7 +100,7 @@ def reproduced(check: CheckResult, *, symptom: str = "", test: str | None = None
 
 
 def fixed(before: Reproduction, after: CheckResult) -> Verdict:
-    """Whether the failure that was reproduced is gone, and nothing else broke."""
+    """Verify that the reproduced failure is gone and no other test fails."""
     broken = sorted(after.failed_names - before.check.failed_names)
     still = sorted(after.failed_names & before.check.failed_names)
     ok = after.passed
@@ -118,8 +118,9 @@ def fixed(before: Reproduction, after: CheckResult) -> Verdict:
 
 
 def came_to_its_end(before: CheckResult, after: CheckResult) -> Verdict:
-    """Whether as many tests were run as before, where the runner counts them: a program can end well before its tests do,
-    and code can have the tests skipped that it would fail.
+    """Verify that as many tests ran as before, if the runner counts them.
+
+    A program can exit before its tests finish, and code can cause tests to be skipped.
     """
     was, now = _count(before), _count(after)
     if not after.passed or was is None or (now is not None and now >= was):
@@ -130,13 +131,13 @@ def came_to_its_end(before: CheckResult, after: CheckResult) -> Verdict:
 
 
 def _count(check: CheckResult) -> int | None:
-    """The tests that were run to their end."""
+    """Return the number of completed tests."""
     tally = read_tally(check.output)
     return None if tally is None or tally.unit == "percent" else tally.done - tally.skipped
 
 
 def is_same_test(seen: str, named: str) -> bool:
-    """Whether a test that a runner tells of is the one that somebody named, perhaps by the end of its name alone."""
+    """Return whether a runner's test name is the named test, possibly only by the end of its name."""
     seen, named = (re.sub(r"\[.*\]$", "", name.strip()) for name in (seen, named))
     if not named:
         return False
@@ -153,7 +154,7 @@ def _named_tests(symptom: str) -> Iterator[str]:
 
 
 def _raised(symptom: str) -> Iterator[str]:
-    """The errors that a text names; that some assertion failed is true of most failures, and names none."""
+    """Yield the errors that a text names, without generic ones such as a failed assertion."""
     for match in _RAISED.finditer(symptom):
         message = match[1].rstrip(" .,;:")
         if message not in _ANY_FAILURE:
@@ -161,7 +162,7 @@ def _raised(symptom: str) -> Iterator[str]:
 
 
 def _messages(symptom: str) -> Iterator[str]:
-    """What in a text reads like a message: an error with what it says, a quotation, a whole line that looks like one."""
+    """Yield parts of a text that look like messages: errors, quotations, and long lines."""
     yield from _raised(symptom)
     for match in _QUOTED.finditer(symptom):
         if len(_distinctive(match[1])) >= _ENOUGH_WORDS or _EXACT.search(match[1]):
@@ -178,7 +179,7 @@ def _speaks_of(failure: TestFailure, symptom: str) -> bool:
 
 
 def _distinctive(text: str) -> frozenset[str]:
-    """The words of a text that tell it from others; names are taken apart."""
+    """Return the distinctive words of a text; identifiers are split."""
     apart = re.sub(r"([a-z])([A-Z])", r"\1 \2", text).replace("_", " ")
     words = (word.lower().rstrip("s") for word in _WORD.findall(apart))
     return frozenset(word for word in words if word not in _COMMON and f"{word}s" not in _COMMON)

@@ -1,7 +1,7 @@
-"""`review`: a change is looked at by one agent or several; what they found is held to the diff, and to a second look.
+"""`review`: have agents review a change, verify their findings against the diff, and try to refute urgent ones.
 
-Each reviewer may read and nothing more. Findings of several are told once. One whose lines are not in the diff is rejected.
-The urgent ones (P0, P1) are put to somebody who tries to refute them: another agent, where there is one.
+Reviewers have read-only access. Duplicates are merged. A finding with lines outside the diff is rejected. Urgent
+findings (P0, P1) get a second look, by another agent if there is one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _VERDICTS: Final = '{"verdicts": [{"finding": 1, "refuted": false, "why": "one s
 
 
 async def review(work: Work) -> Found:
-    """The procedure."""
+    """Run the procedure."""
     reviewing = await _Reviewing.begin(work)
     return await reviewing.run()
 
@@ -74,7 +74,7 @@ class _Reviewing:
 
     @classmethod
     async def begin(cls, work: Work) -> _Reviewing:
-        """What is to be reviewed, by what was asked for; a diff that was given is looked at as it is.
+        """Resolve the subject of the review; a given diff is used as it is.
 
         Raises:
             InvalidInput: There is no such branch or commit.
@@ -148,7 +148,7 @@ class _Reviewing:
         return [one for one in told if one is not None]
 
     async def _review(self, number: int, agent: str, on_limit: OnLimit | None) -> dict[str, Any]:
-        """Have an agent review; what it found is kept, its session and its verdict are told."""
+        """Run a review by one agent; store its findings and return its session and verdict."""
         work, request = self._work, self._work.wanted.request
         work.report_progress(f"{agent} reviews.")
         own = Capability.REVIEW in await work.helm.capabilities(agent)
@@ -172,7 +172,7 @@ class _Reviewing:
         return {"sessionId": turn.session.id, "verdict": report.verdict or report.explanation or None}
 
     async def _read(self, number: int, agent: str, turn: DoneTurn, *, own: bool) -> ReviewReport:
-        """What an agent found by its report; one that cannot be read goes back to it."""
+        """Parse an agent's report; an unreadable one is returned to the agent."""
         for attempt in range(_SENT_BACK + 1):
             try:
                 report = await self._reviews.read_report(turn.session, turn.said, own=own)
@@ -186,10 +186,10 @@ class _Reviewing:
             return report
         raise AssertionError
 
-    # --- the second look ---------------------------------------------------------------------------------------------
+    # --- second look -------------------------------------------------------------------------------------------------
 
     async def _second_looks(self, urgent: Sequence[MergedFinding]) -> tuple[dict[str, SecondLookData], list[Evidence]]:
-        """What somebody else says of the urgent findings, by their names."""
+        """Ask for a second look at the urgent findings; the results are keyed by finding."""
         if not urgent:
             return {}, []
         work = self._work
@@ -210,7 +210,7 @@ class _Reviewing:
         return looks, [Evidence(ok=True, what=what)]
 
     async def _everybody(self) -> list[Chosen]:
-        """Who could look at it: those who were asked for, and whoever else is here."""
+        """Return the agents that could take a second look: the requested ones, then all others."""
         work = self._work
         found = work.chosen
         try:
@@ -248,7 +248,7 @@ class _Reviewing:
                 turn = await work.say(f"second look {agent} again {attempt}", turn.session.id, again)
         raise AssertionError
 
-    # --- what it came to ---------------------------------------------------------------------------------------------
+    # --- result ------------------------------------------------------------------------------------------------------
 
     async def _found(
         self,
@@ -290,10 +290,10 @@ class _Reviewing:
 
 
 def target_of(more: Any) -> ReviewTarget:
-    """What is to be reviewed: `target`, with `branch` or `commit`.
+    """Return the review target from `target` with `branch` or `commit`.
 
     Raises:
-        InvalidInput: That is missing, or no target.
+        InvalidInput: A value is missing or invalid.
     """
     kind = more.get("target", "uncommitted")
     if kind not in get_args(ReviewKind) or kind == "custom":
@@ -323,10 +323,10 @@ def _told(one: MergedFinding, second: SecondLookData | None) -> FindingData:
 
 
 def _verdicts(said: str, agent: str, count: int) -> dict[str, SecondLookData]:
-    """What a second look came to, by the places of the findings.
+    """Parse the verdicts of a second look, keyed by index of the finding.
 
     Raises:
-        ReportUnreadable: It is not told of each.
+        ReportUnreadable: A verdict is missing or invalid.
     """
     found: dict[str, SecondLookData] = {}
     for entry in entries_of(read_report(said), "verdicts"):

@@ -1,4 +1,4 @@
-"""`debug`, `refactor` and `test`: what each asks of an agent, and what Helmsman itself then looks at."""
+"""Solvers for `debug`, `refactor` and `test`: their prompts, and their verification."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _UNDER_TEST: Final = '{"underTest": [{"file": "path of the code that is tested",
 
 
 class Debug(Solver):
-    """The named failure is seen before, and gone after. The cause is reported where the agent names it."""
+    """Verify that the reported failure occurs before the change and not after it; report the cause if the agent names
+    it.
+    """
 
     kind: ClassVar = "debug"
 
@@ -76,7 +78,7 @@ class Debug(Solver):
 
 
 async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]]:
-    """What the agent says of the cause. A fix that passes is a fix, whether or not its cause is told well."""
+    """Verify the agent's root cause. It never affects the verdict: a fix that passes is a fix."""
     try:
         report = read_report(said)
         summary, places = text_of(report, "rootCause"), places_of(report, "places")
@@ -95,7 +97,7 @@ async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Looked:
-    """The check on a change, with its own files as they were: `after`; and with all of the change, where that differs."""
+    """Check with its previous files (`after`), and with the whole change (`now`) if that differs."""
 
     checks: Trial
     after: CheckResult
@@ -104,7 +106,7 @@ class _Looked:
 
     @property
     def decide(self) -> bool:
-        """Whether the check passes, but only with the changes to its own files: a person has to decide."""
+        """Whether the check passes only with changes to its files, so that a person must decide."""
         return not self.after.passed and self.now is not None and self.now.passed
 
     async def verified(self, *verdicts: Verdict, more: Mapping[str, Any] | None = None) -> Verified:
@@ -144,7 +146,7 @@ async def _after(checks: Trial, command: str, before: CheckResult) -> _Looked:
 
 
 class Refactor(Solver):
-    """The check is green before and after, nothing outside of the scope was touched, and the interface is told."""
+    """Verify that the check passes before and after, and that the change stays in scope; report the interface."""
 
     kind: ClassVar = "refactor"
 
@@ -176,12 +178,12 @@ class Refactor(Solver):
 
 
 class NewTests(Solver):
-    """The new tests pass each time, and at least one of them can fail."""
+    """Verify that the new tests pass on every run, and that at least one of them can fail."""
 
     kind: ClassVar = "test"
 
     def judge(self, before: CheckResult) -> Verdict:
-        """Only a check that cannot run at all stops it: tests may fail, or there may be none yet."""
+        """Reject only a check that cannot run; tests may fail, or be missing."""
         if (missing := before.missing_program) is None:
             return Verdict(verified=True)
         what = f"The check `{self.command}` cannot run here: {missing}. Install it, or name another check."
@@ -214,7 +216,7 @@ class NewTests(Solver):
         verdicts = [steady, old, kept, exist]
         if steady.verified and exist.verified:
             tried = await checks.can_fail(self.command, places, self.wanted.more.get("base"), after.reads)
-            # What was tried in vain before one failed speaks against nothing.
+            # Mutations without effect do not count once one test has failed.
             verdicts.append(Verdict(verified=True, evidence=tried.evidence[-1:]) if tried.verified else tried)
         tests = [file.path for file in await checks.own_files() if file.kind == "test"]
         more = {"tests": tests, "underTest": [place_data(place) for place in places]}
@@ -228,7 +230,7 @@ class NewTests(Solver):
         )
 
     async def _old_tests(self, checks: Trial, before: CheckResult) -> Verdict:
-        """Whether the tests that were there still pass as they were, where more was changed than new tests were added."""
+        """Verify that existing tests still pass in their previous version, if more than new tests was changed."""
         own = {file.path for file in await checks.own_files() if file.status == "A"}
         if own.issuperset(await checks.changed()) or not before.passed:
             return Verdict(verified=True)

@@ -1,9 +1,9 @@
-"""What `debug`, `refactor` and `test` share: candidates in worktrees, each verified, sent back, compared; one is applied.
+"""Common procedure of `debug`, `refactor` and `test`: verify candidates in worktrees, compare them, apply one.
 
-The check is asked for once, before the first turn begins, and is run then: if it cannot run, or does not say what was asked
-for, no turn is spent. What an agent has done is verified by Helmsman itself, in a clean room. What does not hold goes back
-to it with the evidence, three times at most. Only what is verified can win. A change that passes only with changes to the
-check's own files is not verified: a person is shown those and decides.
+Consent to the check is requested once, before the first turn, and the check is run. If it cannot run, or does not show
+what was reported, no turn is spent. Helmsman verifies each candidate in a clean room and returns a failed one to its
+agent with the evidence, at most three times. Only a verified candidate can win. A change that passes only with changes
+to the check's files is not verified: a person sees them and decides.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SENT_BACK: Final = 3
-"""How often what does not verify goes back to its agent."""
+"""How often a failed candidate is returned to its agent."""
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
 RULES: Final = (
@@ -61,15 +61,15 @@ RULES: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The result of verifying one attempt.
+    """Result of verifying one attempt.
 
     Attributes:
         after: The run of the check that counts.
-        more: What its kind reports besides.
-        held: Changed files that belong to the check, and were left as before for it.
-        edited: Those of them that the change did more to than to add tests.
-        decide: Whether the check passes, but only with the changes to these files.
-        notes: What the rule about files cannot tell, for a person to look at.
+        more: Additional report fields of the kind.
+        held: Changed files that belong to the check, which ran with their previous versions.
+        edited: Those of them with other changes than added tests.
+        decide: Whether the check passes only with the changes to these files.
+        notes: Doubtful files for a person.
     """
 
     verdict: Verdict
@@ -82,7 +82,7 @@ class Verified:
 
 
 class Solver(ABC):
-    """One kind of outcome that is a change."""
+    """Kind of outcome that is a change."""
 
     kind: ClassVar[Kind]
 
@@ -93,19 +93,19 @@ class Solver(ABC):
 
     @abstractmethod
     def judge(self, before: CheckResult) -> Verdict:
-        """Whether what the check says before the first turn is what was asked for; nothing begins otherwise."""
+        """Verify the check's result before the first turn; the job does not begin if that fails."""
 
     @abstractmethod
     def prompt(self) -> str:
-        """What the agent is asked for."""
+        """Return the prompt for the agent."""
 
     @abstractmethod
     async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
-        """Look at what a session has done. `said` is its agent's last message."""
+        """Verify the work of a session. `said` is the agent's last message."""
 
     @abstractmethod
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        """What only this kind reports; `more` is that of the winner's verification."""
+        """Return the report fields of this kind; `more` is from the winner's verification."""
 
     @property
     def command(self) -> str:
@@ -118,7 +118,7 @@ class Solver(ABC):
 
 
 class Solving:
-    """One job of such a kind, from its first candidate to what is applied."""
+    """One such job, from its candidates to the applied change."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
@@ -156,7 +156,7 @@ class Solving:
             applied, apply_error, discarded = await apply_change(work, chosen.session_id, chosen.seen, data, others)
         return await self._found(made, winner, compared, applied, apply_error, discarded)
 
-    # --- one candidate -----------------------------------------------------------------------------------------------
+    # --- candidates --------------------------------------------------------------------------------------------------
 
     async def _candidate(self, number: int, order: Sequence[Chosen]) -> Candidate:
         begun = await first_able(self._work, f"candidate {number}", order, partial(self._begin, number))
@@ -197,7 +197,7 @@ class Solving:
             if candidate.verified or candidate.attempts > SENT_BACK:
                 return candidate
             if candidate.needs_decision and candidate.seen["diff"] == seen_before:
-                return candidate  # the agent stands by it: a person decides
+                return candidate  # the agent insists on it, so a person decides
             work.report_progress(f"Candidate {candidate.number} goes back to {candidate.agent}: it did not verify.")
             try:
                 step = f"candidate {candidate.number} again {candidate.attempts}"
@@ -207,13 +207,13 @@ class Solving:
                 return candidate
 
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
-        """Verify what a session has left; as it is kept."""
+        """Verify the work of a session; return the JSON form."""
         work, solver, session = self._work, self._solver, turn.session
         runner = runner_for(work, session, self._solver.check["folder"])
         await work.changes.end_commands(runner.worktree)
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
         async with trial(runner) as checks:
-            change = checks.change  # what is verified and applied, whatever is written to the worktree meanwhile
+            change = checks.change  # fixed here: later writes to the worktree are neither verified nor applied
             if change.files:
                 seen = await solver.verify(checks, turn.said, self._before)
         return {
@@ -235,7 +235,7 @@ class Solving:
         return None if kept is None else CheckResult.of(kept)
 
     async def _pass_gate(self, held: HeldTurn) -> None:
-        """Have the check allowed, and look at what it says before anything is changed; once for all candidates."""
+        """Request consent to the check and run it before any change, once for all candidates."""
         work, solver = self._work, self._solver
         with held.at_work("another candidate's check"):
             await self._at_gate.acquire()
@@ -256,7 +256,7 @@ class Solving:
             return (await checks.before(self._solver.command)).kept()
 
     async def _drop(self, candidates: Sequence[Candidate]) -> None:
-        """Discard the worktrees in which nothing has begun."""
+        """Discard worktrees in which no turn has begun."""
         for one in candidates:
             if one.session_id is not None:
                 try:
@@ -264,7 +264,7 @@ class Solving:
                 except HelmsmanError as error:
                     log.info("the worktree of session %s stays: %s", one.session_id, error)
 
-    # --- what it came to ---------------------------------------------------------------------------------------------
+    # --- result ------------------------------------------------------------------------------------------------------
 
     async def _found(
         self,
@@ -311,7 +311,7 @@ class Solving:
         return Found(verified=winner is not None, summary=as_markdown(report), report=report, diff=diff)
 
     async def _not_committed(self) -> str:
-        """That what is not committed was not looked at, if there is any."""
+        """Return a note that uncommitted changes were not checked, if there are any."""
         look = partial(
             diff_of_directory, Path(self._work.wanted.directory), state_dir=self._work.helm.settings.state_dir
         )
@@ -324,7 +324,7 @@ class Solving:
         )
 
     async def _diff(self, shown: Candidate) -> str | None:
-        """The diff that was verified, or that was not; None if the worktree has another by now."""
+        """Return the diff of a candidate; None if its worktree has changed since."""
         try:
             diff = (await self._work.changes.diff(shown.session_id or "")).diff
         except HelmsmanError:

@@ -1,9 +1,9 @@
-"""Checks in a clean room: on what was before, on a change, and on a change with small mutations.
+"""Run checks in a clean room: before a change, after it, and with small mutations.
 
-A change is checked with the check's own files as they were before it (`check_files`). That new tests can fail is shown by
-letting them fail: against the code before the change, or with hunks taken back and lines taken out. A mutation that could
-not be built, or failed because something is missing, shows nothing. A failure counts if it can be repeated, and if the same
-tests pass without the mutation between the failures.
+A change is checked with the previous versions of the check's files (`check_files`). New tests must fail against the
+code before the change, or with hunks reverted or lines removed. A mutation that cannot be built, or fails because
+something is missing, proves nothing. A failure counts if it is repeatable, and if the same tests pass without the
+mutation in between.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 RUNS: Final = 3
-"""How often tests are run that must not be flaky, and how often a proof is repeated."""
+"""Runs to detect flaky tests, and repetitions of a proof."""
 MOST_MUTATIONS: Final = 12
 _MORE_RUNS: Final = 10
 _MORE_RUNS_SECONDS: Final = 20.0
-"""New tests alone are run so often besides, if that is quick."""
+"""Limits for additional runs of new tests alone."""
 _ROUNDS: Final = 3
 _MOST_FILES: Final = 5
 _TEST_NAMES: Final = (
@@ -75,7 +75,7 @@ _NEVER: Final = re.compile(r"[;&|<>`$(){}\n]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutation:
-    """A file with a hunk taken back, or a line taken out."""
+    """File with a reverted hunk or a removed line."""
 
     path: str
     what: str
@@ -83,32 +83,32 @@ class Mutation:
 
 
 class Trial:
-    """A clean room, and what runs checks in it. Made by `trial`."""
+    """Clean room with a check runner. Created by `trial`."""
 
     def __init__(self, room: CleanRoom, runner: CheckRunner) -> None:
         self._room = room
         self._runner = runner
         self.held: tuple[OwnFile, ...] = ()
-        """The changed files that belong to the check, as far as runs have shown."""
+        """Changed files that belong to the check, as far as runs have shown."""
         self._printed: set[str] = set()
-        """Tests that were said to have failed where all passed: who prints that says nothing by it."""
+        """Tests reported as failed in a passing run; such reports prove nothing."""
 
     @property
     def change(self) -> TreeDiff:
-        """The change that is checked, and that would be applied."""
+        """The change that is checked and would be applied."""
         return self._room.change
 
     @property
     def directory(self) -> Path:
-        """The session's worktree, to look at."""
+        """The session's worktree, for reading."""
         return self._room.worktree.path
 
     async def changed(self) -> dict[str, str]:
-        """The files that the session changed since its worktree was made, each with `A`, `M`, `D` or `T`."""
+        """Return the files that the session changed, with `A`, `M`, `D` or `T`."""
         return await _blocking(lambda: self._room.changed(self._room.base, self._room.now))
 
     async def own_files(self) -> tuple[OwnFile, ...]:
-        """The files of the check among them, by their names."""
+        """Return the files of the check among them, by name."""
         return await _blocking(lambda: own_files_in(self._files()))
 
     def _files(self, command: str = "") -> ChangedFiles:
@@ -128,18 +128,18 @@ class Trial:
         )
 
     async def before(self, command: str) -> CheckResult:
-        """Run the check with the code as it was before the session."""
+        """Run the check on the code before the session."""
         return await self._at(self._room.base, command)
 
     async def now(self, command: str) -> CheckResult:
-        """Run the check with all that the session changed, its tests too."""
+        """Run the check on the whole change, including its tests."""
         return await self._at(self._room.now, command)
 
     async def after(self, command: str, reads: Sequence[str] | None = None) -> CheckResult:
-        """Run the check with what the session changed, but with the check's own files as they were.
+        """Run the check on the change, with the previous versions of the check's files.
 
-        `reads` are the files that the check opened before the change. What a run shows to belong to the check is left out
-        of the next.
+        `reads` lists the files that the check opened before the change. If a run shows that more files belong to the
+        check, it is repeated without their changes.
         """
         room, files = self._room, await _blocking(lambda: self._files(command))
         held = {one.path: one for one in await self._find_held(files, command, reads)}
@@ -157,16 +157,16 @@ class Trial:
                 return result
 
     async def find_held(self, command: str, reads: Sequence[str] | None) -> None:
-        """Find what belongs to the check by a run of it, for `held`."""
+        """Set `held` from a run of the check."""
         self.held = await self._find_held(await _blocking(lambda: self._files(command)), command, reads)
 
     async def _find_held(self, files: ChangedFiles, command: str, reads: Sequence[str] | None) -> tuple[OwnFile, ...]:
         return await _blocking(lambda: files_of_check(files, command, self._runner.folder, reads))
 
     async def edited(self, *, new_helpers: bool = False, planned: Collection[str] = ()) -> list[OwnFile]:
-        """The files of `held` that the change did more to than to add tests.
+        """Return the files of `held` with other changes than added tests.
 
-        `new_helpers` lets there be new files that say how tests are run, too, such as a `conftest.py`; `planned` files may
+        `new_helpers` also allows new files that control how tests run, such as a `conftest.py`; `planned` files may
         change.
         """
         room, found = self._room, list[OwnFile]()
@@ -179,13 +179,13 @@ class Trial:
             if file.kind == "test" and file.status == "M":
                 patch = await _blocking(lambda path=file.path: room.patch(room.base, room.now, path))  # type: ignore[misc]
                 kinds = {line.kind for one in read_diff(patch) for line in one.lines}
-                if "add" in kinds and "remove" not in kinds:  # neither: it is shown as binary, or has another mode
+                if "add" in kinds and "remove" not in kinds:  # neither: a binary file, or only the mode changed
                     continue
             found.append(file)
         return found
 
     async def remarks(self, reads: Sequence[str] | None) -> list[str]:
-        """What a person should look at, because no rule tells whether it belongs to the check."""
+        """Return remarks on files that may belong to the check, for a person."""
         room = self._room
 
         def look() -> list[str]:
@@ -200,7 +200,7 @@ class Trial:
         return await _blocking(look)
 
     async def interfaces(self) -> InterfaceChange:
-        """The public interface before and after."""
+        """Compare the public interface before and after."""
         room, changed = self._room, await self.changed()
         return await _blocking(
             lambda: compare_interfaces(
@@ -224,7 +224,7 @@ class Trial:
         reads = await _blocking(room.reads)
         output = result.output
         for path in [] if result.passed else files_without_names(output, room.path)[:_MOST_FILES]:
-            # In a sandbox without network Node cannot pass on what a test file says: run it by itself.
+            # Without network, Node's runner cannot relay a test file's output, so the file is run directly.
             one = await runner.run(shlex.join(["node", path]), room.path, allowed_as=allowed_as or command)
             output += f"\n{one.output}"
         return replace(result, run=replace(result.run, output=output), reads=reads)
@@ -232,7 +232,7 @@ class Trial:
     # --- new tests ---------------------------------------------------------------------------------------------------
 
     async def steady(self, command: str, runs: int = RUNS) -> tuple[Verdict, CheckResult]:
-        """Whether the tests that the session left pass each time; and the result of the last run."""
+        """Verify that the session's tests pass on every run; also return the last result."""
         results = [await self.now(command) for _ in range(runs)]
         self._printed |= {
             failure.name for result in results if result.passed for failure in failed_tests(result.output)
@@ -250,11 +250,10 @@ class Trial:
         base: str | None = None,
         reads: Sequence[str] | None = None,
     ) -> Verdict:
-        """Whether at least one of the session's new tests fails where the code is wrong, each time.
+        """Verify that at least one of the session's new tests fails reliably on wrong code.
 
-        Tried are the code of a commit (`base`), if there is one, and that before the change, then each hunk of the change
-        taken back, then lines of the `targets` taken out, one at a time. Without targets these are the files among `reads`
-        that the new tests name.
+        Tries the code of a commit (`base`), if given, the code before the change, each hunk reverted, then each line of
+        the `targets` removed, one at a time. Without targets, files among `reads` that the new tests name are used.
         """
         room, changed = self._room, await self.changed()
         tests = [file.path for file in await self.own_files() if file.kind == "test" and file.status != "D"]
@@ -289,12 +288,12 @@ class Trial:
         return Verdict(verified=False, evidence=tuple(proof.tried))
 
     def _with_code_of(self, commit: str) -> str:
-        """What the session left, with all but the check's own files as in a commit."""
+        """Return the session's tree with all files except the check's from a commit."""
         room, tree = self._room, self._room.tree_of(commit)
         return room.mixed(room.now, {path: tree for path in room.changed(tree, room.now) if own_kind(path) is None})
 
     async def _narrowed(self, command: str, tests: Sequence[str]) -> str | None:
-        """The check with the new tests alone, if it takes files and they pass like that; else None."""
+        """Return the check for the new tests alone, if it accepts files and passes; otherwise None."""
         narrow = narrowed(command, tests, self._runner.folder)
         if narrow is None:
             return None
@@ -302,15 +301,15 @@ class Trial:
         return narrow if result.passed else None
 
     async def run_narrow(self, tree: str, command: str, narrow: str | None) -> CheckResult:
-        """Run a check, or the part of it that was found for the new tests."""
+        """Run a check, or its part for the new tests."""
         return await self._at(tree, narrow or command, allowed_as=command)
 
     async def run_unchanged(self, command: str, narrow: str | None) -> CheckResult:
-        """The same, with what the session left."""
+        """Run the same on the session's tree."""
         return await self.run_narrow(self._room.now, command, narrow)
 
     def hits(self, result: CheckResult, tests: Sequence[str], names: Sequence[str]) -> set[str]:
-        """The new tests that a run shows to fail."""
+        """Return the new tests that failed in a run."""
         return {
             failure.name
             for failure in result.failures
@@ -321,7 +320,7 @@ class Trial:
 
 
 class _Proof:
-    """New tests are run against wrong code, and against the right code in between."""
+    """Proof by running new tests on wrong code, and on the right code in between."""
 
     def __init__(
         self, checks: Trial, command: str, narrow: str | None, tests: Sequence[str], names: Sequence[str]
@@ -332,7 +331,7 @@ class _Proof:
         self.tried: list[Evidence] = []
 
     async def repeat(self) -> Evidence | None:
-        """Run the new tests a few more times, if that is quick; evidence of one that does not always pass."""
+        """Run the new tests more often while that is quick; return evidence if one fails."""
         began = time.monotonic()
         results: list[CheckResult] = []
         while len(results) < _MORE_RUNS and time.monotonic() - began < _MORE_RUNS_SECONDS:
@@ -342,7 +341,9 @@ class _Proof:
         return None
 
     async def fails(self, tree: str, against: str) -> Evidence | None:
-        """Whether a new test fails with this tree each time, and passes without each time; None: it does not fail."""
+        """Return evidence if a new test always fails with this tree and always passes without; None if it does not
+        fail.
+        """
         wrong = partial_run(self._checks, tree, self._command, self.narrow)
         result = await wrong()
         hits = self._checks.hits(result, self._tests, self._names)
@@ -367,7 +368,7 @@ class _Proof:
 
 
 def partial_run(checks: Trial, tree: str, command: str, narrow: str | None) -> Callable[[], Awaitable[CheckResult]]:
-    """Return what runs a check on a tree."""
+    """Return a function that runs a check on a tree."""
     return lambda: checks.run_narrow(tree, command, narrow)
 
 
@@ -379,10 +380,10 @@ def _flaky(results: Sequence[CheckResult]) -> str:
 
 @asynccontextmanager
 async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
-    """Make a clean room of what is in the runner's worktree now, for the length of the block.
+    """Create a clean room from the runner's worktree, for the length of the block.
 
     Raises:
-        WorktreeError: The worktree is gone, or the room cannot be made.
+        WorktreeError: The worktree is gone, or the room cannot be created.
     """
     opening = open_room(runner.worktree)
     room = await _blocking(opening.__enter__)
@@ -397,11 +398,11 @@ async def _blocking(function: Callable[[], T]) -> T:
     return await anyio.to_thread.run_sync(function)
 
 
-# --- only the new tests ----------------------------------------------------------------------------------------------
+# --- narrowing -------------------------------------------------------------------------------------------------------
 
 
 def narrowed(command: str, tests: Sequence[str], folder: str) -> str | None:
-    """A check with these test files alone, where its program takes files: pytest, unittest, node, Jest, Vitest."""
+    """Limit a check to these test files, if its program accepts files: pytest, unittest, node, Jest, Vitest."""
     below = [path.removeprefix(f"{folder}/") for path in tests if not folder or path.startswith(f"{folder}/")]
     if _NEVER.search(command) or len(below) < len(tests):
         return None
@@ -432,18 +433,18 @@ def narrowed(command: str, tests: Sequence[str], folder: str) -> str | None:
 
 
 def _named_by_tests(room: CleanRoom, tests: Sequence[str], reads: Sequence[str]) -> list[CitedLines]:
-    """The files that a check opened and that new tests name: what is under test, where nobody says."""
+    """Return opened files that the new tests name: the probable code under test."""
     text = b" ".join(room.content(room.now, path) or b"" for path in tests)
     words = {*re.findall(r"\w+", text.decode("utf-8", "replace"))}
     found = [path for path in reads if own_kind(path) is None and PurePosixPath(path).stem in words]
     return [CitedLines(file=path) for path in found]
 
 
-# --- which tests are new ---------------------------------------------------------------------------------------------
+# --- new tests -------------------------------------------------------------------------------------------------------
 
 
 def _new_tests(room: CleanRoom, tests: Sequence[str]) -> list[str]:
-    """The names of tests in added lines."""
+    """Return the names of tests in added lines."""
     found: list[str] = []
     for file in read_diff(room.patch(room.base, room.now, *tests)) if tests else ():
         for line in file.lines:
@@ -500,8 +501,10 @@ def _hunks_taken_back(room: CleanRoom, path: str) -> Iterator[Mutation]:
 
 
 def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) -> Iterator[Mutation]:
-    """A file with one line of these taken out at a time, from the last: what comes last in a block is most often what
-    counts. Where Python needs a statement in its place, there is `pass`.
+    """Yield a file with one of the lines removed at a time, from the last: the last line of a block usually matters
+    most.
+
+    If Python needs a statement there, `pass` replaces the line.
     """
     text = _lines(content)
     first, last = lines or (1, len(text))
@@ -519,7 +522,7 @@ def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) ->
 
 
 def _lines(content: bytes) -> list[bytes]:
-    """Lines as git counts them."""
+    """Split into lines as git counts them."""
     return re.findall(rb"[^\n]*\n|[^\n]+", content)
 
 

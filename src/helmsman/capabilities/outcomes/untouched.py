@@ -1,4 +1,4 @@
-"""Whether nothing was changed where an agent was only to look: the working tree, before and after."""
+"""Detect changes to a working tree that agents may only read."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 async def require_repository(helm: Steering, wanted: Wanted) -> Path:
-    """The root of the repository that an outcome is wanted in.
+    """Return the root of the repository of a job.
 
     Raises:
-        InvalidInput: There is none.
+        InvalidInput: The directory is not in a repository.
     """
     git = await anyio.to_thread.run_sync(find_git, Path(wanted.directory), helm.settings.state_dir)
     if git is None:
@@ -34,18 +34,18 @@ async def require_repository(helm: Steering, wanted: Wanted) -> Path:
 
 
 def look(root: Path, state_dir: Path) -> dict[str, str]:
-    """What the working tree is: its commit, and what differs from that. As a step, or a task, keeps it. Blocks."""
+    """Return the state of the working tree, commit and digest of changes, as JSON. Blocks."""
     git = find_git(root, state_dir)
     head = "" if git is None else git.commit("HEAD") or ""
     return {"head": head, "diff": diff_of_directory(root, state_dir=state_dir).digest}
 
 
 async def untouched(root: Path, state_dir: Path, before: Mapping[str, str]) -> Evidence:
-    """Whether it is what it was."""
+    """Verify that the working tree is unchanged."""
     return nothing_changed(await anyio.to_thread.run_sync(look, root, state_dir) == before)
 
 
 def nothing_changed(same: bool) -> Evidence:
-    """That the working tree is what it was, or not."""
+    """Return the evidence for an unchanged or changed working tree."""
     changed = "Files of the working tree, or its commit, changed meanwhile. Look at what they are, and ask again."
     return Evidence(ok=same, what="Nothing in the working tree was changed." if same else changed)

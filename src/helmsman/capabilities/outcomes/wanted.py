@@ -1,4 +1,4 @@
-"""What is asked for: the same for every kind of outcome, checked once."""
+"""Request for an outcome, common to all kinds and validated once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Kind = Literal["debug", "review", "plan", "refactor", "test"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Apply = Literal["ask", "never", "verified"]
-"""What becomes of what was verified: somebody is asked, nothing, or it is applied."""
+"""Handling of a verified change: ask, keep it in its worktree, or apply it."""
 AUTO: Final = "auto"
 MOST_CANDIDATES: Final = 5
 DEFAULT_SECONDS: Final = 3600.0
@@ -25,25 +25,25 @@ MORE: Final[Mapping[Kind, Mapping[str, type]]] = {
     "refactor": {"scope": list},
     "test": {"base": str},
 }
-"""What only one kind takes, and of which type: the test that fails; what is reviewed; the paths that may be touched; the
-commit whose code new tests are to fail with.
+"""Parameters of single kinds with their types: the failing test; the review target; the paths that may change; the
+commit with which new tests must fail.
 """
 _MOST_SECONDS: Final = 7 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """An outcome as its caller asks for it.
+    """Requested outcome.
 
     Attributes:
-        request: What is wanted, in words: a symptom, a goal, what is to become better.
-        directory: Where.
-        agents: Who does it. Several do it side by side, or review it together; none, or `auto`, lets Helmsman choose.
-        check: The command that tells whether it works; None lets Helmsman find it.
-        candidates: How many solutions are made side by side; for a review, how many agents look at it.
-        budget_usd: What all of it may cost.
-        seconds: How long all of it may take.
-        more: What only this kind takes (`MORE`).
+        request: Description: a symptom, a goal, an improvement.
+        directory: The working directory.
+        agents: Agents that work concurrently or review together; empty or `auto` selects them automatically.
+        check: The command that verifies the result; None to find it.
+        candidates: Number of concurrent solutions; for a review, the number of reviewers.
+        budget_usd: Maximum total cost.
+        seconds: Maximum total time.
+        more: Parameters of this kind (`MORE`).
     """
 
     kind: Kind
@@ -92,12 +92,12 @@ class Wanted:
                 raise InvalidInput(f"{self.kind} takes {known}; {name} {told}.", parameter=name)
 
     def as_dict(self) -> dict[str, Any]:
-        """For the registry."""
+        """Return the JSON form for the registry."""
         return {**asdict(self), "agents": list(self.agents), "more": dict(self.more)}
 
     @classmethod
     def of(cls, kept: object) -> Self | None:
-        """As the registry has it; None where it makes no sense."""
+        """Restore from the registry; None if it is invalid."""
         try:
             given = {field.name: kept[field.name] for field in fields(cls)}  # type: ignore[index]
             return cls(**{**given, "agents": tuple(given["agents"])})

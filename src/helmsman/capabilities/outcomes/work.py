@@ -1,7 +1,7 @@
-"""What a job does, step by step: each step is done once, whatever becomes of hubs.
+"""Steps of a job, each executed once, even if hubs die.
 
-A job that goes on in the next hub runs its procedure from the beginning. What a step has found out is written down, and
-turns have idempotency keys of the job's, so that nothing is done twice: it finds what there is, and waits for what runs.
+After a restart of the hub, a job runs its procedure from the beginning. Results of steps are stored, and turns have
+idempotency keys derived from the job, so completed steps are skipped and running turns are awaited.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 1.0
 _CLOCK: Final = "uncounted"
-"""The key in a job's metadata for the time that people took."""
+"""Metadata key for the time that people needed to answer."""
 
 
 class TurnNotDone(HelmsmanError):
-    """A turn of a job came to no good end."""
+    """A turn of a job failed or was stopped."""
 
     code = "turn_not_done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What a job came to. Only what is `verified` is called done.
+    """Result of a job. Only a `verified` one counts as done.
 
     Attributes:
-        summary: For people, as Markdown.
+        summary: Markdown for people.
         report: The same as data (`helmsman.capabilities.outcomes.reports`).
-        diff: What would be applied.
+        diff: The change that would be applied.
     """
 
     verified: bool
@@ -77,7 +77,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneTurn:
-    """A turn that has come to its end: its session, its task, and what its agent said last."""
+    """Completed turn with its session, its task and the agent's last message."""
 
     session: Session
     task: Task
@@ -88,7 +88,7 @@ class DoneTurn:
 
 
 class Work:
-    """What a procedure has in its hands. `known` is what earlier steps have found out."""
+    """Context of a procedure. `known` holds the results of earlier steps."""
 
     def __init__(
         self,
@@ -111,24 +111,24 @@ class Work:
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._turns: list[str] = []
         self.side_by_side = 1
-        """How many turns share what is left of the budget."""
+        """Number of turns that share the remaining budget."""
 
     @property
     def chosen(self) -> list[Chosen]:
-        """Who does it, best first."""
+        """Selected agents, best first."""
         return chosen_of(self.task)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
     async def once(self, step: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """What a step finds out, as JSON: done unless it was before, and written down before anybody goes on."""
+        """Return the JSON result of a step; it is executed at most once and stored before the job continues."""
         async with self._at[step]:
             if step not in self._known:
                 await self._keep(step, await do())
             return self._known[step]
 
     def known(self, step: str) -> Any:
-        """What a step has found out; None where it was not done."""
+        """Return the result of a step; None if it was not executed."""
         return self._known.get(step)
 
     async def _keep(self, step: str, found: object) -> None:
@@ -136,13 +136,13 @@ class Work:
         self._known[step] = found
 
     def report_progress(self, text: str) -> None:
-        """Say what is being done just now."""
+        """Report the current activity."""
         self.helm.ledger.update(self.task.id, {"progress": {"text": text}})
         self.job.notify()
 
     @property
     def seconds(self) -> float:
-        """How long it has taken so far, whichever hubs were at it."""
+        """Time since the job began, across hubs."""
         return (datetime.now(UTC) - self.task.created_at).total_seconds()
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -160,11 +160,11 @@ class Work:
         on_limit: OnLimit | None = None,
         **options: Unpack[StartOptions],
     ) -> DoneTurn:
-        """A new session and its first turn, to its end. `gate` is what is done before the turn begins.
+        """Start a session and wait for the end of its first turn. `gate` runs before the turn begins.
 
         Raises:
-            TurnNotDone: The turn failed, or was stopped.
-            HelmsmanError: It could not be begun.
+            TurnNotDone: The turn failed or was stopped.
+            HelmsmanError: The turn could not be started.
         """
         begun: list[str] = []
 
@@ -190,11 +190,11 @@ class Work:
         return await self._to_its_end(session, begun[-1] if begun else session.task_id or "")
 
     async def say(self, step: str, session_id: str, message: str) -> DoneTurn:
-        """Another turn of a session, to its end.
+        """Run another turn of a session and wait for its end.
 
         Raises:
-            TurnNotDone: The turn failed, or was stopped.
-            HelmsmanError: It could not be begun.
+            TurnNotDone: The turn failed or was stopped.
+            HelmsmanError: The turn could not be started.
         """
 
         async def say() -> str:
@@ -209,7 +209,7 @@ class Work:
         return f"{self.task.id} {step}"
 
     async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
-        """Begin something as soon as there is room for another turn."""
+        """Retry until there is room for another turn."""
         while True:
             turn = NextTurn(**{OF_JOB: self.task.id})
             before = next_turn.set(turn)
@@ -238,7 +238,7 @@ class Work:
             task = await self.tasks.get(task_id)
             if not task.is_running:
                 break
-            await anyio.sleep(_LOOK_SECONDS)  # it goes on after this turn, when a limit or a budget lets it
+            await anyio.sleep(_LOOK_SECONDS)  # it resumes when a usage limit or a budget permits
         self.job.gates.pop(task_id, None)
         if task.status != "completed":
             told = (task.error or {}).get("message") or task.note or f"it is {task.status}"
@@ -253,10 +253,10 @@ class Work:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def ask(self, session_id: str, question: Question) -> Choice | None:
-        """Ask whoever answers a session's questions, in a turn of it in which its agent does nothing; None is no answer.
+        """Ask a session's question handlers, in a turn without agent activity; None means no answer.
 
         Raises:
-            HelmsmanError: The session is at work, or gone.
+            HelmsmanError: The session is busy or gone.
         """
         answers: list[Choice | None] = []
         answered = anyio.Event()
@@ -283,7 +283,8 @@ class Work:
                 session_id, turn, _never, on_task=lambda task_id: gates.update({task_id: gate})
             )
 
-        left, self._limit.deadline = self._limit.deadline - anyio.current_time(), math.inf  # people take their time
+        # The time of people does not count.
+        left, self._limit.deadline = self._limit.deadline - anyio.current_time(), math.inf
         since, uncounted = datetime.now(UTC), _uncounted(self.task)
         self._keep_clock({"since": since.isoformat(), "seconds": uncounted})
         try:
@@ -299,12 +300,12 @@ class Work:
         return answers[0]
 
     def _keep_clock(self, clock: dict[str, Any]) -> None:
-        """Write down what of its time does not count: the next hub goes on with the same limit."""
+        """Store the uncounted time, so that the next hub continues with the same limit."""
         self.task = replace(self.task, metadata={**self.task.metadata, _CLOCK: clock})
         self.helm.ledger.update(self.task.id, {"metadata": {_CLOCK: clock}})
 
     def consent(self, session: Session) -> Consent:
-        """Consent by whoever answers a session's questions. It holds for the same words in all of the job."""
+        """Return consent through a session's question handlers; it holds for the same words in the whole job."""
         asks = consent_of(self.helm, session)
 
         async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
@@ -323,10 +324,10 @@ class Work:
     # --- cost --------------------------------------------------------------------------------------------------------
 
     async def _left_usd(self) -> float | None:
-        """What the next turn may cost.
+        """Return the maximum cost of the next turn.
 
         Raises:
-            BudgetExceeded: Nothing is left.
+            BudgetExceeded: The budget is used up.
         """
         if self.wanted.budget_usd is None:
             return None
@@ -338,7 +339,7 @@ class Work:
         return left / self.side_by_side
 
     async def spent(self) -> tuple[Usage, float | None]:
-        """What its turns have used, and what that has cost; None where no price is known of any."""
+        """Return usage and cost of all turns; the cost is None if no price is known."""
         used, costs = Usage(), list[float]()
         for task_id in dict.fromkeys(self._turns):
             results = await self.tasks.results(await self.tasks.find(task_id))
@@ -349,13 +350,13 @@ class Work:
 
 
 def seconds_left(task: Task, wanted: Wanted) -> float:
-    """What is left of a job's time, which counts from its beginning, whichever hubs were at it."""
+    """Return the remaining time of a job, counted from its creation across hubs."""
     taken = (datetime.now(UTC) - task.created_at).total_seconds() - _uncounted(task)
     return max(0.0, wanted.seconds - taken)
 
 
 def _uncounted(task: Task) -> float:
-    """How long people have decided so far; also whether something was asked when its hub died."""
+    """Return the time that people have needed so far, including a question that was open when the hub died."""
     clock = task.metadata.get(_CLOCK) or {}
     since = clock.get("since")
     asking = 0.0 if since is None else (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
@@ -363,11 +364,11 @@ def _uncounted(task: Task) -> float:
 
 
 def asks(helm: Steering, job: RunningJob) -> bool:
-    """Whether one of a job's sessions waits for an answer."""
+    """Return whether one of a job's sessions waits for an answer."""
     known = helm.sessions
     return any(known[session_id].state.questions for session_id in job.sessions if session_id in known)
 
 
 async def _never(_engine: Engine) -> Begun:
-    """Begins a turn that its gate has ended before."""
+    """Never called: the gate has already ended this turn."""
     raise AssertionError
