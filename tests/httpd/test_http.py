@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import signal
 import socket
@@ -10,6 +11,7 @@ import ssl
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -81,6 +83,31 @@ async def test_only_the_right_token_host_and_origin_get_in(serving: Serving) -> 
             welcome = await post(server, Authorization=token, **headers)
             assert welcome.status_code == 200, welcome.text
             assert welcome.headers["mcp-session-id"]
+
+
+async def test_clients_that_look_for_oauth_find_none_with_or_without_the_token(serving: Serving) -> None:
+    names = ("oauth-protected-resource", "oauth-authorization-server", "openid-configuration")
+    paths = [f"/.well-known/{name}{tail}" for name in names for tail in ("", "/mcp", "/mcp/")]
+    paths += ["/mcp/.well-known/openid-configuration", "/register", "/authorize", "/token"]
+    async with serving.over_http() as server, httpx2.AsyncClient(timeout=SECONDS) as http:
+        base = server.url.removesuffix("/mcp")
+        for method, path, headers in itertools.product(("GET", "POST"), paths, ({}, server.headers)):
+            answer = await http.request(method, base + path, headers=headers)
+            assert answer.status_code == 404, (method, path, answer.text)
+            assert "www-authenticate" not in answer.headers
+            assert "bearer token" in answer.json()["error_description"]
+        for other in ("/.well-known/", "/.well-known/oauth", "/.well-known/helmsman", "/register/x", "/mcp/oauth-x"):
+            assert (await http.get(base + other)).status_code == 401, other
+        assert (await http.get(base + paths[0], headers={"Host": "evil.example"})).status_code == 421
+
+
+async def test_a_slash_behind_the_path_makes_no_difference(serving: Serving) -> None:
+    async with serving.over_http() as server, httpx2.AsyncClient(timeout=SECONDS) as http:
+        assert (await http.post(f"{server.url}/", json=HELLO, headers=ACCEPT)).status_code == 401
+        assert (await http.post(f"{server.url}/x", json=HELLO, headers=ACCEPT | server.headers)).status_code == 405
+        with_slash = replace(server, url=f"{server.url}/")
+        async with Client(with_slash.transport(), mode="legacy") as client:
+            assert (await client.list_tools()).tools
 
 
 async def test_the_token_is_the_owners_alone_and_stays_the_same(serving: Serving) -> None:

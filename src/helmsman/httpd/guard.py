@@ -15,6 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse
 
 from helmsman.httpd.limits import admitted
+from helmsman.httpd.listening import MCP_PATH
 from helmsman.web.json_http import STRANGERS_BODY, STRANGERS_BODY_BYTES
 from helmsman.web.login import is_from_page, is_same_site
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LOGIN_PATH: Final = "/api/login"
 _OPEN_POSTS: Final = frozenset({LOGIN_PATH, PROOF_PATH, CODE_PATH})
+_OAUTH_PATHS: Final = frozenset({"/authorize", "/register", "/token"})  # where clients look without any metadata
+_NO_OAUTH: Final = "This server has no OAuth. Send the token of the state directory as a bearer token."
 _READS: Final = frozenset({"GET", "HEAD"})
 _DISCARDED_BYTES: Final = 256 * 1024
 
@@ -52,6 +55,8 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
             return
+        if scope["path"] == f"{MCP_PATH}/":
+            scope = {**scope, "path": MCP_PATH}
         verdict = self.verdict(scope, Headers(scope=scope))
         if verdict == "member" and not admitted(scope):
             verdict = refused(
@@ -78,6 +83,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and not self._answers_to(host_name(origin)):
             return refused(403, "wrong_origin", "Web pages of other sites may not use this server.")
+        if is_oauth(path):
+            return _no_oauth()
         if self._has_token(headers):
             return "member"
         is_read = scope["method"] in _READS
@@ -107,6 +114,12 @@ def is_plain(path: str) -> bool:
     return root == "" and bool(parts) and all(parts[:-1]) and not is_odd and not {".", ".."} & {*parts}
 
 
+def is_oauth(path: str) -> bool:
+    """Return whether a client looks for OAuth here: its metadata (also below a path), or its endpoints."""
+    _, found, name = path.rpartition("/.well-known/")
+    return path in _OAUTH_PATHS or (bool(found) and name.startswith(("oauth-", "openid-configuration")))
+
+
 def refused(status: int, code: str, message: str) -> JSONResponse:
     headers = {"WWW-Authenticate": 'Bearer realm="helmsman"'} if status == 401 else None
     return JSONResponse({"code": code, "message": message}, status_code=status, headers=headers)
@@ -117,6 +130,15 @@ def host_name(address: str) -> str | None:
         return urlsplit(address).hostname
     except ValueError:
         return None
+
+
+def _no_oauth() -> JSONResponse:
+    """Answer 404: a client that gets a 401 here takes it for an authorization server that fails.
+
+    OAuth libraries show `error_description`.
+    """
+    told = {"code": "not_found", "message": _NO_OAUTH, "error": "not_found", "error_description": _NO_OAUTH}
+    return JSONResponse(told, status_code=404)
 
 
 def _cross_site() -> JSONResponse:
