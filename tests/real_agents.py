@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -33,14 +33,25 @@ class RealAgent:
 
 @cache
 def _modules() -> Path | None:
-    return CACHE / "node_modules" if (CACHE / "installed.json").exists() else None
+    return CACHE / "node_modules" if (CACHE / "installed.json").exists() and not _is_hidden() else None
+
+
+def _is_hidden() -> bool:
+    """Return whether sandboxes hide the agents: each has its own temporary directory."""
+    return CACHE.resolve().is_relative_to("/tmp")
+
+
+def _skip() -> NoReturn:
+    if _is_hidden():
+        pytest.skip(f"Sandboxes hide {CACHE}: set HELMSMAN_AGENTS_CACHE to a directory that is not below /tmp")
+    pytest.skip("The agents are not here: python scripts/fetch_agents.py")
 
 
 def adapter(name: str) -> tuple[str, ...]:
     """An adapter to the protocol for an agent that Helmsman steers in another way."""
     modules = _modules()
     if modules is None:
-        pytest.skip("The agents are not here: python scripts/fetch_agents.py")
+        _skip()
     return _node(modules), str(modules / "@agentclientprotocol" / name / "dist" / "index.js")
 
 
@@ -71,6 +82,6 @@ def real_agent(name: str, home: Path, model: ScriptedModel) -> RealAgent:
     """An agent that knows no account and no other model; the test is skipped where it has not been fetched."""
     command = find_agent_command(name)
     if command is None:
-        pytest.skip("The agents are not here: python scripts/fetch_agents.py")
+        _skip()
     env = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **agent_environment(name, model.address, home)}
     return RealAgent(name, command, env, home)

@@ -186,6 +186,43 @@ def test_a_session_changes_by_events_alone() -> None:
     assert members.keys() - fields.keys() == {"decisions", "snapshot"}
 
 
+def test_no_module_outside_sessions_assigns_an_attribute_of_a_session() -> None:
+    """Properties have no setter, so mypy rejects an assignment and `setattr` raises. Names catch untyped values here."""
+    properties = {name: member for name, member in vars(Session).items() if isinstance(member, property)}
+    assert [name for name, member in properties.items() if member.fset is not None] == []
+    assert "options" in properties
+    assert "self.options =" not in (SOURCE / "sessions" / "session.py").read_text()
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(target)}"
+        for path in FILES
+        if path.parent != SOURCE / "sessions"
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete)
+        for target in assigned(node)
+        if is_of_a_session(target, properties)
+    ]
+    # Engines of agents have sessions of their own, which are other classes.
+    assert [place for place in found if not place.startswith("agents/")] == []
+
+
+def assigned(node: ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete) -> Iterator[ast.expr]:
+    """Yield the single targets of a statement."""
+    targets = node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]
+    for target in targets:
+        yield from target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+
+
+def is_of_a_session(target: ast.expr, properties: Mapping[str, property]) -> bool:
+    """Return whether a target is an attribute of a variable or attribute named `session`, or a part of one."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if not isinstance(target, ast.Attribute) or target.attr not in properties:
+        return False
+    owner = target.value
+    name = owner.attr if isinstance(owner, ast.Attribute) else owner.id if isinstance(owner, ast.Name) else ""
+    return name in ("session", "_session", "forked")
+
+
 def test_git_is_started_in_one_place() -> None:
     """The one that keeps it from running what a repository names. The doctor asks for its version only."""
     starting = {str(file.relative_to(SOURCE)) for file in FILES if any(map(_names_git, ast.walk(tree(file))))}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST = 1024 * 1024
+_SECONDS = 60  # limit of every wait, except for the end of a command
 _CODE = struct.Struct("i")
 _SERVE = "--serve"
 _ON_TERMINAL = "--on-its-terminal"
@@ -141,7 +142,11 @@ def _run_and_tell(connection: socket.socket) -> None:
     import threading
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    connection.settimeout(_SECONDS)
     data, ancillary, _, _ = connection.recvmsg(_MOST, socket.CMSG_SPACE(3 * array.array("i").itemsize))
+    if not ancillary:
+        os._exit(0)  # the client was killed before it sent its request
+    connection.settimeout(None)
     streams = array.array("i")
     streams.frombytes(ancillary[0][2])
     if "hub" in (asked := json.loads(data)):
@@ -216,6 +221,7 @@ def _spawn_hub(server: str, state: str, lock: int, listener: int, log: int, *wor
     from helmsman.hub.launch import environment
 
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_SECONDS)
         connection.connect(server)
         asked = {"hub": state, "words": words, "env": environment(state, os.environ)}
         passed = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [log, lock, listener]))
@@ -327,6 +333,7 @@ def _ask(
 def _door(server: str, arguments: Sequence[str]) -> None:
     on_terminal = arguments[:1] == [_ON_TERMINAL]
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_SECONDS)
         numbers = [getattr(signal, name) for name in _PASSED_ON]
         signal.pthread_sigmask(signal.SIG_BLOCK, numbers)  # until there is somebody to pass them on to
         _ask(
@@ -338,6 +345,7 @@ def _door(server: str, arguments: Sequence[str]) -> None:
             (0, 1, 2),
             on_terminal=on_terminal,
         )
+        connection.settimeout(None)
         for number in numbers:
             signal.signal(number, lambda number, _frame: connection.sendall(bytes([number])))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)

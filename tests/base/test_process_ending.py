@@ -66,6 +66,11 @@ while True:  # whatever process comes next in this namespace
         except OSError:
             pass
 """
+SLOW_HELPER = """
+import os, runpy, signal
+os.getppid = signal.pause  # the first call in the namespace: the signal always comes before it has stopped the others
+runpy.run_path({path!r}, run_name="__main__")
+"""
 NAMESPACE = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
 
 
@@ -214,8 +219,13 @@ def test_a_namespace_goes_on_if_the_one_that_stopped_it_is_gone(sleeping: tuple[
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_namespace_that_cannot_be_stopped_is_what_is_left(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_namespace_that_cannot_be_stopped_is_what_is_left(
+    number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A process in there signals the helper that comes to stop it: what a look finds then is not all there is."""
+    slow = tmp_path / "slow.py"
+    slow.write_text(SLOW_HELPER.format(path=stop_namespace.__file__))
+    monkeypatch.setattr(process_ending, "_STOP_NAMESPACE", slow)
     monkeypatch.setattr(process_ending, "_HELPER_SECONDS", 1.0)
     if shutil.which("unshare") is None or subprocess.run([*NAMESPACE, "true"], check=False).returncode:
         pytest.skip("no namespaces for this user")

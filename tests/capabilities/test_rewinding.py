@@ -33,16 +33,18 @@ async def settled(session: Session) -> Session:
     return session
 
 
+async def two_turns(helm: Helmsman, place: Path) -> Session:
+    session = await settled(await helm.start("first", cwd=place, sandbox="danger-full-access", approval_policy="never"))
+    return await settled(await session.say("second"))
+
+
 async def test_a_rewind_that_fails_or_is_cut_off_in_the_middle_is_whole_in_the_end(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("first", run("echo one > a.txt"), say("Made."))
     model.on("second", run("echo two > a.txt; git rm -q --cached README.md"), say("Changed."))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await settled(
-            await helm.start("first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
-        )
-        await settled(await session.say("second"))
+        session = await two_turns(helm, git_repo)
         rewinding = helm.extras.rewinding
         shown = await rewinding.preview(session.id)
         refused = EngineRefused("Codex does not want to. Try again.")
@@ -80,10 +82,7 @@ async def test_no_turn_and_no_other_rewind_begins_while_a_session_is_taken_back(
     model.on("first", run("echo one > a.txt"), say("Made."))
     model.on("second", run("echo two > a.txt"), say("Changed."))
     async with Helmsman(settings, env=codex_home.env) as helm:
-        session = await settled(
-            await helm.start("first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
-        )
-        await settled(await session.say("second"))
+        session = await two_turns(helm, git_repo)
         rewinding = helm.extras.rewinding
         shown = await rewinding.preview(session.id)
         refused: list[type[Exception]] = []

@@ -88,7 +88,7 @@ def test_an_open_question_and_its_deadline_are_one_sentence() -> None:
         asker="Codex", id="q", type="user_input", session_id="s", turn_id=None, prompts=(Prompt(text="Which?"),)
     )
     session.apply(QuestionAsked(session_id="s", question=question))
-    session.deadlines["q"] = Deadline(TimeLeft.new(300, time.monotonic()))
+    session.set_deadline("q", Deadline(TimeLeft.new(300, time.monotonic())))
     assert _line(session, width=120).endswith("waits for an answer: denied in 5 min unless answered.")
 
 

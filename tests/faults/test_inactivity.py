@@ -36,7 +36,7 @@ async def test_a_silent_turn_of_the_exec_engine_is_ended_and_the_session_goes_on
         assert session.error is not None
         assert (session.status, session.error.code) == ("error", "turn_timed_out")
         assert (await helm.tasks.get(session.task_ids[-1])).status == "failed"
-        session.limits = TurnLimits()
+        session.change_limits(TurnLimits())
         await scene.next_session_works(helm, after=session)
 
 

@@ -53,7 +53,7 @@ async def test_endless_silence_is_ended_by_the_limits_and_the_session_goes_on(sc
         assert await session.wait(until="end", timeout=SECONDS)
         assert session.error is not None
         assert (session.error.code, session.error.retryable) == ("turn_timed_out", True)
-        session.limits = TurnLimits()
+        session.change_limits(TurnLimits())
         await scene.next_session_works(helm, after=session)
 
 

@@ -117,8 +117,8 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
         assert [piece for piece in pieces if piece in str(rows)] == [], table
 
 
-async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet: Fleet) -> None:
-    """Agents send the output of a command again and again while it grows."""
+async def claimed_task(fleet: Fleet) -> tuple[Any, OwnedTask]:
+    """Start a task, and claim it for a worker that only has a row."""
     database = fleet.client.database
     task = await fleet.start("work")
     await database.all(
@@ -127,6 +127,13 @@ async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet:
     )
     owned = await OwnedTask.claim(database, task.id, "one")
     assert owned is not None
+    return task, owned
+
+
+async def test_an_item_that_has_not_ended_is_stored_without_half_a_secret(fleet: Fleet) -> None:
+    """Agents send the output of a command again and again while it grows."""
+    database = fleet.client.database
+    task, owned = await claimed_task(fleet)
     pump = EventPump(owned)
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
@@ -154,13 +161,7 @@ WRITES: dict[str, tuple[Any, ...]] = {
 async def test_a_worker_that_has_lost_its_task_writes_nothing_of_it(fleet: Fleet) -> None:
     """It was stopped for longer than its lease, and another one has the task by now."""
     database = fleet.client.database
-    task = await fleet.start("work")
-    await database.all(
-        "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
-        "values ('late', 'late', '', 60, '{}', '{}', 1, '') returning 1 as one"
-    )
-    owned = await OwnedTask.claim(database, task.id, "late")
-    assert owned is not None
+    task, owned = await claimed_task(fleet)
     await database.all("update helmsman.tasks set epoch = epoch + 1 where id = %s returning 1 as one", (task.id,))
 
     async def stored() -> str:

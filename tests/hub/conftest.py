@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager, suppress
+import sqlite3
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman.base.files import file_lock
+from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing.hubs import end_hub, hub_pid, hub_processes
 from tests.clients.server_process import Serving
 from tests.hub.commands import done, whole
@@ -33,16 +36,26 @@ class Place(Serving):
         assert pid is not None
         return pid
 
+    def stop_hub(self) -> int:
+        """Stop the hub between two transactions and return its pid: within one, it would keep the next hub waiting."""
+        pid, store = self.hub, self.state_dir / REGISTRY_NAME
+        with (
+            file_lock(store.with_name(f"{store.name}.lock"), timeout=SECONDS),
+            closing(sqlite3.connect(store, timeout=SECONDS, isolation_level=None)) as connection,
+        ):
+            connection.execute("BEGIN IMMEDIATE")
+            os.kill(pid, signal.SIGSTOP)
+        return pid
+
     @contextmanager
     def stopped_hub(self) -> Iterator[Callable[[], None]]:
         """The hub does nothing while the block runs, unless it is told to go on before."""
-        pid = self.hub
+        pid = self.stop_hub()
 
         def go_on() -> None:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-        os.kill(pid, signal.SIGSTOP)
         try:
             yield go_on
         finally:

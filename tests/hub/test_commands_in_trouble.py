@@ -91,12 +91,9 @@ async def test_a_hub_that_is_stopped_is_not_waited_for(served: Place) -> None:
     RuleBook((), served.state_dir).add(rule)
     (listed,) = json.loads((await done(thin("rules", "--json"), served)).stdout)["rules"]
     impatient = "from helmsman.cli import main, thin; import sys; thin._WELCOME_SECONDS = 0.2; main()"
-    os.kill(served.hub, signal.SIGSTOP)
-    try:
+    with served.stopped_hub():
         removing = ["rules", "remove", "--yes", listed["id"]]
         removed = await done([sys.executable, "-c", impatient, *removing], served)
-    finally:
-        os.kill(served.hub, signal.SIGCONT)
     assert (removed.code, "Removed rule" in removed.stderr) == (0, True)
     await until_nobody_is_served(served)
     assert json.loads((await done(thin("rules", "--json"), served)).stdout)["rules"] == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 import time
 from pathlib import Path
@@ -38,7 +36,7 @@ async def test_a_task_goes_on_once_after_its_limit_though_client_and_hub_are_gon
     reached = fail(429, error_type="usage_limit_reached", resets_at=resets_at)
 
     def while_the_hub_hears_nothing(_: ModelRequest) -> Fail:
-        os.kill(place.hub, signal.SIGSTOP)
+        place.stop_hub()
         return reached
 
     model.on("work", while_the_hub_hears_nothing, say("done after all"))

@@ -249,12 +249,10 @@ async def test_without_detaching_the_service_is_inside(bare_place: Place, word: 
         assert hub_pid(bare_place.state_dir) is None
 
 
-@pytest.mark.long
 async def test_a_hub_that_was_stopped_and_replaced_ends_when_it_goes_on(bare_place: Place) -> None:
     """Who can lose the lock without ending is one whose files were removed while it could not look."""
     async with Client(bare_place.on_stdio()):
-        first = bare_place.hub
-        os.kill(first, signal.SIGSTOP)
+        first = bare_place.stop_hub()
         for name in (LOCK, SOCKET):
             (bare_place.state_dir / name).rename(bare_place.state_dir / f"{name}.removed")
         async with Client(bare_place.on_stdio()) as other:

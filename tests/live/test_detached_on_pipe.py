@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from helmsman.agents.codex.detached.engines import EngineTaken, is_shared, open_recorded
 from helmsman.agents.codex.detached.overview import activity_of
+from helmsman.agents.keeper.output_log import OutputReader
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.keeper.watcher import Activity
 from helmsman.errors import EngineLost
-from helmsman.model.events import QuestionAsked
+from helmsman.model.events import ItemStarted, QuestionAsked, Source
 from helmsman.model.questions import Choice
 from helmsman.testing import run, say
 from tests.live.detached import Place, adopt, begin, until, where_it_changed
@@ -35,20 +37,26 @@ class RawOwner:
         self._socket.settimeout(30)
         self._socket.connect(str(record.socket))
         self._socket.sendall(b"e0\n")
-        self._lines = self._socket.makefile("rb")
-        self.inputs: int = json.loads(self._lines.readline())["inputs"]
+        with self._socket.makefile("rb") as frames:
+            hello = json.loads(frames.readline())
+        self.inputs: int = hello["inputs"]
+        reader = OutputReader(Path(hello["output"]))
+        try:
+            self._lines = [reader.line_at(offset) for offset in hello["kept"]]
+            offset = hello["from"]
+            while lines := reader.read(offset, hello["size"]):
+                self._lines += lines
+                offset = lines[-1].end
+        finally:
+            reader.close()
 
     def asked(self) -> tuple[int, dict[str, Any]]:
-        """The number of the line with a question, and the question."""
-        for frame in self._lines:
-            number, _, line = frame[1:].partition(b" ")
-            if frame.startswith(b"o") and b"requestApproval" in line:
-                return int(number), json.loads(line)
-        raise AssertionError("nothing was asked")
+        """Return the offset of the line with the one question, and the question."""
+        ((offset, line),) = [one for one in self._lines if b"requestApproval" in one.line]
+        return offset, json.loads(line)
 
     def send_and_die(self, frame: str) -> None:
         self._socket.sendall(frame.encode())
-        self._lines.close()
         self._socket.close()
 
 
@@ -78,6 +86,24 @@ async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Pla
         assert (await follower.end()).outcome == "completed"
         assert not any(isinstance(event, QuestionAsked) for event in follower.events)
     assert (on_pipe.repo / "made.txt").exists()
+
+
+@where_it_changed
+async def test_an_event_comes_from_the_same_line_whoever_reads_it(on_pipe: Place, model: ScriptedModel) -> None:
+    model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
+    sources: list[dict[str, Source | None]] = []
+    async with on_pipe.open() as engine:
+        follower = await begin(engine, on_pipe, "touch")
+        await follower.question()
+        sources.append({one.item.id: one.source for one in follower.events if isinstance(one, ItemStarted)})
+    async with on_pipe.open() as engine:
+        follower = await adopt(engine, on_pipe, follower.opened.session_id)
+        await follower.question()
+        sources.append({one.item.id: one.source for one in follower.events if isinstance(one, ItemStarted)})
+    before, again = sources
+    assert again
+    assert None not in again.values()
+    assert again.items() <= before.items()
 
 
 @where_it_changed

@@ -85,7 +85,7 @@ async def test_a_function_of_the_program_is_called_for_as_long_as_its_turn_runs(
         await session.interrupt()
         await cancelled.wait()
     assert session.status == "interrupted"
-    session.tools.clear()  # as when the program has left
+    session.withdraw(*session.tools)  # as when the program has left
     monkeypatch.setattr("helmsman.sessions.tool_calls._OFFERED_SECONDS", 0.1)
     model.on("again", Call("look_up"), say("so be it"))
     await finished(await session.say("again"))
@@ -514,7 +514,7 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
     async def run(queued_in: Session, queued: QueuedTurn) -> Session:
         return await helm.run_turn(queued_in, queued.turn, queued.task_id)
 
-    session.queue.append(QueuedTurn(turn_input("later"), "T-local-later", session.options, run))
+    session.enqueue(QueuedTurn(turn_input("later"), "T-local-later", session.options, run))
     with pytest.raises(InvalidInput):
         await helm.say(session.id, "x", output_schema={"type": "object", "default": {1, 2}})
     with anyio.fail_after(SECONDS):

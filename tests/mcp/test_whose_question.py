@@ -145,7 +145,7 @@ async def test_a_message_gets_no_permission_that_a_person_gave(helm: Helmsman, f
     plain = await helm.start("hello", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
     for session in (full, lasting, plain):
         await session.wait(until="end", timeout=30)
-    lasting.rules = (object(),)  # type: ignore[assignment]
+    lasting.add_rule(object())  # type: ignore[arg-type]
     settings = replace(helm.settings, tools=("sessions", "agents", "extras", "router"))
     helm.settings = settings
     async with Client(build_server(helm), client_info=CLAUDE) as client:
@@ -256,7 +256,9 @@ async def test_a_fork_does_not_make_a_persons_worktree_the_clients(
         await codex.until_settled(beside["sessionId"])
         digest = (await codex("codex_diff", sessionId=fork))["digest"]
         for own in (fork, beside["sessionId"]):
-            helm.sessions[own].worktree = session.worktree  # as an earlier process's session is given it by its place
+            helm.sessions[own].assign_worktree(
+                session.worktree
+            )  # as an earlier process's session is given it by its place
             for tool, more in (("codex_apply", {"digest": digest}), ("codex_discard", {})):
                 refused = await codex.error(tool, sessionId=own, **more)
                 assert refused["code"] == "not_yours", tool

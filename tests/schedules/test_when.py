@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.base.structs import pack, unpack
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When, local_timezone, parse_when
 
@@ -54,7 +56,7 @@ def times(when: When, after: datetime, number: int) -> list[str]:
 def test_what_people_say_of_when(said: dict[str, Any], due: str) -> None:
     when = parse_when(MONDAY, timezone=BERLIN, **said)
     assert times(when, MONDAY, 1) == [due]
-    assert When.kept(when.as_dict()) == when
+    assert unpack(json.loads(json.dumps(pack(when))), When) == when
 
 
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ async def test_what_a_queued_message_asked_for_does_not_hold_where_it_failed_for
             raise RuntimeError("nobody has thought of this")
 
         await helm.say(session.id, "later", when_busy="queue", approval_policy="never")
-        session.queue[0] = replace(session.queue[0], run=fail)
+        session.enqueue(replace(session.dequeue(), run=fail))
         agent.engines[-1].end("completed")
         with anyio.fail_after(20):
             await failed.wait()
@@ -115,7 +115,7 @@ async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path
         session = await ended(helm, agent, tmp_path)
         engine = cast("PlayedEngine", session.engine)
         engine.detach(session.id)
-        session.engine = None  # somebody else goes on with it in the same engine
+        session.detach()  # somebody else goes on with it in the same engine
         await engine.run_turn(session.id, session.options, turn_input("theirs"))
         with pytest.raises(SessionBusy):
             await session.say("mine")

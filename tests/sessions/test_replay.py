@@ -13,6 +13,7 @@ from helmsman.model.events import (
     ItemStarted,
     QuestionAsked,
     QuestionClosed,
+    Source,
     TurnEnded,
     TurnRequested,
     TurnStarted,
@@ -87,3 +88,22 @@ def test_an_open_question_is_left_for_the_agent_to_ask_again(is_closed: bool) ->
     assert not loaded.questions
     assert len(loaded.state.decisions("t-1")) == is_closed
     assert not loaded.is_repeated(QuestionAsked(**IDS, question=question))
+
+
+def test_the_lines_of_a_supervised_agent_that_the_log_has_are_left_out() -> None:
+    def line(event: Event, process: str, offset: int) -> Event:
+        return event.changed().with_source(Source(process, offset))
+
+    loaded = session()
+    loaded.replay(TURN, len(TURN), Source("p", 20))
+    assert loaded.is_repeated(line(ItemEnded(**IDS, item=AgentMessage(id="x", text="in other words")), "p", 20))
+    assert not loaded.is_repeated(line(TURN[-1], "p", 21)), "the log has not read so far, whatever it says"
+    assert not loaded.is_repeated(line(TURN[-1], "q", 20)), "another process"
+
+
+def test_the_end_of_a_turn_that_still_runs_is_not_left_out_though_later_lines_were_logged() -> None:
+    loaded, end = session(), TurnEnded(**IDS, outcome="completed").with_source(Source("p", 10))
+    loaded.replay(TURN, len(TURN), Source("p", 20))
+    assert not loaded.is_repeated(end)
+    loaded.apply(end)
+    assert loaded.is_repeated(end)

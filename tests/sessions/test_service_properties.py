@@ -85,7 +85,7 @@ async def play(moves: list[str], chosen: Any, place: Path) -> None:
                     if session.state.is_running:
                         waiters.start_soon(wait)
                 # Whatever was going on, the end of the engine ends it; messages in the queue are not sent any more.
-                session.queue.clear()
+                session.drop_queued(*(queued.task_id for queued in session.queue))
                 await settle()
                 while session.state.is_running:  # a queued message may just be on its way, on an engine of its own
                     engines[-1].die()

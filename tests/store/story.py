@@ -15,11 +15,12 @@ from helmsman.testing import add, patch, run, say
 from helmsman.testing.hubs import hub_pid
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
     from helmsman import Helmsman, Session
     from helmsman.capabilities.changes import AppliedSession
+    from helmsman.model.events import PastTurn
     from helmsman.schedules.store import Schedule
     from helmsman.tasks.model import Task
     from helmsman.testing import ScriptedModel
@@ -233,10 +234,11 @@ class Story:
             prompts.remove(STEERED)
         same("prompts that the model saw", said, prompts)
         same("requests to the model", len(requests), len(prompts) + 3)
-        # A turn of which nothing is known stays in the history as one that failed, beside the one that was sent again.
-        turns = [turn for turn in await helm.history(session_id) if turn.status != "failed"]
-        told = [item.text for turn in turns for item in turn.items if isinstance(item, UserMessage)]
-        same("prompts in the history", told, prompts)
+        turns = await helm.history(session_id)
+        same("prompts in the history", _prompts(turn for turn in turns if turn.status != "failed"), prompts)
+        # A turn of which nothing is known stays there as one that failed, beside the one that was sent again.
+        failed = _prompts(turn for turn in turns if turn.status == "failed")
+        same("turns that failed", [prompt for prompt in failed if prompt not in self.unknown], [])
         session = await helm.session(session_id)
         same("the session", (session.status, session.result), ("done", "change is done"))
         if not self._lost:
@@ -276,6 +278,10 @@ def is_done(session: Session, result: str) -> bool:
 async def tasks_of(helm: Helmsman) -> list[Task]:
     tasks, _ = await helm.tasks.list(limit=50)
     return list(tasks)
+
+
+def _prompts(turns: Iterable[PastTurn]) -> list[str]:
+    return [item.text for turn in turns for item in turn.items if isinstance(item, UserMessage)]
 
 
 def same(what: str, said: object, true: object) -> None:

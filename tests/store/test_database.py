@@ -103,7 +103,7 @@ def test_a_full_disk_is_told_with_what_to_do(registry: Registry, path: Path) -> 
     def fill(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
 
-    registry._database.read(fill)
+    registry.database.read(fill)
     with pytest.raises(RegistryUnavailable, match=r"full.*Make room on its disk\.$") as refused:
         for _ in range(200):
             registry.add(draft("a" * 10_000))
@@ -113,7 +113,7 @@ def test_a_full_disk_is_told_with_what_to_do(registry: Registry, path: Path) -> 
 
 def test_a_file_that_cannot_be_written_is_told_with_what_to_do(registry: Registry) -> None:
     registry.add(draft())
-    registry._database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
+    registry.database.read(lambda connection: connection.execute("PRAGMA query_only = 1").fetchall())
     with pytest.raises(RegistryUnavailable, match=r"readonly.*HELMSMAN_STATE_DIR"):
         registry.add(draft())
 

@@ -22,7 +22,7 @@ from tests.store import killed_hub
 from tests.store.story import Story
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from helmsman import Settings
@@ -34,12 +34,25 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here."),
 ]
 
+Point = tuple[str, int]
+"""Before or after a write, and the number of that."""
+
 MOST = 70
 """The story has fewer writes than this."""
 _PIECE = 20
 _POINTS = [
     pytest.param(when, number, id=f"from{number // _PIECE * _PIECE}-{when}-{number}")
     for number in range(1, MOST)
+    for when in ("before", "after")
+]
+
+_FIRST_KILLS = (("after", 5), ("after", 9), ("after", 17), ("after", 25), ("before", 40), ("after", 46))
+_RECOVERY_WRITES = 6
+"""The next hub finds out what happened in about so many writes."""
+_PAIRS = [
+    pytest.param(first, (when, number), id=f"{'-'.join(map(str, first))}-then-{when}-{number}")
+    for first in _FIRST_KILLS
+    for number in range(1, _RECOVERY_WRITES + 1)
     for when in ("before", "after")
 ]
 
@@ -86,37 +99,47 @@ class Laboratory:
     def __init__(self, settings: Settings, env: Mapping[str, str], story: Story, writes: Path) -> None:
         self._settings, self._env, self._story, self._writes = settings, env, story, writes
 
-    async def tell(self, when: str = "before", number: int = 0) -> list[str]:
-        """Tell the story to a hub that is killed at this write; 0 is never. Return its writes up to then."""
+    async def tell(self, *points: Point) -> list[list[str]]:
+        """Tell the story to hubs that are killed at these writes, one after the other. Return the writes of each.
+
+        The hub after the last of them is an ordinary one.
+        """
         state_dir = self._settings.state_dir
-        with self._killed_at(f"{when} {number}"):
-            assert launch.start(str(state_dir))
         try:
-            async with Helmsman(self._settings, env=self._env) as helm:
-                await self._story.tell(helm)
+            with self._killed_at(points):
+                assert launch.start(str(state_dir))
+                async with Helmsman(self._settings, env=self._env) as helm:
+                    await self._story.tell(helm)
             async with Helmsman(self._settings, env=self._env) as helm:
                 await self._story.check(helm)
         except BaseException as error:
             story, log = self._story, (state_dir / launch.LOG).read_text(encoding="utf-8")
-            error.add_note(f"At {story.at!r}, killed {when} {self._seen()[-1:]}, unknown: {story.unknown}\n{log}")
+            last = [writes[-1:] for writes in self._seen(points)]
+            error.add_note(f"At {story.at!r}, killed at {points} {last}, unknown: {story.unknown}\n{log}")
             raise
-        return self._seen()
+        return self._seen(points)
 
-    def _seen(self) -> list[str]:
-        return self._writes.read_text(encoding="utf-8").splitlines()
+    def _seen(self, points: Sequence[Point]) -> list[list[str]]:
+        files = [self._writes_of(hub) for hub in range(len(points))]
+        return [file.read_text(encoding="utf-8").splitlines() if file.exists() else [] for file in files]
+
+    def _writes_of(self, hub: int) -> Path:
+        return self._writes.with_name(f"{self._writes.name}-{hub}")
 
     @contextmanager
-    def _killed_at(self, point: str) -> Iterator[None]:
-        """Start another program than the hub's own."""
-        environment = launch.environment
-        more = {
-            warm.OTHER_HUB: killed_hub.__file__,
-            killed_hub.KILL_AT: point,
-            killed_hub.WRITES: str(self._writes),
-        }
+    def _killed_at(self, points: Sequence[Point]) -> Iterator[None]:
+        """Start another program than the hub's own, once for each point."""
+        environment, hubs = launch.environment, enumerate(points)
 
         def with_point(state: str, env: Mapping[str, str]) -> dict[str, str]:
-            return environment(state, env) | more
+            if (following := next(hubs, None)) is None:
+                return environment(state, env)
+            hub, (when, number) = following
+            return environment(state, env) | {
+                warm.OTHER_HUB: killed_hub.__file__,
+                killed_hub.KILL_AT: f"{when} {number}",
+                killed_hub.WRITES: str(self._writes_of(hub)),
+            }
 
         with mock.patch.object(launch, "environment", with_point):
             yield
@@ -132,12 +155,14 @@ def laboratory(
 
 @pytest.mark.rare
 async def test_the_sweep_has_every_write_of_the_story(laboratory: Laboratory) -> None:
-    assert len(await laboratory.tell()) < MOST
+    (writes,) = await laboratory.tell(("before", 0))
+    assert len(writes) < MOST
 
 
-async def killed_at(laboratory: Laboratory, when: str, number: int) -> None:
-    if len(await laboratory.tell(when, number)) < number:
-        pytest.skip("The story had fewer writes.")
+async def killed_at(laboratory: Laboratory, *points: Point) -> None:
+    writes = await laboratory.tell(*points)
+    if any(len(seen) < number for seen, (_, number) in zip(writes, points, strict=True)):
+        pytest.skip("There were fewer writes.")
 
 
 @pytest.mark.parametrize(
@@ -152,10 +177,32 @@ async def killed_at(laboratory: Laboratory, when: str, number: int) -> None:
 )
 async def test_the_next_hub_tells_the_truth(laboratory: Laboratory, when: str, number: int) -> None:
     """A sample: the numbers are about those of the writes that are named."""
-    await killed_at(laboratory, when, number)
+    await killed_at(laboratory, (when, number))
 
 
 @pytest.mark.rare
 @pytest.mark.parametrize(("when", "number"), _POINTS)
 async def test_the_next_hub_tells_the_truth_after_every_write(laboratory: Laboratory, when: str, number: int) -> None:
-    await killed_at(laboratory, when, number)
+    await killed_at(laboratory, (when, number))
+
+
+@pytest.mark.parametrize(
+    ("first", "then"),
+    [
+        pytest.param(("after", 5), ("after", 2), id="starting"),
+        pytest.param(("after", 17), ("before", 3), id="answering"),
+        pytest.param(("after", 25), ("after", 3), id="queueing"),
+    ],
+)
+async def test_the_hub_after_one_that_was_killed_while_it_recovered_tells_the_truth(
+    laboratory: Laboratory, first: Point, then: Point
+) -> None:
+    await killed_at(laboratory, first, then)
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize(("first", "then"), _PAIRS)
+async def test_the_hub_after_one_that_was_killed_at_any_write_of_its_recovery_tells_the_truth(
+    laboratory: Laboratory, first: Point, then: Point
+) -> None:
+    await killed_at(laboratory, first, then)

@@ -14,6 +14,7 @@ from helmsman.model.events import (
     AgentMessage,
     DiffUpdated,
     ItemEnded,
+    Source,
     TurnEnded,
     TurnRequested,
     Unknown,
@@ -54,17 +55,30 @@ def stored(database: Database, session: str = "s-1", since: int = 0) -> StoredEv
 def test_events_are_read_as_they_were_appended_each_session_numbered_by_itself(database: Database) -> None:
     write(database, TurnRequested(session_id="s-1", text="go"), said("a"), said("x", "s-2"))
     write(database, said("b"))
-    assert stored(database) == ((TurnRequested(session_id="s-1", text="go"), said("a"), said("b")), 3, NOW)
-    assert stored(database, "s-2") == ((said("x", "s-2"),), 1, NOW)
+    assert stored(database) == ((TurnRequested(session_id="s-1", text="go"), said("a"), said("b")), 3, NOW, None)
+    assert stored(database, "s-2") == ((said("x", "s-2"),), 1, NOW, None)
     assert stored(database, "s-3") == StoredEvents()
 
 
 def test_a_reader_goes_on_from_its_cursor(database: Database) -> None:
     write(database, *map(said, "abc"))
     assert stored(database, since=2).events == (said("c"),)
-    assert stored(database, since=3) == ((), 3, NOW)
+    assert stored(database, since=3) == ((), 3, NOW, None)
     assert stored(database).after(1).events == (said("b"), said("c"))
     assert stored(database, since=2).after(0).events == (said("c"),), "what was not read is not there to be seen"
+
+
+def test_the_newest_line_of_the_agent_is_committed_with_the_events(database: Database) -> None:
+    def line(text: str, process: str, offset: int) -> Event:
+        return said(text).with_source(Source(process, offset))
+
+    write(database, said("a"))
+    assert stored(database).source is None
+    write(database, line("b", "first", 10), line("c", "first", 30), line("late", "first", 20))
+    write(database, line("later still", "first", 20), said("without a line"))
+    assert stored(database).source == ("first", 30)
+    write(database, line("d", "second", 5))
+    assert stored(database).source == ("second", 5), "another process counts from the beginning"
 
 
 def test_many_events_are_one_append(database: Database) -> None:
@@ -100,7 +114,7 @@ def test_a_failed_transaction_appends_nothing(database: Database) -> None:
     with pytest.raises(RegistryUnavailable):
         database.write(fail)
     write(database, said("c"))
-    assert stored(database) == ((said("a"), said("c")), 2, NOW)
+    assert stored(database) == ((said("a"), said("c")), 2, NOW, None)
 
 
 def test_a_hub_that_was_replaced_appends_nothing(path: Path) -> None:

@@ -41,5 +41,5 @@ def test_fifty_processes_share_a_registry(path: Path) -> None:
     assert tasks[shared.id].metadata == expected, "no update is lost"
     aliases = [task.alias for task in tasks.values()]
     assert len(set(aliases)) == len(aliases)
-    assert registry._database.read(lambda file: file.execute("PRAGMA integrity_check").fetchone()[0]) == "ok"
+    assert registry.database.read(lambda file: file.execute("PRAGMA integrity_check").fetchone()[0]) == "ok"
     registry.close()

@@ -408,7 +408,7 @@ async def test_who_leaves_a_question_that_the_hub_keeps_open_is_told_how_to_answ
     terminal: PseudoTerminal,
 ) -> None:
     session = _session()
-    session.is_copy = True
+    session.become_copy()
     with anyio.fail_after(20), terminal.attached():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Asking(_command(), session).run)

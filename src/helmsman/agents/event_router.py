@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import Engine
 from helmsman.errors import EngineLost
-from helmsman.model.events import EngineGone, Event, Failure
+from helmsman.model.events import EngineGone, Event, Failure, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 log = logging.getLogger(__name__)
@@ -24,10 +25,46 @@ EARLY_EVENTS_PER_SESSION: Final = 1000
 EARLY_SESSIONS: Final = 1000
 
 
+class OutputPosition:
+    """The line of a supervised process that is being handled. The events that come of it name it as their source."""
+
+    def __init__(self, process: str = "") -> None:
+        """`process` is the id of the supervised process; one without an id has no log of its output."""
+        self._process = process
+        self.offset: int | None = None
+        """Where the line begins; None while none is being handled."""
+
+    def stamp(self, event: Event) -> None:
+        """Name the line as the source of an event that has none yet."""
+        if self._process and self.offset is not None and event.source is None:
+            event.with_source(Source(self._process, self.offset))
+
+    @contextmanager
+    def at(self, offset: int | None) -> Iterator[None]:
+        """Handle the line at an offset, for the length of the block."""
+        before, self.offset = self.offset, offset
+        try:
+            yield
+        finally:
+            self.offset = before
+
+    def bound(self, call: Callable[[], object]) -> Callable[[], object]:
+        """Return a call that handles the current line later."""
+        offset = self.offset
+
+        def handle() -> object:
+            with self.at(offset):
+                return call()
+
+        return handle
+
+
 class EventRouter:
     """One per engine. All methods are synchronous and called from the event loop."""
 
     def __init__(self) -> None:
+        self.position = OutputPosition()
+        """Of an engine that is one process."""
         self._sinks: dict[str, Callable[[Event], None]] = {}
         self._early: dict[str, deque[Event]] = {}
         self._parents: dict[str, str] = {}
@@ -68,6 +105,7 @@ class EventRouter:
             self.deliver(event)
 
     def deliver(self, event: Event) -> None:
+        self.position.stamp(event)
         sink = self._sinks.get(event.session_id)
         if sink is None and (parent := self._parents.get(event.session_id)) is not None:
             event = event.changed(session_id=parent, agent_id=event.session_id)

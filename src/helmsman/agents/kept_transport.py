@@ -9,22 +9,24 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Protocol
 
+from helmsman.agents.event_router import OutputPosition
 from helmsman.base.jsonrpc import RequestId, Resumed
 from helmsman.errors import EngineLost, EngineProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from helmsman.agents.keeper.owner import KeptChild, Said
+    from helmsman.agents.keeper.output_log import OutputLine
+    from helmsman.agents.keeper.owner import KeptChild
 
 
 class KeptLines(Protocol):
-    """Which lines the next owner will need: `keep` and `drop` are the numbers since they were last asked for."""
+    """Which lines the next owner will need: `keep` and `drop` are the offsets since they were last asked for."""
 
     keep: list[int]
     drop: list[int]
 
-    def read(self, said: Said) -> None:
+    def read(self, said: OutputLine) -> None:
         """Take note of a line, and of what is to be kept or dropped after it."""
         ...
 
@@ -40,6 +42,8 @@ class KeptTransport:
         self._child = child
         self._keeping = keeping
         self._title = title
+        self._offsets: list[int] = []
+        self.position = OutputPosition(child.process)
         try:
             answer = json.loads(child.answer)["result"]
         except (ValueError, LookupError, TypeError) as error:
@@ -56,14 +60,19 @@ class KeptTransport:
         async for lines in self._child.lines():
             for said in lines:
                 self._keeping.read(said)
+            self._offsets = [said.offset for said in lines]
             yield [said.line for said in lines]
             # Whoever asks for more has dealt with these.
             keep, drop = self._keeping.keep, self._keeping.drop
             self._keeping.keep, self._keeping.drop = [], []
             try:
-                await self._child.take(lines[-1].number, keep=keep, drop=drop)
+                await self._child.commit(lines[-1].end, keep=keep, drop=drop)
             except EngineLost:
                 continue  # its last words may still come
+
+    def on_message(self, index: int | None) -> None:
+        """Move to a message of those that came last; None after all of them."""
+        self.position.offset = None if index is None else self._offsets[index]
 
     async def send(self, message: str, answering: RequestId | None = None) -> None:
         question = None if answering is None else self._keeping.answered(answering)

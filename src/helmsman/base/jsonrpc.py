@@ -32,6 +32,9 @@ _SHOWN_ERROR_CHARS: Final = 600  # an unknown method is answered with the list o
 _MANY: Final = 32
 """So many messages at once mean that we are behind: they are parsed as one, and what says the same is joined."""
 
+_PLACE: Final = "helmsman place"
+"""The key of a message's place among those that have come at once, while they are joined."""
+
 RequestId = int | str
 Message = dict[str, Any]
 
@@ -106,14 +109,19 @@ class Peer:
         on_notification: Callable[[str, Mapping[str, Any]], None],
         on_request: Callable[[IncomingRequest], bool],
         on_close: Callable[[HelmsmanError], None] = lambda reason: None,
+        on_message: Callable[[int | None], None] = lambda index: None,
         join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
         with_version: bool = False,
     ) -> None:
         """`join` may make fewer of many messages that have come at once; what they say must stay the same.
 
+        `on_message` is called before each message is dispatched, with its place among those that have come at once, and with
+        None after all of them.
+
         `other` is what the other side is called in errors. `with_version` puts `"jsonrpc": "2.0"` into all that is sent.
         """
         self._join = join
+        self._on_message = on_message
         self._other = other
         self._envelope: Message = {"jsonrpc": "2.0"} if with_version else {}
         self._transport = transport
@@ -290,11 +298,16 @@ class Peer:
     def _receive_all(self, raw: Sequence[bytes | str]) -> None:
         together = _parsed_together(raw) if len(raw) >= _MANY else None
         if together is None:
-            for one in raw:
+            for index, one in enumerate(raw):
+                self._on_message(index)
                 self._receive(one)
         else:
+            for index, message in enumerate(together):
+                message[_PLACE] = index
             for message in self._join(together):
+                self._on_message(message.pop(_PLACE))
                 self._dispatch(message)
+        self._on_message(None)
 
     def _receive(self, raw: bytes | str) -> None:
         try:

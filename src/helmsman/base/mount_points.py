@@ -4,9 +4,9 @@ Codex's sandbox keeps `.git`, `.codex` and others from being made in whatever ma
 directory it makes one to mount on, and removes it when its program ends by itself; if that is killed, it stays, in
 somebody's repository. So it is written down before a sandbox starts which of them are not there yet.
 
-One is removed only if it is empty and no sandbox has it: the kernel would unmount what is on it there, too, and what it
-guards could be written. Sandboxes that have yet to mount it are known by what was written down for them, all others, also
-those of a Codex that is none of ours, by their mounts.
+A directory is removed only if it is empty and no sandbox uses it: removing it would unmount it inside that sandbox, too, and
+unprotect what it guards. A sandbox that has not mounted yet is found by its record. All others, including those of a Codex
+that Helmsman did not start, are found by their mounts.
 """
 
 from __future__ import annotations

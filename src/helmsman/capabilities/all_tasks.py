@@ -95,7 +95,7 @@ class Tasks:
     ) -> tuple[list[Task], str | None]:
         """Tasks, newest first, and the cursor of the next page. Local ones as they truly are; the cloud is not asked."""
         await self._helm.ledger.write()
-        if status is not None:  # by what is true, not by what was last written down
+        if status is not None:  # refresh running tasks first: the stored status may be stale
             for task in await self._helm.ledger.registry(lambda registry: registry.running()):
                 await self._helm.ledger.now(task)
         directories = None

@@ -353,7 +353,7 @@ class Budgets:
         if not states or session.turn_count != turn or not _runs_freely(session):
             return
         log.info("session %s is stopped: %s", session.id, "; ".join(state.in_words() for state in states))
-        session.is_pausing = True
+        session.pause(is_pausing=True)
         await self._pause(session, states)
 
     async def _pause(self, session: Session, states: Sequence[BudgetState]) -> None:
@@ -363,15 +363,16 @@ class Budgets:
             return
         if not session.is_message:  # it cannot be gone on with by another message
             error = _refused(states)
-            session.end_as = Failure(code=error.code, message=error.message)
+            session.fail_as(Failure(code=error.code, message=error.message))
         try:
             await session.engine.interrupt(session.id)
         finally:
-            session.end_as = None
+            session.fail_as(None)
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Whether a turn was stopped here, so that its task goes on if somebody says so."""
-        is_ours, session.is_pausing = session.is_pausing, False
+        is_ours = session.is_pausing
+        session.pause(is_pausing=False)
         task_id = self._helm.ledger.running_task(session.id)
         if not is_ours or ended.outcome != "interrupted" or task_id is None or not session.is_message:
             return False

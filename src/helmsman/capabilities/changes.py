@@ -220,7 +220,7 @@ class Changes:
         session = self._helm.sessions.get(session_id)
         discarded = await anyio.to_thread.run_sync(_discard, tree)
         if session is not None:
-            session.worktree = None
+            session.assign_worktree(None)
         return discarded
 
     async def end_commands(self, tree: Worktree) -> tuple[str, ...]:

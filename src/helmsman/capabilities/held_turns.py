@@ -40,7 +40,7 @@ class HeldTurn:
     @contextmanager
     def at_work(self, what: str) -> Iterator[None]:
         """Something that takes its time. Questions end by themselves when the session is interrupted; this does here."""
-        self.session.own_question = what, self._stop
+        self.session.ask_own(what, self._stop)
         try:
             yield
         finally:
@@ -81,7 +81,7 @@ class HeldTurn:
 
 def _no_longer_asks(session: Session, own: str) -> None:
     if session.own_question is not None and session.own_question[0] == own:
-        session.own_question = None
+        session.drop_own_question()
 
 
 def hold_turn(

@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, TurnEnded
 from helmsman.model.inputs import turn_input
@@ -76,8 +75,7 @@ class UsageLimits:
             InvalidInput: It does not wait for one, or this is no time.
         """
         session = await self._helm.session_with_queue(task.session_id or "")
-        place = next((place for place, one in enumerate(session.queue) if one.task_id == task.id), None)
-        if place is None or task.waiting_for != QUOTA:
+        if all(one.task_id != task.id for one in session.queue) or task.waiting_for != QUOTA:
             raise InvalidInput(
                 f"Task {task.id} is {task.status} and does not wait for a usage limit. Say something to its session to go "
                 "on there.",
@@ -87,7 +85,7 @@ class UsageLimits:
 
         now = datetime.now(UTC)
         moment = now if at is None else parse_when(now, at=at).at
-        session.queue[place] = replace(session.queue[place], not_before=moment)
+        session.delay_queued(task.id, moment or now)
         changes: TaskChanges = {
             "note": waits_until(moment or now),
             "metadata": {RESUMES_AT: (moment or now).isoformat()},
@@ -131,7 +129,7 @@ class UsageLimits:
             },
         )
         queued = QueuedTurn(turn, task_id, session.options, self._helm.run_queued, not_before=resumes_at)
-        session.queue.insert(0, queued)
+        session.enqueue(queued, first=True)
         self._helm.run_later(session, task_id)
         log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))
 

@@ -279,7 +279,7 @@ class LocalTasks:
         session = self._helm.sessions.get(task.session_id or "")
         for queued in session.queue if session is not None else ():
             if session is not None and queued.task_id == task.id:
-                session.queue.remove(queued)
+                session.drop_queued(queued.task_id)
                 return self._never(task)
         return None
 

@@ -90,7 +90,7 @@ class Plans:
         if not session.planning or ended.outcome != "completed":
             return False
         answered = partial(self._answered, session, ended)
-        session.own_question = _VERIFYING, answered  # who stops it now has stopped the plan
+        session.ask_own(_VERIFYING, answered)  # who stops it now has stopped the plan
         self._helm.in_background(partial(self._verify_and_ask, session, answered))
         return True
 

@@ -164,7 +164,7 @@ class Reviews:
             )
         else:
             await self._helm.truth.refuse_archived(session.id)
-            session.on_question = on_question or session.on_question
+            session.handle_questions(on_question)
             session = await self._in_session(session, text, review, on_task)
         self._helm.in_background(partial(self._look_at_its_end, session))
         return BegunReview(session=session)

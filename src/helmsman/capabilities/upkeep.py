@@ -183,14 +183,14 @@ class Upkeep:
         await self._helm.require_own(session_id, "give it a goal")
         await self.goal(session_id)  # a Codex that keeps no goals says so before anything is begun
         session = await self._helm.session(session_id)
-        session.on_question = on_question or session.on_question
+        session.handle_questions(on_question)
         goals: list[Goal | None] = []
 
         async def begin(engine: Engine) -> None:
             goals.append(await engine.set_goal(session_id, objective))
 
         session = await self._run(session_id, towards(objective), begin, Capability.GOALS)
-        session.goal = objective
+        session.pursue(objective)
         return goals[0]
 
     async def clear_goal(self, session_id: str) -> None:
@@ -201,7 +201,7 @@ class Upkeep:
         """
         await self._helm.require_own(session_id, "take its goal away")
         await (await self._goal_keeper(session_id)).set_goal(session_id, None)
-        (await self._helm.session(session_id)).goal = None
+        (await self._helm.session(session_id)).pursue(None)
 
     async def _goal_keeper(self, session_id: str) -> Engine:
         """Who keeps the goal of a session that is there and not archived."""

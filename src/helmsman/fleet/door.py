@@ -175,7 +175,7 @@ class FleetDoor:
         draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
         task, notes = await self._packed(draft, None if in_place else checked.cwd)
         session = await self._accepted(task, on_question, on_task)
-        session.notes += notes
+        session.add_notes(*notes)
         return session
 
     async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
@@ -242,7 +242,7 @@ class FleetDoor:
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
         held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
-        session.options = checked
+        session.change_options(checked)
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
     async def _turn(
@@ -303,7 +303,7 @@ class FleetDoor:
         assert found is not None
         session = await self.link.session(str(found.session_id))
         if on_question is not None:
-            session.on_question = on_question
+            session.handle_questions(on_question)
             self.link.offer_questions(session)
         return session
 

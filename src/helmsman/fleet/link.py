@@ -172,8 +172,9 @@ class FleetLink:
             earlier_turns=len(begun),
         )
         session = Session(state, Feed(self._settings.event_buffer_size), self, options, self.listeners)
-        session.is_copy, session.created_at = True, tasks[0].created_at
-        session.opened_by = unpack_if_valid(tasks[0].metadata.get(CLIENT), McpClient)
+        session.become_copy()
+        session.date(created_at=tasks[0].created_at)
+        session.assign_owner(unpack_if_valid(tasks[0].metadata.get(CLIENT), McpClient))
         known = _Followed(session, lane)
         known.task = begun[-1] if begun else None
         self._known[lane], self.sessions[session.id] = known, session
@@ -214,7 +215,7 @@ class FleetLink:
         """The task that is to be told now; None where all of them are."""
         tasks = (await self.lanes.of_lanes([known.lane]))[known.lane]
         ids = [task.id for task in tasks]
-        known.session.task_ids[:] = ids
+        known.session.replace_tasks(ids)
         at = -1 if known.task is None else ids.index(known.task.id)
         if known.task is not None and known.session.state.is_running:
             return tasks[at]
@@ -361,13 +362,13 @@ class FleetLink:
         """Have a session's handler asked what is open, and cancel it where somebody else has answered."""
         known, opened = self._known[lane_of(session.id)], session.state.questions
         for question_id in session.deadlines.keys() - opened.keys():
-            del session.deadlines[question_id]
+            session.set_deadline(question_id, None)
             if (scope := known.asking.pop(question_id, None)) is not None:
                 scope.cancel()
         for question in opened.values():
             if question.id not in session.deadlines:
                 left = TimeLeft.new(self._settings.approval_timeout or LONGEST_SECONDS, time.monotonic())
-                session.deadlines[question.id] = Deadline(left)
+                session.set_deadline(question.id, Deadline(left))
             if session.on_question is not None and question.id not in known.asking:
                 known.asking[question.id] = anyio.CancelScope()
                 self._tasks.start_soon(self._ask_handler, known, question)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import sqlalchemy as sa
 
-from helmsman.base.structs import replace
+from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.fleet.client import enter_task
 from helmsman.fleet.door_lanes import PLACE, as_doors_see
 from helmsman.fleet.lanes import notify_workers
@@ -65,8 +65,9 @@ _SECONDS: Final = sa.text(
 
 
 def _schedule(row: Mapping[str, Any], last: ScheduleRun | None = None) -> Schedule | None:
-    kept = {name: row[name] for name in ("id", "directory", "is_paused", "proposed_by", "created_at", "next_at")}
-    return Schedule.kept(row["content"], **kept, last=last)
+    schedule = unpack_if_valid(row["content"], Schedule)
+    changing = {name: row[name] for name in ("is_paused", "proposed_by", "next_at")}
+    return schedule and replace(schedule, **changing, last=last)
 
 
 def _run(row: DictRow) -> ScheduleRun:
@@ -164,7 +165,7 @@ class FleetSchedules:
         Raises:
             InvalidInput: It holds a secret, or there are too many.
         """
-        content = jsonb(schedule.to_keep())
+        content = jsonb(schedule.content())
         refuse_more((await self._rows("select count(*) as count from helmsman.schedules"))[0]["count"])
         await self._rows(
             "insert into helmsman.schedules (id, directory, content, next_at, created_at, is_paused, proposed_by) "

@@ -74,7 +74,7 @@ class AwayWork:
             if error.code != "outcome_unknown":
                 await self._drop(away)
             raise
-        session.notes += tuple(placed.workspace.notes)
+        session.add_notes(*placed.workspace.notes)
         await self._write(replace(away, session_id=session.id, task_id=session.task_id))
         return session
 

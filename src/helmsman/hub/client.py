@@ -363,7 +363,7 @@ class HubClient:
                     self._copies[value.id].tools |= functions_of(tools)
                     self._offer_tools(peer, value.id)
                 if handler is not None:
-                    value.on_question = handler
+                    value.handle_questions(handler)
                 return value
         finally:
             self._calls -= 1
@@ -576,13 +576,13 @@ class HubClient:
         session, opened = copied.session, copied.session.state.questions
         for question_id in copied.asking.keys() - opened.keys():
             copied.asking.pop(question_id).cancel()
-            session.deadlines.pop(question_id, None)
+            session.set_deadline(question_id, None)
         for question in opened.values():
             if question.id in session.deadlines:
                 continue
             usual = TimeLeft.new(self._settings.approval_timeout or math.inf, time.monotonic())
             left = copied.time_left.get(question.id, usual)
-            session.deadlines[question.id] = Deadline(left, pass_on=partial(self._send_shown, question))
+            session.set_deadline(question.id, Deadline(left, pass_on=partial(self._send_shown, question)))
             copied.asking[question.id] = anyio.CancelScope()
             if self._tasks is not None:
                 self._tasks.start_soon(self._ask_handler, copied, question)

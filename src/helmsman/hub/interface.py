@@ -292,7 +292,7 @@ class _Program:
     def _withdraw_tools(self) -> None:
         for session, name in self._offered:
             if session.tools.get(name) == self._run_tool:
-                del session.tools[name]
+                session.withdraw(name)
 
     async def _run_tool(self, call: ToolCalled) -> ToolResult | None:
         """Have the program run a function that it has offered. It may come back, to this hub or to the next."""

@@ -240,11 +240,11 @@ class Recovery:
             log.warning("a message of session %s waits: %s", session_id, error)
             return
         if task.id not in session.task_ids:
-            session.task_ids.append(task.id)
+            session.link_task(task.id)
         self._messages[task.id] = session, waiting
         run = partial(self._run_message, waiting)
         at = task.resumes_at
-        session.queue.append(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting), at))
+        session.enqueue(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting), at))
         if task.waiting_for is not None:
             self._ledger.spent_before(task.id, task.usage)
             helm.run_later(session, task.id)
@@ -340,7 +340,7 @@ class Recovery:
             self._starts.pop(task_id, None)
             if task_id in self._messages:
                 session, _ = self._messages.pop(task_id)
-                session.queue[:] = [one for one in session.queue if one.task_id != task_id]
+                session.drop_queued(task_id)
             self._ledger.cancel(task_id, changes["note"] or "")
 
     def _forget_images(self, running: set[str]) -> None:

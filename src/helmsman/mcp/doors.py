@@ -96,7 +96,7 @@ class Doors:
         for session in self._helm.sessions.values():
             owner = session.opened_by
             if owner is not None and owner.connection == self._connection:
-                session.opened_by = replace(owner, process=None)
+                session.assign_owner(replace(owner, process=None))
 
     def has_for_agent(self, session: Session) -> bool:
         """Return whether a session has an open question that the model that calls may answer now."""
@@ -166,7 +166,7 @@ class Doors:
         handler = self.handler(context)
         if handler is None:
             return
-        session.on_question = handler
+        session.handle_questions(handler)
         for question in session.questions:
             if question.id not in self._shown:
                 close_form = session.open_form(question.id)  # at once: the agent may look before the form is sent

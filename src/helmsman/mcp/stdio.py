@@ -147,7 +147,7 @@ class _Outgoing(SdkStream):
         self._news.set()
 
     async def write(self) -> None:
-        """Write what comes, until cancelled or until nobody reads any more."""
+        """Write queued messages until cancelled, or until the client closes its end."""
         try:
             while True:
                 await self._news.wait()

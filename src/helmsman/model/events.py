@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from msgspec import field
 from msgspec.structs import force_setattr
@@ -350,16 +350,24 @@ class PastTurn(Value, frozen=True, kw_only=True):
     items: tuple[Item, ...]
 
 
+class Source(NamedTuple):
+    """A line in the output of a supervised agent: the id of the process, and the offset of the line's first byte."""
+
+    process: str
+    offset: int
+
+
 class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True, dict=True):
     """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent.
 
-    Two attributes are not part of the value: they are not compared, not encoded, and not copied by `replace`. `raw` is the
+    Three attributes are not part of the value: they are not compared, not encoded, and not copied by `replace`. `raw` is the
     agent's own message, for front ends that pass it on. It is several times as large as the event, so a session drops it
-    after its listeners have heard the event. `stored` is the JSON text of an event that `helmsman.model.codec` could not
-    read completely.
+    after its listeners have heard the event. `source` is the line of a supervised agent that the event comes from; the store
+    commits it with the event. `stored` is the JSON text of an event that `helmsman.model.codec` could not read completely.
     """
 
     raw: ClassVar[Mapping[str, Any] | None] = None
+    source: ClassVar[Source | None] = None
     stored: ClassVar[str | None] = None
     session_id: str
     turn_id: str | None = None
@@ -376,13 +384,19 @@ class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, 
             force_setattr(self, "raw", raw)
         return self
 
+    def with_source(self, source: Source | None) -> Self:
+        """Attach the line that this event comes from, and return the event."""
+        if source is not None:
+            force_setattr(self, "source", source)
+        return self
+
     def forget_raw(self) -> None:
         """Drop the agent's own message. In place, because this runs for every event."""
         self.__dict__.pop("raw", None)
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other fields and the same `raw`."""
-        return replace(self, **fields).with_raw(self.raw)
+        """Return a copy with other fields, the same `raw` and the same `source`."""
+        return replace(self, **fields).with_raw(self.raw).with_source(self.source)
 
 
 class ToolCalled(Event, frozen=True, kw_only=True):

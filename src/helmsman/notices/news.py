@@ -8,9 +8,7 @@ a model. The full one is what every door shows, without secrets. Which of the tw
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import named, visible
@@ -19,8 +17,6 @@ from helmsman.model.question_text import describe
 from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from helmsman.approvals.listed_rules import ListedRule
     from helmsman.model.questions import Question
     from helmsman.schedules.store import Schedule, ScheduleRun
@@ -89,20 +85,6 @@ class News(Value, frozen=True, kw_only=True):
         if is_full:
             told |= {"text": self.text or None, "directory": self.directory}
         return {key: value for key, value in told.items() if value is not None}
-
-    def kept(self) -> dict[str, Any]:
-        """As it is written down."""
-        return structs.asdict(self)
-
-    @classmethod
-    def read(cls, content: Mapping[str, Any]) -> Self:
-        """What was written down.
-
-        Raises:
-            TypeError: This version makes no sense of it.
-        """
-        known = {name: content[name] for name in cls.__struct_fields__ if name in content}
-        return cls(**{**known, "choices": tuple(known.get("choices", ()))})
 
 
 def question_news(question: Question, *, directory: str | None, agent: str) -> News:

@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.redaction import redact
-from helmsman.base.structs import Value
+from helmsman.base.structs import Value, pack, unpack_if_valid
 from helmsman.notices.news import News
 from helmsman.store.database import Database, from_microseconds, microseconds
 
@@ -112,7 +112,7 @@ class NoticeStore:
                 )
             if known is not None or not recipients:
                 return None
-            values = (notice_id, news.about, json.dumps(news.kept()), now)
+            values = (notice_id, news.about, json.dumps(pack(news)), now)
             connection.execute("INSERT INTO notices VALUES (?, ?, ?, ?)", values)
             for recipient, at in recipients.items():
                 connection.execute(
@@ -323,8 +323,8 @@ def _deliveries(rows: Iterable[sqlite3.Row]) -> tuple[Delivery, ...]:
 
 def _news(content: str) -> News | None:
     try:
-        return News.read(json.loads(content))
-    except (TypeError, ValueError):
+        return unpack_if_valid(json.loads(content), News)
+    except ValueError:
         return None
 
 

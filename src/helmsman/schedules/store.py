@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.redaction import redact_value
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When
 from helmsman.store.database import Database, from_microseconds, microseconds
@@ -68,21 +68,13 @@ class Schedule(Value, frozen=True, kw_only=True):
     next_at: datetime | None = None
     last: ScheduleRun | None = None
 
-    def to_keep(self) -> dict[str, Any]:
-        """What does not change of it, to be written down.
+    def content(self) -> dict[str, Any]:
+        """Return the fields that never change, as the store holds them.
 
         Raises:
             InvalidInput: It holds a secret, which would be kept on disk.
         """
-        content = {
-            "prompt": self.prompt,
-            "when": self.when.as_dict(),
-            "spec": dict(self.spec),
-            "terms": dict(self.terms),
-            "missed": self.missed,
-            "overlap": self.overlap,
-            "maxCostUsd": self.max_cost_usd,
-        }
+        content: dict[str, Any] = pack(replace(self, is_paused=False, proposed_by=None, next_at=None, last=None))
         if redact_value(content) != content:
             raise InvalidInput(
                 "This looks as if it held a secret, which would be kept on disk. Have the agent read it from a file or a "
@@ -90,23 +82,6 @@ class Schedule(Value, frozen=True, kw_only=True):
                 parameter="prompt",
             )
         return content
-
-    @classmethod
-    def kept(cls, content: Mapping[str, Any], **changing: Any) -> Schedule | None:
-        """As it was written down; `changing` is the rest. None where this version makes no sense of it."""
-        try:
-            return cls(
-                prompt=str(content["prompt"]),
-                when=When.kept(content["when"]),
-                spec=dict(content["spec"]),
-                terms=dict(content["terms"]),
-                missed="skip" if content["missed"] == "skip" else "run",
-                overlap=content["overlap"] is True,
-                max_cost_usd=content["maxCostUsd"],
-                **changing,
-            )
-        except (LookupError, TypeError, ValueError):
-            return None
 
 
 class ScheduleRun(Value, frozen=True, kw_only=True):
@@ -156,16 +131,15 @@ class ScheduleStore:
         Raises:
             InvalidInput: It holds a secret, which would be kept on disk, or there are too many.
         """
-        content = schedule.to_keep()
+        content = schedule.content()
 
         def work(connection: sqlite3.Connection) -> None:
             refuse_more(connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0])
             connection.execute(
-                "INSERT INTO schedules (id, directory, content, next_at, is_paused, created_at, proposed_by) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO schedules (id, content, next_at, is_paused, created_at, proposed_by) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
                 (
                     schedule.id,
-                    schedule.directory,
                     json.dumps(content),
                     _stored(schedule.next_at),
                     int(schedule.is_paused),
@@ -299,13 +273,11 @@ def _schedule(row: sqlite3.Row) -> Schedule | None:
         content = json.loads(row["content"])
     except ValueError:
         return None
-    return Schedule.kept(
-        content,
-        id=row["id"],
-        directory=row["directory"],
+    schedule = unpack_if_valid(content, Schedule)
+    return schedule and replace(
+        schedule,
         is_paused=bool(row["is_paused"]),
         proposed_by=row["proposed_by"],
-        created_at=from_microseconds(row["created_at"]),
         next_at=None if row["next_at"] is None else from_microseconds(row["next_at"]),
         last=None if row["due_at"] is None else _run(row),
     )

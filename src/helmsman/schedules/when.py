@@ -12,14 +12,13 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from helmsman.base.structs import Value
 from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from zoneinfo import ZoneInfo
 
 _SHORTEST: Final = timedelta(minutes=1)
@@ -75,28 +74,6 @@ class When(Value, frozen=True, kw_only=True):
         if self.every is not None:
             return f"every {_span_text(self.every)}"
         return f"{self.cron} ({self.timezone})"
-
-    def as_dict(self) -> dict[str, Any]:
-        """For the store."""
-        return {
-            "timezone": self.timezone,
-            "since": self.since.isoformat(),
-            "cron": self.cron,
-            "everySec": None if self.every is None else self.every.total_seconds(),
-            "at": None if self.at is None else self.at.isoformat(),
-        }
-
-    @classmethod
-    def kept(cls, content: Mapping[str, Any]) -> When:
-        """As the store has it."""
-        seconds, at = content.get("everySec"), content.get("at")
-        return cls(
-            timezone=content["timezone"],
-            since=datetime.fromisoformat(content["since"]),
-            cron=content.get("cron"),
-            every=None if seconds is None else timedelta(seconds=seconds),
-            at=None if at is None else datetime.fromisoformat(at),
-        )
 
 
 def parse_when(

@@ -90,19 +90,19 @@ def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
 
 def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:
     """Make them true of a copy, whose cursors are `offset` ahead of those of the original."""
-    session.options, session.limits = facts["options"], facts["limits"]
-    session.notes, session.worktree = facts["notes"], facts["worktree"]
-    session.handed_over_from = facts.get("handed_over_from")  # hubs of before do not say
-    session.opened_by = facts["opened_by"]
-    session.task_ids[:] = facts["task_ids"]
-    session.output_schema = facts["output_schema"]
-    session.created_at, session.changed_at = facts["created_at"], facts["changed_at"]
-    session.waited_for = facts["waiting"]
-    session.is_copy, session.elsewhere = True, facts["elsewhere"]
-    session.queue[:] = [
-        QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before)
-        for turn, task_id, options, is_away, not_before in facts.get("queue", ())  # hubs of before do not say
-    ]
+    session.change_options(facts["options"])
+    session.change_limits(facts["limits"])
+    session.replace_notes(*facts["notes"])
+    session.assign_worktree(facts["worktree"])
+    session.continue_from(facts["handed_over_from"])
+    session.assign_owner(facts["opened_by"])
+    session.replace_tasks(facts["task_ids"])
+    session.describe_turn(planning=False, is_message=True, output_schema=facts["output_schema"])
+    session.date(created_at=facts["created_at"], changed_at=facts["changed_at"])
+    session.become_copy(waiting=facts["waiting"], elsewhere=facts["elsewhere"])
+    session.drop_queued(*(queued.task_id for queued in session.queue))
+    for turn, task_id, options, is_away, not_before in facts["queue"]:
+        session.enqueue(QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before))
     session.began(facts["turn_began_at"], max(0, facts["turn_cursor"] + offset))
 
 

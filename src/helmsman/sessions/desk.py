@@ -153,9 +153,9 @@ class Desk:
             by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
             return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
         now = datetime.now(UTC)
-        asked_ago = max(0.0, (now - session.asked_at.setdefault(question.id, now)).total_seconds())
+        asked_ago = max(0.0, (now - session.first_asked_at(question.id, now)).total_seconds())
         deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
-        session.deadlines[question.id] = deadline
+        session.set_deadline(question.id, deadline)
         # Before the agent hears of the question: it must not answer in the place of a person who is about to see a form.
         handler = session.on_question or self._handler
         close_form = session.open_form(question.id) if getattr(handler, "opens_form", False) else None
@@ -172,8 +172,7 @@ class Desk:
             await self._refuse(session, question, TROUBLE)
         finally:
             self._offered.pop(question.id, None)
-            session.deadlines.pop(question.id, None)
-            session.asked_at.pop(question.id, None)
+            session.set_deadline(question.id, None)
 
     async def _wait(
         self,
@@ -332,7 +331,7 @@ class Desk:
                     await anyio.to_thread.run_sync(self._rules.remove, made)
                 raise
         if first.value == APPROVE_SESSION and offered.for_session is not None:
-            session.rules += (offered.for_session,)
+            session.add_rule(offered.for_session)
         await self._closed(session, question, shown, by, _PROPOSED if is_proposed else first.reason)
 
     async def _send(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from msgspec.structs import replace
-
+from helmsman.base.structs import replace
 from helmsman.model.events import (
     AgentMessage,
     ErrorItem,
@@ -50,19 +49,23 @@ def turns_of(session_id: str, events: Iterable[Event]) -> tuple[PastTurn, ...]:
             case _:
                 pass
     if state.has_turn:
-        turns.append(PastTurn(id=state.turn_id or "", status="inProgress", items=tuple(_items(state))))
+        turns.append(PastTurn(id=state.turn_id or "", status="inProgress", items=tuple(items_with_prompt(state))))
     return tuple(turns)
 
 
 def _ended(state: StateView) -> PastTurn:
-    items = _items(state)
+    items = items_with_prompt(state)
     if state.error is not None and not any(isinstance(item, ErrorItem) for item in items):
         items.append(ErrorItem(id="failure", status="failed", message=state.error.message))
     status = _STATUS[state.between_turns or state.status]
     return PastTurn(id=state.turn_id or "", status=status, items=tuple(items))
 
 
-def _items(state: StateView) -> list[Item]:
+def items_with_prompt(state: StateView) -> list[Item]:
+    """Return what was done in the current or last turn, the prompt first.
+
+    `codex exec` does not repeat the prompt, and the app-server does so after a moment.
+    """
     items = state.items_and_decisions
     if state.prompt is not None and not (items and isinstance(items[0], UserMessage)):
         items.insert(0, UserMessage(id="prompt", text=state.prompt))
@@ -88,7 +91,7 @@ def completed(turns: Iterable[PastTurn], events: Iterable[Event], recorded: Iter
 
 
 def _fuller(logged: PastTurn, recorded: PastTurn) -> PastTurn:
-    """Insert the messages that only the agent has recorded, each behind the one before it."""
+    """Insert the messages that only the agent has recorded, in the order of the record."""
     items, place = list(logged.items), 0
     for item in recorded.items:
         if not isinstance(item, UserMessage | AgentMessage):

@@ -15,11 +15,11 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import anyio
 
-from helmsman.base.structs import Value
+from helmsman.base.structs import Value, replace
 from helmsman.errors import AnswerInvalid, EngineLost, SessionBusy, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.codec import encode
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from helmsman.base.pinned_directory import DirectoryIdentity
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
-    from helmsman.model.events import Event, Failure, Item, ToolCalled, Usage
+    from helmsman.model.events import Event, Failure, Item, Source, ToolCalled, Usage
     from helmsman.model.inputs import PathLike
     from helmsman.model.questions import Choice, Question
     from helmsman.sessions.feed import Feed
@@ -143,78 +143,55 @@ class Session:
         listeners: Listeners | None = (),
     ) -> None:
         self._state = state
-        self.feed = feed
-        self.options = options
-        self.place: DirectoryIdentity | None = None
-        """The directory that its last turn worked in, for comparing."""
-        self.engine: Engine | None = None
-        self.queue: list[QueuedTurn] = []
-        """What is to be sent when the turn has ended. A program's copy has what the hub last said of it."""
-        self.begun = anyio.Event()
-        """Set once the engine has begun the turn that was asked for, or has failed to."""
-        self.begun.set()
-        self.catching_up = anyio.Lock()
-        """Held while somebody looks at what others have done with it."""
-        self.seen_version: object = None
-        """The state of the registry in which others had done nothing with it."""
-        self.on_question: QuestionHandler | None = None
-        self.tools: dict[str, ToolRunner] = {}
-        """The functions that programs offer to it, by their names (`offer`)."""
-        self.tools_offered = anyio.Event()
-        self.limits = TurnLimits()
-        self.end_as: Failure | None = None
-        """Why the turn is being stopped, where that is a failure and not somebody's wish."""
-        self.deadlines: dict[str, Deadline] = {}
-        """How long the open questions may still be answered, by their ids. The desk keeps them."""
-        self.asked_at: dict[str, datetime] = {}
-        """When the open questions were first asked, of this hub or one before it."""
-        self.own_question: tuple[str, OwnAnswer] | None = None
-        """The id of the question that Helmsman itself asks before the session hears of the end of its turn, and who takes
-        the answer.
-        """
-        self.is_pausing = False
-        """Its turn is being stopped for Helmsman itself to ask whether it goes on."""
-        self.is_stopping = False
-        """What Helmsman itself asks is refused because somebody stops the turn, and not for want of an answer."""
-        self.planning = False
-        """The turn is one that plans: when it has ended, its plan is put to the question (`helmsman.capabilities.plans`)."""
-        self.is_message = True
-        """Whether its turn answers a message, so that another message can go on with it; a compaction does not."""
-        self.goal: str | None = None
-        """What the agent works towards by itself, turn after turn, where somebody here has asked for that."""
-        self.rules: tuple[Rule, ...] = ()
-        self.worktree: Worktree | None = None
-        self.handed_over_from: str | None = None
-        """The session of another agent that this one goes on with."""
-        self.opened_by: McpClient | None = None
-        """The MCP client that opened it, or was handed it; None where a person or a program of the user did."""
+        self.feed: Final = feed
+        self._options = options
+        self._place: DirectoryIdentity | None = None
+        self._engine: Engine | None = None
+        self._queue: list[QueuedTurn] = []
+        self._begun = anyio.Event()
+        self._begun.set()
+        self.catching_up: Final = anyio.Lock()
+        """Held while its state is compared with the store."""
+        self._seen_version: object = None
+        self._on_question: QuestionHandler | None = None
+        self._tools: dict[str, ToolRunner] = {}
+        self._tools_offered = anyio.Event()
+        self._limits = TurnLimits()
+        self._end_as: Failure | None = None
+        self._deadlines: dict[str, Deadline] = {}
+        self._asked_at: dict[str, datetime] = {}
+        self._own_question: tuple[str, OwnAnswer] | None = None
+        self._is_pausing = False
+        self._is_stopping = False
+        self._planning = False
+        self._is_message = True
+        self._goal: str | None = None
+        self._rules: tuple[Rule, ...] = ()
+        self._worktree: Worktree | None = None
+        self._handed_over_from: str | None = None
+        self._opened_by: McpClient | None = None
         self._forms: list[str] = []
         """The open questions that a person has before them in a form of an MCP client, once for each form."""
-        self.task_ids: list[str] = []
-        self.output_schema: Mapping[str, Any] | None = None
-        self.notes: tuple[str, ...] = ()
-        self.created_at = self.changed_at = datetime.now(UTC)
-        """When this Helmsman first saw the session, and when something last happened in it."""
-        self.verbs = verbs
-        """The service by which its current (or last) turn was begun."""
+        self._task_ids: list[str] = []
+        self._output_schema: Mapping[str, Any] | None = None
+        self._notes: tuple[str, ...] = ()
+        self._created_at = self._changed_at = datetime.now(UTC)
+        self._verbs = verbs
         self._listeners = listeners
         self._untold: list[Event] = []
         self._replayed: list[Event] = []
         """What the log holds of the last turn, until an agent says anything."""
         self._may_repeat = Counter[object]()
-        self.lacks_history = False
-        """Its agent's own program ran turns that are not in its log (`HistoryImported`)."""
+        self._logged_source: Source | None = None
+        """The newest line of a supervised agent whose events the log had when it was read."""
+        self._lacks_history = False
         self._turn_cursor = 0
-        self.waited_for: tuple[str | None, datetime | None] = None, None
-        """What `waiting` was of the original, of a copy."""
-        self.is_copy = False
-        """Of a session that the hub has."""
-        self.elsewhere: str | None = None
-        """Who runs its turn, in a sentence, where that is another process: here it can only be looked at."""
-        self.turn_began_at: float | None = None
-        """When the turn was asked for, by the monotonic clock."""
-        self.reserved_for: str | None = None
-        """What is done with it while no turn may begin, in words."""
+        self._waited_for: tuple[str | None, datetime | None] = None, None
+        """`waiting` of the original, of a copy."""
+        self._is_copy = False
+        self._elsewhere: str | None = None
+        self._turn_began_at: float | None = None
+        self._reserved_for: str | None = None
         self._watchers = 0
         self._shown_until = 0.0
 
@@ -226,11 +203,11 @@ class Session:
             SessionBusy: It is reserved already.
         """
         self.refuse_reserved()
-        self.reserved_for = purpose
+        self._reserved_for = purpose
         try:
             yield
         finally:
-            self.reserved_for = None
+            self._reserved_for = None
 
     def refuse_reserved(self) -> None:
         """Refuse a turn while the session is reserved.
@@ -238,18 +215,18 @@ class Session:
         Raises:
             SessionBusy: It is.
         """
-        if self.reserved_for is not None:
-            raise SessionBusy(f"Session {self.id} is being {self.reserved_for}. Try again when that is done.")
+        if self._reserved_for is not None:
+            raise SessionBusy(f"Session {self.id} is being {self._reserved_for}. Try again when that is done.")
 
     def is_beginning(self) -> None:
         """An engine is about to begin a turn; who waited for one that never came to be waits for this."""
-        before, self.begun = self.begun, anyio.Event()
+        before, self._begun = self._begun, anyio.Event()
         before.set()
 
     async def until_begun(self) -> None:
         """Wait until the turn that was asked for has begun, or failed to."""
-        while not self.begun.is_set():
-            await self.begun.wait()
+        while not self._begun.is_set():
+            await self._begun.wait()
 
     def warn(self, notes: Iterable[str]) -> None:
         """Tell whoever looks at the session of what its agent had to say."""
@@ -258,12 +235,331 @@ class Session:
 
     def offer(self, tools: Mapping[str, ToolRunner]) -> None:
         """A program is there that runs these for the agent."""
-        self.tools |= tools
-        self.tools_offered.set()
-        self.tools_offered = anyio.Event()
+        self._tools |= tools
+        self._tools_offered.set()
+        self._tools_offered = anyio.Event()
+
+    def withdraw(self, *names: str) -> None:
+        """Remove functions that a program has offered."""
+        for name in names:
+            self._tools.pop(name, None)
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.status}>"
+
+    # --- facts and resources -----------------------------------------------------------------------------------------
+    # Properties are read-only. Methods with a verb for a name change them.
+
+    @property
+    def options(self) -> SessionOptions:
+        """The options of its next turn, and of the running one."""
+        return self._options
+
+    @property
+    def limits(self) -> TurnLimits:
+        """How long its turns may be silent, and what happens at a usage limit."""
+        return self._limits
+
+    @property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema of the result of the current (or last) turn."""
+        return self._output_schema
+
+    @property
+    def planning(self) -> bool:
+        """Whether the turn makes a plan, which is put to the question at its end (`helmsman.capabilities.plans`)."""
+        return self._planning
+
+    @property
+    def is_message(self) -> bool:
+        """Whether the turn answers a message, so that another message can continue it. A compaction does not."""
+        return self._is_message
+
+    @property
+    def goal(self) -> str | None:
+        """The objective that the agent pursues turn after turn."""
+        return self._goal
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks of Helmsman and the agent for the caller."""
+        return self._notes
+
+    @property
+    def worktree(self) -> Worktree | None:
+        """The Git worktree that it works in."""
+        return self._worktree
+
+    @property
+    def place(self) -> DirectoryIdentity | None:
+        """The directory that its last turn worked in, for comparison."""
+        return self._place
+
+    @property
+    def handed_over_from(self) -> str | None:
+        """The session of another agent that this one continues."""
+        return self._handed_over_from
+
+    @property
+    def opened_by(self) -> McpClient | None:
+        """The MCP client that owns it. None: it belongs to the user."""
+        return self._opened_by
+
+    @property
+    def task_ids(self) -> Sequence[str]:
+        """Its tasks, oldest first."""
+        return self._task_ids
+
+    @property
+    def queue(self) -> Sequence[QueuedTurn]:
+        """Messages to send when the turn has ended. A copy has those that the hub last reported."""
+        return self._queue
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Rules that hold for this session."""
+        return self._rules
+
+    @property
+    def created_at(self) -> datetime:
+        """When Helmsman first saw the session."""
+        return self._created_at
+
+    @property
+    def changed_at(self) -> datetime:
+        """When something last happened in it."""
+        return self._changed_at
+
+    @property
+    def elsewhere(self) -> str | None:
+        """A sentence that names the other process that runs its turn. Here the session is read-only."""
+        return self._elsewhere
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether the original is in the hub."""
+        return self._is_copy
+
+    @property
+    def engine(self) -> Engine | None:
+        return self._engine
+
+    @property
+    def verbs(self) -> Verbs:
+        """The service that began its current (or last) turn."""
+        return self._verbs
+
+    @property
+    def begun(self) -> anyio.Event:
+        """Set once the engine has begun the requested turn, or has failed to."""
+        return self._begun
+
+    @property
+    def seen_version(self) -> object:
+        """The version of the store at which other processes had changed nothing in it."""
+        return self._seen_version
+
+    @property
+    def lacks_history(self) -> bool:
+        """Whether its agent's own program ran turns that are not in its log (`HistoryImported`)."""
+        return self._lacks_history
+
+    @property
+    def on_question(self) -> QuestionHandler | None:
+        return self._on_question
+
+    @property
+    def tools(self) -> Mapping[str, ToolRunner]:
+        """The functions that programs offer to it, by name (`offer`)."""
+        return self._tools
+
+    @property
+    def tools_offered(self) -> anyio.Event:
+        """Set at the next `offer`."""
+        return self._tools_offered
+
+    @property
+    def end_as(self) -> Failure | None:
+        """Why the turn is being stopped, where that is a failure."""
+        return self._end_as
+
+    @property
+    def deadlines(self) -> Mapping[str, Deadline]:
+        """How long the open questions may still be answered, by id."""
+        return self._deadlines
+
+    @property
+    def asked_at(self) -> Mapping[str, datetime]:
+        """When the open questions were first asked, of this hub or one before it."""
+        return self._asked_at
+
+    @property
+    def own_question(self) -> tuple[str, OwnAnswer] | None:
+        """The question that Helmsman asks before the session hears of the end of its turn, and the handler of its answer."""
+        return self._own_question
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether Helmsman is stopping its turn in order to ask whether the work continues."""
+        return self._is_pausing
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether Helmsman's own question is refused because a client stops the turn."""
+        return self._is_stopping
+
+    @property
+    def turn_began_at(self) -> float | None:
+        """When the turn was requested, by the monotonic clock."""
+        return self._turn_began_at
+
+    def change_options(self, options: SessionOptions) -> None:
+        """Use other options from the next turn on."""
+        self._options = options
+
+    def change_limits(self, limits: TurnLimits) -> None:
+        """Use other limits from the next turn on."""
+        self._limits = limits
+
+    def describe_turn(
+        self, *, planning: bool, is_message: bool, output_schema: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record the kind of the turn that is about to begin, or that was found running."""
+        self._planning, self._is_message, self._output_schema = planning, is_message, output_schema
+
+    def pursue(self, goal: str | None) -> None:
+        """Record the agent's objective."""
+        self._goal = goal
+
+    def add_notes(self, *notes: str) -> None:
+        """Add remarks for the caller."""
+        self._notes += notes
+
+    def replace_notes(self, *notes: str) -> None:
+        """Drop earlier remarks for the caller, and add these."""
+        self._notes = notes
+
+    def assign_worktree(self, worktree: Worktree | None) -> None:
+        """Record the worktree that it works in. None: it has been removed."""
+        self._worktree = worktree
+
+    def record_place(self, place: DirectoryIdentity | None) -> None:
+        """Record the directory that a turn is about to work in."""
+        self._place = place
+
+    def continue_from(self, session_id: str | None) -> None:
+        """Record which session of another agent this one continues."""
+        self._handed_over_from = session_id
+
+    def assign_owner(self, client: McpClient | None) -> None:
+        """Record the MCP client that owns it. None: it belongs to the user."""
+        self._opened_by = client
+
+    def link_task(self, task_id: str) -> None:
+        """Add a task, unless it is known."""
+        if task_id not in self._task_ids:
+            self._task_ids.append(task_id)
+
+    def replace_tasks(self, task_ids: Iterable[str]) -> None:
+        """Take the tasks from the store."""
+        self._task_ids[:] = task_ids
+
+    def enqueue(self, queued: QueuedTurn, *, first: bool = False) -> None:
+        """Let a message wait for the end of the turn, as the last one or as the first."""
+        self._queue.insert(0 if first else len(self._queue), queued)
+
+    def dequeue(self) -> QueuedTurn:
+        """Remove and return the message that is next."""
+        return self._queue.pop(0)
+
+    def drop_queued(self, *task_ids: str) -> None:
+        """Remove waiting messages."""
+        self._queue[:] = [queued for queued in self._queue if queued.task_id not in task_ids]
+
+    def delay_queued(self, task_id: str, not_before: datetime) -> None:
+        """Set the earliest time of a waiting message."""
+        self._queue[:] = [
+            replace(queued, not_before=not_before) if queued.task_id == task_id else queued for queued in self._queue
+        ]
+
+    def add_rule(self, rule: Rule) -> None:
+        """Let a rule decide for the rest of the session."""
+        self._rules += (rule,)
+
+    def date(self, *, created_at: datetime | None = None, changed_at: datetime | None = None) -> None:
+        """Take times from the store."""
+        self._created_at = created_at or self._created_at
+        self._changed_at = changed_at or self._changed_at
+
+    def runs_elsewhere(self, description: str) -> None:
+        """Record that another process runs its turn."""
+        self._elsewhere = description
+
+    def become_copy(
+        self, *, waiting: tuple[str | None, datetime | None] = (None, None), elsewhere: str | None = None
+    ) -> None:
+        """Record that the original is in the hub, and what the hub reports of its turn."""
+        self._is_copy, self._waited_for, self._elsewhere = True, waiting, elsewhere
+
+    def attach_to(self, engine: Engine) -> None:
+        """Use an engine, which has it loaded."""
+        self._engine, self._elsewhere = engine, None
+
+    def detach(self) -> None:
+        """Use no engine until the next turn."""
+        self._engine = None
+
+    def serve_by(self, verbs: Verbs) -> None:
+        """Pass verbs and events to the service that begins, or follows, its turn."""
+        self._verbs = verbs
+
+    def runs_here(self) -> None:
+        """Record that this process runs its turn, and that nothing stops it yet."""
+        self._elsewhere, self._is_pausing = None, False
+
+    def mark_seen(self, version: object) -> None:
+        """Record that other processes had changed nothing in it at this version of the store."""
+        self._seen_version = version
+
+    def mark_history(self, *, lacks: bool) -> None:
+        """Record whether its log lacks turns that its agent's own program ran."""
+        self._lacks_history = lacks
+
+    def handle_questions(self, handler: QuestionHandler | None) -> None:
+        """Ask this handler from now on. None keeps the present one."""
+        self._on_question = handler or self._on_question
+
+    def fail_as(self, failure: Failure | None) -> None:
+        """End the turn with this failure when it is interrupted. None ends it as interrupted."""
+        self._end_as = failure
+
+    def pause(self, *, is_pausing: bool) -> None:
+        """Record whether Helmsman is stopping its turn in order to ask whether the work continues."""
+        self._is_pausing = is_pausing
+
+    def ask_own(self, question_id: str, answered: OwnAnswer) -> None:
+        """Expect the answer to a question that Helmsman asks."""
+        self._own_question = question_id, answered
+
+    def drop_own_question(self) -> None:
+        """Expect no answer to a question of Helmsman."""
+        self._own_question = None
+
+    def set_deadline(self, question_id: str, deadline: Deadline | None) -> None:
+        """Set how long a question may still be answered. None: it is closed."""
+        if deadline is not None:
+            self._deadlines[question_id] = deadline
+        else:
+            self._deadlines.pop(question_id, None)
+            self._asked_at.pop(question_id, None)
+
+    def first_asked_at(self, question_id: str, now: datetime) -> datetime:
+        """Return when a question was first asked, of this hub or one before it."""
+        return self._asked_at.setdefault(question_id, now)
+
+    def remember_asked(self, asked_at: Mapping[str, datetime]) -> None:
+        """Take the times at which questions were asked from an earlier hub."""
+        self._asked_at = dict(asked_at)
 
     # --- what is true ------------------------------------------------------------------------------------------------
 
@@ -288,7 +584,7 @@ class Session:
     @property
     def output(self) -> Any:
         """The result as an object, where the turn had an output schema and the result is JSON."""
-        if self.output_schema is None or self.result is None:
+        if self._output_schema is None or self.result is None:
             return None
         try:
             return json.loads(self.result)
@@ -318,12 +614,12 @@ class Session:
     @property
     def waiting(self) -> tuple[str | None, datetime | None]:
         """What its task waits for before it goes on (`quota`, `budget` or nothing), and until when."""
-        if self.is_copy:
-            return self.waited_for
-        asked = self.state.questions.get(self.own_question[0]) if self.own_question is not None else None
+        if self._is_copy:
+            return self._waited_for
+        asked = self.state.questions.get(self._own_question[0]) if self._own_question is not None else None
         if asked is not None and asked.prompts[0].key == BUDGET_ASKED:
             return "budget", None
-        times = [queued.not_before for queued in self.queue if queued.not_before is not None]
+        times = [queued.not_before for queued in self._queue if queued.not_before is not None]
         return ("quota", min(times)) if times else (None, None)
 
     @property
@@ -334,7 +630,7 @@ class Session:
     @property
     def task_id(self) -> str | None:
         """The newest of its tasks."""
-        return self.task_ids[-1] if self.task_ids else None
+        return self._task_ids[-1] if self._task_ids else None
 
     @property
     def turn_count(self) -> int:
@@ -344,7 +640,7 @@ class Session:
     @property
     def turn_seconds(self) -> float | None:
         """How long ago the current (or last) turn was asked for."""
-        return None if self.turn_began_at is None else time.monotonic() - self.turn_began_at
+        return None if self._turn_began_at is None else time.monotonic() - self._turn_began_at
 
     @property
     def directory(self) -> str | None:
@@ -358,16 +654,16 @@ class Session:
 
     def apply(self, event: Event) -> None:
         """Take in an event: the one way in which a session changes."""
-        if self.end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
-            event = event.changed(outcome="failed", failure=self.end_as)
+        if self._end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
+            event = event.changed(outcome="failed", failure=self._end_as)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = event.changed(session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):
             self._replayed.clear()
             self._may_repeat.clear()
             self._turn_cursor = self.feed.cursor
-            self.turn_began_at = time.monotonic()
-        self.changed_at = datetime.now(UTC)
+            self._turn_began_at = time.monotonic()
+        self._changed_at = datetime.now(UTC)
         self._state.apply(event)
         self.feed.publish(event)
         if self._listeners is None:
@@ -375,12 +671,13 @@ class Session:
         else:
             self._notify(self._listeners, event)
 
-    def replay(self, events: Sequence[Event], cursor: int) -> None:
+    def replay(self, events: Sequence[Event], cursor: int, source: Source | None = None) -> None:
         """Fold events of the log, the last of which has the number `cursor`. Listeners heard them when they happened.
 
-        A question that is open is left out: the agent asks it again. Events of a running turn may be repeated by its agent
-        as well (`is_repeated`).
+        The log has the lines of a supervised agent up to `source`. A question that is open is left out: the agent asks it
+        again. Events of a running turn may be repeated by its agent as well (`is_repeated`).
         """
+        self._logged_source = source or self._logged_source
         self.feed.start_at(cursor - len(events))
         closed = {event.question_id for event in events if isinstance(event, QuestionClosed)}
         for event in events:
@@ -395,7 +692,16 @@ class Session:
                 self._replayed.append(event)
 
     def is_repeated(self, event: Event) -> bool:
-        """Return whether an agent repeats what the log of the running turn holds, after its hub was replaced."""
+        """Return whether the log has this event of an agent already, after its hub was replaced.
+
+        The output of a supervised agent is read again: the log says up to which line it has it. The end of a turn may be
+        deferred until a user has answered, so it counts as logged only with the turn ended. An agent on a socket repeats the
+        running turn in other words: those events are compared.
+        """
+        if event.source is not None and (logged := self._logged_source) is not None:
+            is_missing_end = isinstance(event, TurnEnded) and event.agent_id is None and self.state.is_running
+            is_read = event.source.process == logged.process and event.source.offset <= logged.offset
+            return is_read and not is_missing_end
         if self._replayed:
             self._may_repeat = Counter(map(_repeat_key, self._replayed))
             self._replayed.clear()
@@ -415,7 +721,7 @@ class Session:
 
     def began(self, at: float | None, cursor: int) -> None:
         """When and where its turn began, of a copy."""
-        self.turn_began_at, self._turn_cursor = at, cursor
+        self._turn_began_at, self._turn_cursor = at, cursor
 
     def introduce(self, listeners: Listeners) -> None:
         """Let them hear what happens, beginning with what has happened while nobody was to know of the session."""
@@ -433,7 +739,7 @@ class Session:
     @property
     def goes_on_alone(self) -> bool:
         """Whether its turn goes on when this process ends."""
-        return self.is_copy or (self.engine is not None and self.engine.id is not None)
+        return self._is_copy or (self._engine is not None and self._engine.id is not None)
 
     def loaded_in(self) -> Engine:
         """The engine that has this session loaded.
@@ -441,9 +747,9 @@ class Session:
         Raises:
             EngineLost: None has.
         """
-        if self.engine is None or self.engine.lost is not None:
+        if self._engine is None or self._engine.lost is not None:
             raise EngineLost(f"No engine runs session {self.id}. Send it a message to start one.")
-        return self.engine
+        return self._engine
 
     def running_in(self) -> Engine:
         """The engine that is running a turn of this session.
@@ -464,39 +770,39 @@ class Session:
         Raises:
             TaskNotOurs: Only another process can.
         """
-        if self.state.is_running and self.elsewhere is not None:
-            raise TaskNotOurs(self.elsewhere)
+        if self.state.is_running and self._elsewhere is not None:
+            raise TaskNotOurs(self._elsewhere)
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
         """Give the answer to whoever asked: the engine, or Helmsman itself. None refuses."""
-        if self.own_question is not None and self.own_question[0] == question.id:
+        if self._own_question is not None and self._own_question[0] == question.id:
             self._answer_own(choices)
         else:
             await self.loaded_in().answer(question, choices)
 
     def stop_asking(self) -> None:
         """Refuse what Helmsman itself asks, or is about to."""
-        self.is_pausing = False
-        if self.own_question is not None:
-            self.is_stopping = True
+        self._is_pausing = False
+        if self._own_question is not None:
+            self._is_stopping = True
             try:
                 self._answer_own(None)
             finally:
-                self.is_stopping = False
+                self._is_stopping = False
 
     def _answer_own(self, choices: tuple[Choice, ...] | None) -> None:
-        asked, self.own_question = self.own_question, None  # the first answer counts
+        asked, self._own_question = self._own_question, None  # the first answer counts
         assert asked is not None
         try:
             asked[1](choices)
         except AnswerInvalid:
-            self.own_question = asked
+            self._own_question = asked
             raise
 
     @asynccontextmanager
     async def on_screen(self, question: Question, is_visible: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
         """Somebody has the question before them for the length of the block: its deadline stands still."""
-        deadline = self.deadlines.get(question.id)
+        deadline = self._deadlines.get(question.id)
         if deadline is None:
             yield
             return
@@ -584,19 +890,19 @@ class Session:
 
     async def say(self, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error") -> Session:
         """Send the next message: a new turn, or what `when_busy` says while one is running."""
-        return await self.verbs.say(self.id, message, images=images, when_busy=when_busy)
+        return await self._verbs.say(self.id, message, images=images, when_busy=when_busy)
 
     async def steer(self, text: str) -> None:
         """Put a message into the running turn."""
-        await self.verbs.steer(self.id, text)
+        await self._verbs.steer(self.id, text)
 
     async def interrupt(self) -> None:
         """Stop the running turn and all it left running; nothing to do when idle."""
-        await self.verbs.interrupt(self.id)
+        await self._verbs.interrupt(self.id)
 
     async def respond(self, question_id: str, *answers: str, by: AnsweredBy = PROGRAM) -> None:
         """Answer a question: one answer for each of its parts. `by` is written down as who gave them."""
-        await self.verbs.respond(self.id, question_id, answers, by=by)
+        await self._verbs.respond(self.id, question_id, answers, by=by)
 
 
 def _repeat_key(event: Event) -> object:

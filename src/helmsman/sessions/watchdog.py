@@ -53,14 +53,14 @@ async def watch_turn(session: Session, limits: TurnLimits) -> None:
     if failure is None:
         return
     log.warning("session %s: %s", session.id, failure.message)
-    session.end_as = failure
+    session.fail_as(failure)
     try:
         await session.interrupt()
     except HelmsmanError as error:
         log.warning("the silent turn of session %s could not be stopped: %s", session.id, error)
     if session.state.is_running:  # it cannot even be stopped: nobody is to wait for it any more
         session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=failure))
-    session.end_as = None
+    session.fail_as(None)
 
 
 async def _silence(session: Session, limits: TurnLimits) -> Failure | None:

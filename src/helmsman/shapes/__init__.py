@@ -1,1 +1,1 @@
-"""What front doors take and show: one shape for a session, a task, a question."""
+"""Inputs and outputs shared by all front ends: sessions, tasks, questions, schedules."""

@@ -1,4 +1,4 @@
-"""An agent as doors show it: whether it is here, and what that can do."""
+"""Agents as front ends show them: installed version, login and capabilities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def about_agent(helm: Helmsman, name: str) -> dict[str, Any]:
-    """What is here of an agent and what that can do, or why there is nothing."""
+    """Describe an agent's installation and capabilities, or the problem that prevents its use."""
     about: dict[str, Any] = {"agent": name, "title": helm.agents.title(name)}
     if name == helm.settings.default_agent:
         about["isDefault"] = True
@@ -32,6 +32,6 @@ async def about_agent(helm: Helmsman, name: str) -> dict[str, Any]:
 
 
 async def all_agents(helm: Helmsman) -> list[dict[str, Any]]:
-    """All agents: first the one that runs what names none, then those that are here."""
+    """Describe all agents: the default agent first, then the installed ones."""
     found = [await about_agent(helm, agent.name) for agent in helm.agents]
     return sorted(found, key=lambda one: (not one.get("isDefault"), not one["installed"]))

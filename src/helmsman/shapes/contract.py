@@ -1,7 +1,7 @@
-"""The tools' inputs and outputs, as clients see them: the contract of the toolset `sessions`.
+"""Input and output models of the toolset `sessions`.
 
-Field names are camelCase on the wire. Inputs refuse what they do not know, so that a misspelt argument is an error and not
-a silent default. Descriptions are written for an agent that has never seen the tool.
+Field names are camelCase on the wire. Inputs forbid unknown fields, so that a misspelt argument is an error and not a
+silent default. Descriptions are written for an agent that has never seen the tool.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Input(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _null_is_left_out(cls, given: Any) -> Any:
-        """Some agents send null for what they mean to leave out."""
+        """Drop nulls of optional fields: some agents send null for an argument they mean to omit."""
         if not isinstance(given, dict):
             return given
         optional = {field.alias or key for key, field in cls.model_fields.items() if not field.is_required()}
@@ -33,10 +33,10 @@ class Input(BaseModel):
 
     @classmethod
     def read(cls, given: Any, *, whole: str) -> Self:
-        """What somebody sent, checked; `whole` is what the whole of it is called.
+        """Validate the arguments of a call. `whole` names the value as a whole in errors without a field.
 
         Raises:
-            InvalidInput: It does not fit. The error says which names there are.
+            InvalidInput: The arguments do not match. The error lists the known names.
         """
         try:
             return cls.model_validate(given, by_alias=True, by_name=False)
@@ -60,11 +60,11 @@ class Output(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, defer_build=True)
 
     def as_dict(self) -> dict[str, Any]:
-        """As it goes over the wire; what is None is left out."""
+        """Return the model as it goes over the wire, without fields that are None."""
         return self.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     def is_failure(self) -> bool:
-        """Whether the call as a whole failed, and not only what it tells of."""
+        """Return whether the call itself failed, as opposed to the work it reports."""
         return False
 
 
@@ -148,7 +148,7 @@ class StartInput(Input):
     )
 
     def options(self) -> dict[str, Any]:
-        """All but the prompt, by the names that the library has for them."""
+        """Return the library's options: all fields except the prompt."""
         return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory"})}
 
 
@@ -160,7 +160,7 @@ class AgentStartInput(StartInput):
 
 
 class PlacementInput(Input):
-    """Where and when a fleet does something."""
+    """Placement of a run in a fleet: machine, priority, times."""
 
     machine: str | None = Field(None, description="The one machine of the fleet that is to do it, e.g. build-1.")
     labels: list[str] = Field(default_factory=list[str], description='What its machine must have, e.g. ["gpu"].')
@@ -212,7 +212,7 @@ class SayInput(Input):
     )
 
     def options(self) -> dict[str, Any]:
-        """All that is not left out but the message, by the names that the library has for them."""
+        """Return the library's options that were set: all fields except the message."""
         return self.model_dump(exclude={"session_id", "message"}, exclude_defaults=True)
 
 
@@ -380,7 +380,7 @@ class ErrorOutput(Output):
 
 
 class Waits(BaseModel):
-    """What a task, or the session it is a turn of, waits for before it goes on."""
+    """Wait state of a task, or of the session that runs it."""
 
     waiting_for: Literal["quota", "budget"] | None = Field(
         None, description="What holds it up: the account's usage limit, or a question about a budget."
@@ -441,7 +441,7 @@ class ListedSession(Output, Waits):
 
     @classmethod
     def of(cls, listed: dict[str, Any]) -> Self:
-        """As little of a session as finds it again (`helmsman.shapes.listed_sessions` has all of it)."""
+        """Return a short entry for the tool's list. `helmsman.shapes.listed_sessions` has the full one."""
         summary = " ".join(listed.get("summary", "").split())[:_SUMMARY_CHARS] or None
         excerpt = "".join(listed.get("excerpt", ())) or None
         more = {"summary": summary, "activeStatus": listed.get("status"), "excerpt": excerpt}

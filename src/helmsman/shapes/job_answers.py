@@ -1,4 +1,4 @@
-"""A job as its tool answers: how it stands, what it asks, what it has come to."""
+"""Status, questions and reports of jobs, as the job tools return them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 async def job_sessions(helm: Helmsman, task: Task) -> list[Session]:
-    """The sessions of a job that can still be looked at, oldest first."""
+    """Return the sessions of a job that can still be opened, oldest first."""
     found: list[Session] = []
     for session_id in task.job_sessions:
         with suppress(HelmsmanError):
@@ -28,7 +28,7 @@ async def job_sessions(helm: Helmsman, task: Task) -> list[Session]:
 
 
 async def job_output(helm: Helmsman, task: Task, *, with_diff: bool = False) -> OutcomeOutput:
-    """How a job stands."""
+    """Build the job tool's answer."""
     asked = [
         JobQuestion(**dict(pending_question(session, question)), session_id=session.id)
         for session in (await job_sessions(helm, task) if task.is_running else ())
@@ -55,7 +55,7 @@ async def job_output(helm: Helmsman, task: Task, *, with_diff: bool = False) -> 
 
 
 def job_in_words(output: OutcomeOutput) -> str:
-    """The same for people, and for agents that read texts."""
+    """Render the answer as text for people, and for agents that read only text."""
     done = {True: " (verified)", False: " (not verified)", None: ""}[output.verified]
     lines = [f"{output.task_id}: {output.status}{done}"]
     if output.why:

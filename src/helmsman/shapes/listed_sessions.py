@@ -1,4 +1,4 @@
-"""A session in a list, as every door shows it: by what is known of it on disk, in this process and in the registry."""
+"""Entries of session lists, merged from the agent's storage, this process and the task registry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
-    """Sessions that were found on disk, each with how it stands."""
+    """Return list entries, with status, for sessions found on disk."""
     tasks = await helm.tasks.of_sessions([info.session_id for info in found])
     ended = await helm.last_statuses([(info, tasks[info.session_id]) for info in found])
     known = helm.sessions
@@ -38,14 +38,14 @@ async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[
 
 
 async def with_repositories(helm: Helmsman, listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add the `repository` of each session in a worktree, whose own path says nothing to a person."""
+    """Add `repository` to sessions in a worktree, because a worktree's path means nothing to a person."""
     place = await anyio.to_thread.run_sync(places, helm.settings.state_dir)
     found = [(one, place(one.get("directory"))) for one in listed]
     return [one if where == one.get("directory") else one | {"repository": where} for one, where in found]
 
 
 async def found_sessions(helm: Helmsman, result: SearchResult) -> list[dict[str, Any]]:
-    """What a search found, each with a place where the words are: every second part of `excerpt` is one of them."""
+    """Return list entries for search results. In `excerpt`, every second part is a matched word."""
     listed = await listed_sessions(helm, [found.session for found in result.found])
     return [one | {"excerpt": list(found.excerpt)} for one, found in zip(listed, result.found, strict=True)]
 
@@ -57,14 +57,14 @@ def listed_session(
     tasks: Sequence[Task],
     ended: SessionStatus | None = None,
 ) -> dict[str, Any]:
-    """One session. Its texts are as they were written: a door makes them safe in its own way.
+    """Return the list entry of one session. Texts are raw: each front end sanitizes them.
 
     Args:
-        ledger: Of whoever shows it: a turn that another process runs is known by its task.
-        info: What is on disk, which goes before what is known otherwise.
-        session: The session itself, where this process has it.
-        tasks: Those of the session, newest first.
-        ended: How its last turn ended by what is on disk, where nobody knows more.
+        ledger: Tells whether another process runs the session's task.
+        info: The session as stored on disk. Its fields take precedence over the other sources.
+        session: The session itself, if this process has it.
+        tasks: The session's tasks, newest first.
+        ended: Status of the last turn according to the disk, used as a fallback.
     """
     status = _known_status(ledger, session, tasks) or ended
     if info is not None and info.open_elsewhere and status != "awaiting_approval":
@@ -107,14 +107,14 @@ def listed_session(
 
 
 def _waits(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
-    """What it waits for, by what is known of it here or by its tasks."""
+    """Return the wait state, from the session if it is waiting and from its tasks otherwise."""
     known = (None, None) if session is None else session.waiting
     task = next((task for task in tasks if task.waiting_for is not None), None)
     return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
 
 
 def _known_status(ledger: Ledger, session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
-    """Of a turn that runs here or elsewhere, else how the last one ended, as far as that is known."""
+    """Return the status of a turn that runs here or in another process, else the last known status."""
     if session is not None and session.state.is_running:
         return session.status
     newest = next((task for task in tasks if not task.is_waiting), None)
@@ -124,7 +124,7 @@ def _known_status(ledger: Ledger, session: Session | None, tasks: Sequence[Task]
 
 
 def _timed_out(session: Session | None, tasks: Sequence[Task]) -> list[str]:
-    """The questions of the last turn that the deadline denied; what ran elsewhere is known from its task."""
+    """Return the last turn's questions that timed out. Turns of other processes are known only by their task."""
     if session is not None and (session.engine is not None or not tasks):
         return list(session.state.timed_out)
     return list(tasks[0].timed_out) if tasks else []

@@ -1,4 +1,4 @@
-"""Notices as every door shows them."""
+"""Notices as front ends show them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
-    """What was told to whom, and what became of it."""
+    """Return a delivery: the message, its recipient and its status."""
     news = delivery.news
     shown = {
         "noticeId": delivery.id,
@@ -34,7 +34,7 @@ def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
 
 
 def way_as_dict(way: WayStatus) -> dict[str, Any]:
-    """Who is told of what, and how it went the last time."""
+    """Return a notification channel: its filters and its last delivery."""
     shown = {
         "name": way.name,
         "way": way.way,

@@ -1,6 +1,6 @@
-"""What doors take and show of the five outcomes: debug, review, plan, refactor, test.
+"""Inputs and outputs of the five jobs: debug, review, plan, refactor, test.
 
-What they take is the same for all, and each kind has a little of its own. `capabilities.outcomes.reports` has their reports.
+All kinds share most inputs, and each adds a few. `capabilities.outcomes.reports` defines their reports.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WAIT_SECONDS: Final = 25.0
 class OutcomeInput(Input):
     kind: ClassVar[Kind]
     own: ClassVar[frozenset[str]] = frozenset()
-    """The names of what only this kind takes."""
+    """Fields that only this kind accepts, passed on as `more`."""
 
     request: str | None = Field(None, description="What is wanted, in words. Required to begin.")
     working_directory: str | None = Field(None, description="Default: where the server was started.")
@@ -44,10 +44,10 @@ class OutcomeInput(Input):
         return False
 
     def wanted(self) -> Wanted:
-        """What is to be begun.
+        """Return the job to start.
 
         Raises:
-            InvalidInput: Something makes no sense.
+            InvalidInput: The request is missing, or an option needs an existing task.
         """
         if self.request is None:
             raise InvalidInput("Say what is wanted (request), or which task to follow (taskId).", parameter="request")
@@ -68,7 +68,7 @@ class OutcomeInput(Input):
 
 
 class CheckedInput(OutcomeInput):
-    """Of what ends with a change."""
+    """Inputs of jobs that end with a change."""
 
     check: str | None = Field(
         None, description="The command that tells whether it works, e.g. make test. Default: as the repository has it."
@@ -85,7 +85,7 @@ class CheckedInput(OutcomeInput):
 
 
 class SolvedInput(CheckedInput):
-    """Of what several can do side by side."""
+    """Inputs of jobs that can run several candidates in parallel."""
 
     candidates: int = Field(
         1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side; the best is offered."
@@ -93,7 +93,7 @@ class SolvedInput(CheckedInput):
 
 
 def agents_of(given: str | list[str] | None) -> tuple[str, ...]:
-    """The agents that were asked for; none lets Helmsman choose."""
+    """Return the requested agents. An empty tuple lets Helmsman choose."""
     names = [given] if isinstance(given, str) else given or []
     return () if names == [AUTO] else tuple(names)
 
@@ -116,7 +116,7 @@ class OutcomeOutput(Output):
     note: str | None = None
     error: ErrorOutput | None = None
     result: str | None = Field(None, exclude=True)
-    """The report for people, which is the text of the answer."""
+    """Report for people, used as the text of the tool result."""
 
 
 class DebugInput(SolvedInput):
@@ -150,10 +150,10 @@ class ReviewJobInput(OutcomeInput):
 
 
 def reviewed(*, branch: str | None, commit: str | None, diff: str | None) -> dict[str, Any]:
-    """What is to be reviewed, as the procedure takes it.
+    """Return the target of a review, as the review procedure expects it.
 
     Raises:
-        InvalidInput: That is more than one thing.
+        InvalidInput: More than one target is given.
     """
     given = {
         name: value for name, value in (("branch", branch), ("commit", commit), ("diff", diff)) if value is not None
@@ -164,8 +164,7 @@ def reviewed(*, branch: str | None, commit: str | None, diff: str | None) -> dic
     return given if target is None else {"target": target, **given}
 
 
-WHOLE_REVIEW: Final = "Review the change."
-"""What a review is asked for where nothing in particular is."""
+WHOLE_REVIEW: Final = "Review the change."  # the request if none is given
 
 
 class ReviewJobOutput(OutcomeOutput):

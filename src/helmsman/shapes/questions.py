@@ -1,4 +1,4 @@
-"""A question as doors show it: bounded for tools (`pendingQuestion`), in words, and in full for the dashboard."""
+"""Questions as front ends show them: bounded for tools (`pendingQuestion`), as text, and in full for the dashboard."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
 
-_DETAILS_CHARS: Final = 200_000
-"""What a question is about: a patch may be large, and whoever answers should see most of it."""
+_DETAILS_CHARS: Final = 200_000  # patches may be large, and the user should see most of one before answering
 _DIFF_CHARS: Final = 2 * 1024 * 1024
 
 
 def pending_question(session: Session, question: Question) -> PendingQuestion:
-    """What is asked, bounded: what is cut says so. The deadline is no detail, since details are what a yes covers."""
+    """Return a question with its texts bounded and cuts marked."""
     shown = question_as_dict(question)
     left = _time_left(session, question)
     return PendingQuestion(
@@ -34,18 +33,19 @@ def pending_question(session: Session, question: Question) -> PendingQuestion:
             QuestionPart(question=_bounded(part["question"]), options=part["options"]) for part in shown["questions"]
         ],
         details=within(shown["details"], _DETAILS_CHARS),
+        # The deadline is not among the details, because a yes approves exactly the details.
         deadline=None if left is None else DeadlineOutput.model_validate(left),
     )
 
 
 def _time_left(session: Session, question: Question) -> dict[str, Any] | None:
-    """How long a question may still be answered; None where it waits until somebody answers."""
+    """Return the deadline of a question, or None if it has none."""
     deadline = session.deadlines.get(question.id)
     return None if deadline is None else deadline.as_dict()
 
 
 def question_in_words(question: PendingQuestion) -> list[str]:
-    """What is asked, the answers that it takes, and the time there is for one."""
+    """Render a question as lines: the plan, each part with its options, the time left."""
     plan = question.details.get("plan")
     lines = [f"Plan: {marked(str(plan))}"] if plan else []
     for part in question.questions:
@@ -58,12 +58,12 @@ def question_in_words(question: PendingQuestion) -> list[str]:
 
 
 def question_in_full(session: Session, question: Question) -> dict[str, Any]:
-    """What is asked, with all that a page shows beside it, safe to show (`helmsman.web.api` says what the fields mean)."""
+    """Return a question with all that a page shows, sanitized. `helmsman.web.api` documents the fields."""
     shown = question_as_dict(question)
     words = describe(question)
     files, missing = shown_files(read_diff(words.diff or ""), _DIFF_CHARS)
     lines = [{"label": line.label, "text": line.text} for line in words.lines]
-    if missing:  # no yes to what the page does not show
+    if missing:  # a user must not approve a change that the page does not show in full
         told = f"{missing} characters of the diff. It can only be refused here; helmsman watch shows all of it."
         lines.append({"label": "Not shown", "text": told})
     more = {
@@ -94,7 +94,7 @@ def question_in_full(session: Session, question: Question) -> dict[str, Any]:
 
 
 def _bounded(text: str) -> str:
-    """What a question says, in a size. Long lines give way first, so that what stands in lines of ours is seen."""
+    """Bound a question's text. Long lines are cut first, so that Helmsman's own lines stay visible."""
     if len(text) <= QUESTION_CHARS:
         return text
     lines = [cut(line, LINE_CHARS) for line in text.split("\n")]

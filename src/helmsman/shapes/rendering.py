@@ -1,8 +1,6 @@
-"""Results as plain dictionaries, the same for every front door that speaks JSON; events and items know it themselves.
+"""Results as plain dictionaries, shared by all front ends that speak JSON. Events and items serialize themselves.
 
-Keys are camelCase, as in the MCP tools; the names of events, items and their states are snake_case. What is None is
-left out. `json_line` writes one such dictionary so that any consumer can read it: on one line and in plain ASCII,
-which also keeps a hostile text from reaching a terminal.
+Keys are camelCase, as in the MCP tools. Names of events, items and their states are snake_case. None is left out.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ if TYPE_CHECKING:
 
 
 def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
-    """What a day, a model, a directory or a session spent."""
+    """Return the usage of a day, a model, a directory or a session."""
     cost = {} if group.cost_usd is None else {"costUsd": round(group.cost_usd, 6)}
     unpriced = {"unpricedTokens": group.unpriced_tokens} if group.unpriced_tokens else {}
     return {"sessions": group.sessions, "turns": group.turns, **fields_as_dict(group.usage), **cost, **unpriced}
 
 
 def diff_as_dict(changed: SessionDiff) -> dict[str, Any]:
-    """What a session changed, whole."""
+    """Return a session's complete diff."""
     diff = changed.diff
     about = {"sessionId": changed.session_id, "scope": changed.scope, "about": changed.about}
     shown = {"files": [fields_as_dict(file) for file in diff.files], "stat": diff.stat, "diff": diff.text}
@@ -51,14 +49,14 @@ def diff_as_dict(changed: SessionDiff) -> dict[str, Any]:
 
 
 def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
-    """What was brought from a session's worktree into its repository."""
+    """Return the changes that were applied from a session's worktree to its repository."""
     return present(fields_as_dict(applied) | {"ended": list(applied.ended) or None})
 
 
 def task_as_dict(task: Task, ledger: Ledger | None = None) -> dict[str, Any]:
-    """A task as listings show it. Its engine and its metadata are the registry's own business.
+    """Return a task as listings show it, without its engine and metadata, which are internal to the registry.
 
-    With the `ledger` of whoever shows it, also whether only another process can stop it (`elsewhere`).
+    With a `ledger`, include whether only another process can stop the task (`elsewhere`).
     """
     is_elsewhere = ledger is not None and task.is_running and task.origin == "local" and ledger.is_elsewhere(task)
     shown = {
@@ -94,7 +92,7 @@ def task_as_dict(task: Task, ledger: Ledger | None = None) -> dict[str, Any]:
 
 
 def waits(waiting_for: str | None, resumes_at: datetime | None) -> dict[str, Any]:
-    """What a task, or the session it is a turn of, waits for, until when, and how long that is from now."""
+    """Return the wait reason of a task or session, the time it resumes, and the seconds until then."""
     if resumes_at is None:
         return {} if waiting_for is None else {"waiting_for": waiting_for}
     left = max(0, round((resumes_at - datetime.now(UTC)).total_seconds()))
@@ -102,10 +100,10 @@ def waits(waiting_for: str | None, resumes_at: datetime | None) -> dict[str, Any
 
 
 def budget_as_dict(state: BudgetState) -> dict[str, Any]:
-    """How much of a budget is used."""
+    """Return the used part of a budget."""
     return {**fields_as_dict(state), "used": round(state.used, 6), "unit": state.unit, "isUsedUp": state.is_used_up}
 
 
 def json_line(value: Mapping[str, Any]) -> str:
-    """The dictionary as one line of JSON, whatever it holds."""
+    """Return the dictionary as one line of ASCII JSON, which also keeps hostile text from reaching a terminal."""
     return json.dumps(value, default=str)

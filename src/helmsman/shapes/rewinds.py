@@ -1,4 +1,4 @@
-"""What doors show of a rewind, before it is done and after."""
+"""Rewinds as front ends show them, before and after they are applied."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LEFT: Final = {
 
 
 def rewind_as_dict(rewind: Rewind, *, done: bool) -> dict[str, Any]:
-    """All of it. `done` says whether it was done, or would be."""
+    """Return a rewind. `done` says whether it was applied or is a preview."""
     diff, turn = rewind.diff, rewind.turn
     shown: dict[str, Any] = {
         "sessionId": rewind.session_id,
@@ -48,7 +48,7 @@ def rewind_as_dict(rewind: Rewind, *, done: bool) -> dict[str, Any]:
 
 
 def rewind_in_words(shown: Mapping[str, Any]) -> list[str]:
-    """The same in lines for people."""
+    """Render a rewind as lines for people."""
     done, session_id, files = shown["done"], shown["sessionId"], shown.get("files")
     notes = [str(note) for note in shown["notes"]]
     if shown.get("nothing"):

@@ -1,6 +1,6 @@
-"""What the page shows of models and programs: text made safe here, so that the page has only to put it down.
+"""Values for the dashboard, with texts sanitized on the server, so that the page only has to insert them.
 
-Diffs come as parsed lines: there is one parser, and it is not in JavaScript, whose idea of a line is another.
+Diffs are sent as parsed lines, so that only one parser exists. JavaScript splits lines differently.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SUMMARY_CHARS: Final = 200
 
 
 def safe(value: Any) -> Any:
-    """The value with each text in it `visible`."""
+    """Sanitize every string in a value."""
     match value:
         case str():
             return visible(value.replace("\r\n", "\n"))
@@ -32,12 +32,12 @@ def safe(value: Any) -> Any:
 
 
 def one_line(text: str | None, width: int = _SUMMARY_CHARS) -> str | None:
-    """The beginning of a text, safe and on one line; None where there is none."""
+    """Return the beginning of a text, sanitized and on one line, or None if it is empty."""
     return shown_text.one_line((text or "")[: 10 * width])[:width] or None
 
 
 def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:
-    """An item as the page shows it, each text in it cut to about `text_limit`, and how many characters are missing."""
+    """Return an item with each text cut to about `text_limit`, and the number of characters left out."""
     fields = item.to_json()
     match item:
         case CommandExecution():
@@ -56,9 +56,11 @@ def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:
 
 
 def shown_files(files: Iterable[FileDiff], chars: int) -> tuple[list[dict[str, Any]], int]:
-    """The files of a diff, every one with its counts, their lines as far as there is room, and how many characters are
-    missing. A line is `[kind, text, number before, number after]`; `missing` counts those that are not there, or not to
-    their end."""
+    """Return the files of a diff with as many lines as fit into `chars`, and the number of characters left out.
+
+    Every file has its counts. A line is `[kind, text, number before, number after]`. A file's `missing` counts lines
+    that are absent or cut.
+    """
     shown: list[dict[str, Any]] = []
     missing = 0
     for file in files:

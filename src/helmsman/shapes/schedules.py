@@ -1,4 +1,4 @@
-"""A schedule as every door takes and shows it."""
+"""Schedules as front ends accept and show them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ScheduleTerms(Input):
-    """When it is due, and how its runs are done."""
+    """Times of a schedule, and options of its runs."""
 
     cron: str | None = Field(None, description="Five fields, e.g. 0 7 * * 1-5.")
     every: str | None = Field(None, description="An interval, e.g. 2h.")
@@ -38,19 +38,19 @@ class ScheduleTerms(Input):
     max_cost_usd: float | None = Field(None, gt=0, description="Stop a run that has cost more.")
 
     def options(self, agent: str = DEFAULT_AGENT) -> dict[str, Any]:
-        """By the names that the library has for them."""
+        """Return the options by their library names."""
         own = set(ScheduleTerms.model_fields) - {"working_directory"}
         return {"cwd": self.working_directory, "agent": agent, **self.model_dump(include=own, exclude_none=True)}
 
 
 class NewScheduleInput(ScheduleTerms):
-    """A schedule to be added."""
+    """A schedule to add."""
 
     prompt: str = Field(min_length=1)
 
 
 def what_begins(schedule: Schedule) -> str:
-    """Return all that confirming a proposed schedule allows. The prompt is a model's text: it comes last, with a margin."""
+    """Return everything that confirming a proposed schedule allows."""
     shown = schedule_as_dict(schedule)
     options = schedule.spec.get("options") or {}
     facts = {
@@ -64,12 +64,13 @@ def what_begins(schedule: Schedule) -> str:
         "Costs at most": f"${schedule.max_cost_usd:g} a run" if schedule.max_cost_usd is not None else None,
     }
     lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
+    # The prompt is a model's text: it comes last and with a margin, so that it cannot imitate the lines above.
     work = "\n".join(f"{GUTTER}{exact(line)}" for line in schedule.prompt.split("\n"))
     return "\n".join(["Have this work begin by itself, without anybody there?", *lines, "Work:", work])
 
 
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
-    """What it is to do, when, and under which options."""
+    """Return a schedule: its prompt, times and options."""
     options = schedule.spec.get("options") or {}
     when = schedule.when
     shown = {
@@ -100,7 +101,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
 
 
 def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
-    """One time that it was due: its task, or why there is none."""
+    """Return one due time with its task, or the reason why it has no task."""
     shown = {
         "dueAt": utc_time(run.due_at),
         "enteredAt": utc_time(run.entered_at),
@@ -111,7 +112,7 @@ def run_as_dict(run: ScheduleRun) -> dict[str, Any]:
 
 
 def standing(schedule: Schedule) -> str:
-    """`active`, `paused`, `proposed` until a person confirms it, or `over` where it is never due again."""
+    """Return `active`, `paused`, `proposed` until a user confirms it, or `over` if it is never due again."""
     if schedule.proposed_by is not None:
         return "proposed"
     if schedule.is_paused:

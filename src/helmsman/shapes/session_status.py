@@ -1,4 +1,4 @@
-"""A session as `codex_status` and `codex_wait` show it, and in full for the dashboard."""
+"""Status of a session for `codex_status` and `codex_wait`, and in full for the dashboard."""
 
 from __future__ import annotations
 
@@ -54,13 +54,12 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
-_COMMAND_LINES: Final = 10
-"""How much of one command's output goes among the recent lines; its tail is what matters."""
+_COMMAND_LINES: Final = 10  # lines of one command's output among the recent lines; the end matters most
 _ITEM_EVENTS: Final = 200
 
 
 def session_status(session: Session, *, output_lines: int = 50, since_cursor: int | None = None) -> StatusOutput:
-    """What is true of a session now."""
+    """Return the current status of a session."""
     state = session.state
     questions = session.questions
     items, missed = _items_since(session, since_cursor)
@@ -74,7 +73,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         status=session.status,
         **waits(*session.waiting),
         result=None if result is None else cut(result, TEXT_CHARS, whole),
-        output=None if is_cut else session.output,  # half an object is none
+        output=None if is_cut else session.output,  # a cut JSON object cannot be parsed
         error=error_output(state.error) if state.error is not None else None,
         recent_output=last_lines(_lines_of(session.items, output_lines), output_lines),
         pending_question=pending_question(session, questions[0]) if questions else None,
@@ -99,9 +98,9 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
 
 
 async def session_in_full(helm: Helmsman, session: Session, *, output_lines: int) -> dict[str, Any]:
-    """All that a page shows of a session, safe to show (`helmsman.web.api` says what the fields mean)."""
+    """Return all that a page shows of a session, sanitized. `helmsman.web.api` documents the fields."""
     state, agent = session.state, session.options.agent
-    # Nothing is newer than the cursor: the items are for the transcript, and of ten thousand each summary takes its time.
+    # Start at the cursor to skip the items: the transcript shows them, and summarizing ten thousand takes long.
     known = session_status(session, output_lines=output_lines, since_cursor=session.feed.cursor)
     status = known.as_dict()
     status["itemEvents"] = []
@@ -130,7 +129,7 @@ async def session_in_full(helm: Helmsman, session: Session, *, output_lines: int
 
 
 def how_long(status: Waits) -> str | None:
-    """What it waits for, in a sentence."""
+    """Return a sentence about the usage limit, or None if the session does not wait for it."""
     if status.resumes_in_sec is None:
         return None
     at = datetime.fromisoformat(status.resumes_at or "").astimezone()
@@ -138,7 +137,7 @@ def how_long(status: Waits) -> str | None:
 
 
 def started(session: Session) -> StartOutput:
-    """A session that has just been asked for something."""
+    """Return the answer of a call that started a turn."""
     return StartOutput(
         session_id=session.id,
         status=session.status,
@@ -158,7 +157,7 @@ def worktree(session: Session) -> WorktreeOutput | None:
 
 
 def in_words(status: StatusOutput) -> str:
-    """The short text beside the structured content, for clients that show only that."""
+    """Render the status as text, for clients that ignore structured content."""
     lines = [f"{status.session_id}: {status.status}"]
     if status.progress is not None:
         lines.append(exact(progress_line(status.progress)))
@@ -171,12 +170,12 @@ def in_words(status: StatusOutput) -> str:
     if status.error is not None:
         lines.append(f"{status.error.code}: {exact(status.error.message)}")
     if status.result is not None:
-        lines.append(f"Result:\n{status.result}")  # the last: all that follows the label is the agent's
+        lines.append(f"Result:\n{status.result}")  # last, because everything after the label is the agent's text
     return "\n".join(lines)
 
 
 def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]:
-    """The items of the turn, or only those that changed since the cursor, each in its newest state."""
+    """Return the turn's items, or those changed since the cursor, and the number of missed events."""
     shown: list[Item] = [item for item in session.items if not isinstance(item, UserMessage)]
     if cursor is None:
         return shown, 0
@@ -210,14 +209,14 @@ def usage_output(usage: Usage | None) -> UsageOutput | None:
 
 
 def progress_line(progress: ProgressOutput) -> str:
-    """How far a turn has come, what it does now, and for how long it has run, in a line."""
+    """Return the progress, the current activity and the elapsed time in one line."""
     now = "" if progress.now is None else Now(**progress.now.model_dump()).in_words()
     so_far = "" if progress.elapsed_seconds is None else f"{progress.elapsed_seconds} s so far"
     return "; ".join(filter(None, (progress.text, now, so_far)))
 
 
 def files_output(files: Sequence[FileStat]) -> list[ChangedFile] | None:
-    """Changed files as answers show them."""
+    """Return changed files, or None if there are none."""
     return [ChangedFile.model_validate(file, from_attributes=True) for file in files] or None
 
 
@@ -231,7 +230,7 @@ def _progress(session: Session) -> ProgressOutput | None:
 
 
 def _lines_of(items: Sequence[Item], count: int) -> list[str]:
-    """The lines of the newest items, as many as are asked for."""
+    """Return the lines of the newest items, stopping once there are `count`."""
     lines: list[str] = []
     for item in reversed(items):
         if len(lines) >= count:
@@ -241,7 +240,7 @@ def _lines_of(items: Sequence[Item], count: int) -> list[str]:
 
 
 def item_lines(item: Item) -> list[str]:
-    """What an item says, in lines."""
+    """Render an item as lines."""
     match item:
         case AgentMessage() | ProposedPlan() | Review():
             return item.text.splitlines()

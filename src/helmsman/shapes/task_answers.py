@@ -1,4 +1,4 @@
-"""A task as the tools of the router show it: how it stands, what it asks, what one can do next."""
+"""Tasks as the router's tools return them: status, question, results and next actions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AnswerT = TypeVar("AnswerT", bound=TaskAnswer)
 
 
 def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> AnswerT:
-    """How a task stands, as one of the primitives' answers."""
+    """Return a task's status as an answer of the primitives."""
     return kind(
         task_id=task.id,
         **_standing(task),
@@ -39,7 +39,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
 
 
 def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> ResultsAnswer:
-    """What a task gave, as the primitives' answer."""
+    """Return a task's results as the answer of a primitive."""
     task, cloud, tests = results.task, results.cloud, results.tests
     if tests is not None:
         more |= {"passed": tests.passed, "failed": tests.failed}
@@ -65,7 +65,7 @@ def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> Results
 
 
 def result_summary(results: TaskResults) -> ResultSummary:
-    """What a task gave, as the answer of `codex`."""
+    """Return a task's results as the answer of `codex`."""
     task, tests = results.task, results.tests
     return ResultSummary(
         text=task.result,
@@ -85,7 +85,7 @@ def result_summary(results: TaskResults) -> ResultSummary:
 
 
 def task_output(task: Task) -> TaskOutput:
-    """How a task stands, in the answer of `codex`."""
+    """Return a task's status as part of the answer of `codex`."""
     left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
     return TaskOutput(
         id=task.id,
@@ -101,7 +101,7 @@ def task_output(task: Task) -> TaskOutput:
 
 
 def _standing(task: Task) -> dict[str, Any]:
-    """What every answer says of a task, by the same names."""
+    """Return the fields that all answers share."""
     return {
         "alias": task.alias,
         "agent": task.agent,
@@ -115,15 +115,15 @@ def _standing(task: Task) -> dict[str, Any]:
 
 
 def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
-    """What the task asks, where this process has its session."""
+    """Return the task's first question, if this process has its session."""
     session = helm.tasks.local.session_of(task)
     questions = session.questions if session is not None else []
     return pending_question(session, questions[0]) if session is not None and questions else None
 
 
 def how_to_answer(helm: Helmsman, task: Task) -> str:
-    """How the question of a task is answered, from where the client is."""
-    where = task.session_id if task.job is None else " or ".join(task.job_sessions)  # whichever of them asks
+    """Say how to answer the question of a task with the tools this client has."""
+    where = task.session_id if task.job is None else " or ".join(task.job_sessions)  # any session of the job may ask
     if "agents" in helm.settings.tools:
         return f"Answer its question with agent_respond in session {where}, then wait again"
     if "sessions" in helm.settings.tools:
@@ -135,7 +135,7 @@ def how_to_answer(helm: Helmsman, task: Task) -> str:
 
 
 def primitive_actions(helm: Helmsman, task: Task) -> list[str]:
-    """What one can do with the task now, in calls."""
+    """List the tool calls that make sense for the task now."""
     if task.input_required:
         return [how_to_answer(helm, task)]
     tool = f"_{task.agent}_{task.origin}"

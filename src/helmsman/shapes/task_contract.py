@@ -1,6 +1,6 @@
-"""Inputs and outputs of the toolset `router`: the tool `codex` and its primitives, as clients see them.
+"""Input and output models of the toolset `router`: the tool `codex` and its primitives.
 
-The names are the contract. The primitives speak snake_case; `codex` speaks camelCase but for the few names that are not.
+The names are a public contract. Primitives use snake_case, `codex` uses camelCase except for a few names.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from helmsman.shapes.contract import (
 )
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 
-Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-"""No limit is kept that is no number: nothing costs more than that."""
+Dollars = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # infinity and NaN would disable the limit
 
 
 class _Named(Output):
-    """Fields are called on the wire what they are called here."""
+    """Output with snake_case field names on the wire."""
 
     model_config = ConfigDict(alias_generator=None)
 
@@ -115,7 +114,7 @@ class CodexInput(Input):
 
     @model_validator(mode="after")
     def _by_other_names(self) -> Self:
-        """Take `instruction` for the request and `preference` for hints, as earlier tools called them."""
+        """Accept `instruction` as the request and `preference` as hints, the names that earlier tools used."""
         hinted = self.hints.operation is not None or self.hints.task_id is not None
         if "request" not in self.model_fields_set and self.instruction is None and not hinted:
             raise ValueError("say what you want in request")

@@ -1,4 +1,4 @@
-"""A session's history as Markdown, for people and agents who read the resource `codex://sessions/{id}`."""
+"""A session's history as Markdown, for the resource `codex://sessions/{id}`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STEP_MARKS: Final = {"completed": "x", "in_progress": "-", "pending": " "}
 
 
 def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
-    """The whole session, turn by turn; what is still being written in the running one comes from the session itself."""
+    """Render the session turn by turn. Items of the running turn come from the session, which has the newest text."""
     facts = [f"- status: {session.status}"]
     facts += [f"- directory: {session.directory}"] if session.directory else []
     facts += [f"- model: {session.model}"] if session.model else []
@@ -98,6 +98,6 @@ def _change_lines(change: PathChange) -> list[str]:
 
 def _fenced(text: str, language: str) -> str:
     fence = "```"
-    while fence in text:  # what Codex printed must not end the block
+    while fence in text:  # the output must not be able to close the block
         fence += "`"
     return f"{fence}{language}\n{text}\n{fence}"

@@ -56,7 +56,7 @@ class Answering:
         self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
     ) -> None:
         """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`holds_back`)."""
-        session.own_question = question.id, answered
+        session.ask_own(question.id, answered)
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
         self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
 

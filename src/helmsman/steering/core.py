@@ -169,8 +169,8 @@ class Steering(Turns):
                 worktree=worktree if carried is None else None,
                 in_worktree=worktree,
             )
-            session.on_question = on_question or session.on_question
-            session.notes += note
+            session.handle_questions(on_question)
+            session.add_notes(*note)
             return session
 
         if idempotency_key is None:
@@ -288,7 +288,7 @@ class Steering(Turns):
                 )
             )
             if replaced:
-                session.notes += (replaced,)
+                session.add_notes(replaced)
                 session.warn((replaced,))
         except TooManySessions as error:
             self._ledger.give_back(task.id, error.message)
@@ -361,7 +361,7 @@ class Steering(Turns):
             of_turn |= {"limits": limits, "on_limit": on_limit, "max_cost_usd": max_cost_usd, "tools": tools}
             start = partial(self.start, on_question=on_question, **of_turn)
             return await hand_over(self, session, message, agent, narrowed, options, when_busy, on_task, start)
-        session.on_question = on_question or session.on_question
+        session.handle_questions(on_question)
         if tools:
             session.offer(runners_of(tools))
         if before is not None:
@@ -374,7 +374,7 @@ class Steering(Turns):
         pictures = image_roots(self.settings)
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
         limits = self._limits(session.limits if limits is None else limits, on_limit)
-        session.limits = session.limits if limits is None else limits
+        session.change_limits(session.limits if limits is None else limits)
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
@@ -383,13 +383,13 @@ class Steering(Turns):
         wanted = replace(wanted, tools=known.tools)
         if session.state.is_running:
             return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)
-        session.options = wanted
+        session.change_options(wanted)
         try:
             return await self._begin_shielded(
                 lambda: self.run_turn(session, turn, on_task=on_task, max_cost_usd=max_cost_usd)
             )
         except Exception as error:
-            session.options = known  # what no turn has taken does not hold for the next
+            session.change_options(known)  # what no turn has taken does not hold for the next
             if isinstance(error, TooManySessions) and when_busy == "queue":
                 return await self._enqueue(session, turn, wanted, max_cost_usd)
             raise
@@ -423,8 +423,8 @@ class Steering(Turns):
         self._ledger.hold_to_cost(task_id, max_cost_usd)
         spec = await self._spec(task_id, turn, options, session.engine)
         await self._ledger.enter(replace(draft, spec=spec))
-        session.task_ids.append(task_id)
-        session.queue.append(QueuedTurn(turn, task_id, options, self.run_queued))
+        session.link_task(task_id)
+        session.enqueue(QueuedTurn(turn, task_id, options, self.run_queued))
         self._shared.roster.at_work[session.id] = session
         self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
@@ -492,7 +492,7 @@ class Steering(Turns):
         session = await self.session_with_queue(session_id)
         for queued in session.queue:
             self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
-        session.queue.clear()
+        session.drop_queued(*(queued.task_id for queued in session.queue))
         if session.state.is_running:
             await session.until_begun()  # a turn that Codex has not begun yet cannot be stopped yet
         session.stop_asking()
@@ -564,7 +564,7 @@ class Steering(Turns):
             raise InvalidInput("A client is named by one line. Use the name that it gives itself.", parameter="to")
         owner = None if name is None else McpClient(HANDED, name)
         await self._ledger.write(partial(set_owner, session_id=session.id, client=owner))
-        session.opened_by = owner
+        session.assign_owner(owner)
         return session
 
     async def give_up(self, session_id: str, question_id: str) -> None:
@@ -614,7 +614,7 @@ class Steering(Turns):
 
         async def begin() -> Session:
             forked = await self._new_session(checked, turn, opener)
-            forked.worktree = source.worktree  # both work in it
+            forked.assign_worktree(source.worktree)  # both work in it
             return forked
 
         return await self._begin_shielded(begin)

@@ -100,14 +100,15 @@ async def hand_over(
         )
     finally:
         next_turn.reset(before_this)
-    session.worktree, session.handed_over_from = source.worktree, source.id  # both work in it
+    session.assign_worktree(source.worktree)  # both work in it
+    session.continue_from(source.id)
     note = f"Handed over from session {source.id} of {before} to a new one of {title}, which was told what was done so far."
     remarks = [remark] if remark else []
     if policy.writes != "anything" and _opens_network(helm, source.options, session.options):
         remarks.append(
             f"The network is open to {title}. To what {before} ran it was closed, unless its configuration said otherwise."
         )
-    session.notes += (note, *remarks)
+    session.add_notes(note, *remarks)
     return session
 
 

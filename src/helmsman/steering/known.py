@@ -126,15 +126,15 @@ class KnownSessions:
                 return  # nobody else has written anything since
             news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
             if news is None:
-                session.seen_version = version
+                session.mark_seen(version)
             elif not self._runs_here(session):
                 await self._bring_up_to_date(session, news)
 
     async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:
-        session.task_ids[:] = now.task_ids
+        session.replace_tasks(now.task_ids)
         self._roster.elsewhere.pop(session.id, None)
         task, logged = now.running, now.logged.after(session.feed.cursor)
-        session.replay(logged.events, logged.cursor)
+        session.replay(logged.events, logged.cursor, logged.source)
         if task is None:
             if session.state.has_turn:  # also one that was only shown here: its readers hear how it ended
                 session.apply(TurnAdopted(session_id=session.id, turn_id=session.state.turn_id))
@@ -142,12 +142,12 @@ class KnownSessions:
                     if not isinstance(event, TurnRequested | TurnStarted):
                         session.apply(event)
             elif now.outside:
-                session.lacks_history = True
+                session.mark_history(lacks=True)
                 session.replay(now.outside, session.feed.cursor + len(now.outside))
             if session.state.is_running:
                 session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
             session.fold(spent_so_far(session.id, now.spent))
-            session.changed_at = now.changed_at
+            session.date(changed_at=now.changed_at)
             return
         if not await self._take_over(session, task, now.spent):
             is_news = not session.state.is_running
@@ -155,10 +155,10 @@ class KnownSessions:
                 # It may have ended just now, between what was written of it and our look at its engine.
                 await self._bring_up_to_date(session, later, again=False)
                 return
-            session.elsewhere = self._ledger.who_runs(task)
+            session.runs_elsewhere(runner := self._ledger.who_runs(task))
             if is_news:
                 session.fold(TurnRequested(session_id=session.id, text=task.instruction))
-            session.fold(Notice(session_id=session.id, kind="engine", message=session.elsewhere))
+            session.fold(Notice(session_id=session.id, kind="engine", message=runner))
             session.fold(spent_so_far(session.id, now.spent))
             self._roster.elsewhere[session.id] = partial(self._catch_up, session)
             self._roster.has_elsewhere.set()
@@ -177,7 +177,7 @@ class KnownSessions:
 
     def _make(self, state: SessionState, options: SessionOptions, listeners: Listeners | None) -> Session:
         session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, listeners)
-        session.limits = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
+        session.change_limits(TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout))
         return session
 
     async def _restore(self, session_id: str) -> Session:
@@ -195,9 +195,10 @@ class KnownSessions:
             name=known.name,
         )
         session = self._make(state, known.options, self._roster.listeners)
-        session.worktree, session.handed_over_from = tree, known.handed_over_from
-        session.created_at = known.created_at
-        session.opened_by = known.opened_by
-        session.place = known.place
+        session.assign_worktree(tree)
+        session.continue_from(known.handed_over_from)
+        session.date(created_at=known.created_at)
+        session.assign_owner(known.opened_by)
+        session.record_place(known.place)
         await self._bring_up_to_date(session, known)
         return self._roster.by_id.setdefault(session_id, session)

@@ -49,14 +49,14 @@ async def run_next(roster: Roster) -> None:
     for session in list(roster.at_work.values()):
         if not session.queue or session.state.is_running or session.queue[0].is_early:
             continue
-        queued, known = session.queue.pop(0), session.options
-        session.options = queued.options
+        queued, known = session.dequeue(), session.options
+        session.change_options(queued.options)
         try:
             await queued.run(session, queued)
         except Exception as error:
-            session.options = known  # what no turn has taken does not hold for the next
+            session.change_options(known)  # what no turn has taken does not hold for the next
             if isinstance(error, TooManySessions | ClientAway):  # of the door that sent it; others may do better
-                session.queue.insert(0, queued)
+                session.enqueue(queued, first=True)
                 continue
             is_known = isinstance(error, HelmsmanError)  # the session has been told; the others go on
             log.warning("a queued message of session %s was not sent: %s", session.id, error, exc_info=not is_known)

@@ -241,7 +241,7 @@ class Shared:
                 for session in self.roster.by_id.values():
                     if session.engine is not None and holder.holds(session.engine):
                         session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
-                        session.engine = None
+                        session.detach()
                 holder.close()
 
 

@@ -216,16 +216,17 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """A new session with its first turn under way; if that comes to nothing, nobody has heard of the session."""
         fresh = await open_session(engine)
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
-        session.on_question, session.worktree = fresh.on_question, fresh.worktree
-        session.opened_by = asking_client()
+        session.handle_questions(fresh.on_question)
+        session.assign_worktree(fresh.worktree)
+        session.assign_owner(asking_client())
         session.offer(fresh.tools)
-        session.limits = session.limits if limits is None else limits
+        session.change_limits(session.limits if limits is None else limits)
         begun, runs = Begun(session_id=session.id), False
         if fresh.history:
             session.apply(HistoryImported(session_id=session.id, turns=fresh.history))
         try:
             if turn is not None:
-                self._request_turn(session, turn, task_id)
+                self._request_turn(session, turn, task_id, is_message=turn.review is None)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
                 await ready()  # until it is written down that an agent hears of it, the next hub can begin it
                 await self._refuse_moved(session)
@@ -241,7 +242,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 forget_copies(self._shared.state_dir, task_id, turn)
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
-                session.worktree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
+                tree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
+                session.assign_worktree(tree)
             if session.opened_by is not None and (turn is None or begun.session_id != fresh.opened.session_id):
                 self._ledger.opened_by(session.id, session.opened_by)
                 await self._ledger.write()
@@ -277,14 +279,13 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         session.refuse_reserved()
         self._check_room(session)
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
-        session.is_message = begin is None and turn.review is None
-        terms = self.terms(session.limits, is_message=session.is_message)
+        is_message = begin is None and turn.review is None
+        terms = self.terms(session.limits, is_message=is_message)
         task_id, draft = draft_task(
             turn.text, session.options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd
         )
         task_id = queued_as or task_id
-        self._request_turn(session, turn, task_id)
-        session.is_message = session.is_message and begin is None
+        self._request_turn(session, turn, task_id, is_message=is_message)
         self._watch(session)
         session.is_beginning()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
@@ -333,7 +334,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     async def _import_history(self, session: Session) -> None:
         """Append the turns that another program ran in a session to its log, before the first one that is run here."""
-        session.lacks_history = False
+        session.mark_history(lacks=False)
         recorded = await self.truth.history(session.id)
         logged = turns_of(session.id, (await self._memory.log_of(session.id)).events)
         new = unknown_turns(recorded, [turn for turn in logged if turn.status != "inProgress"])
@@ -373,7 +374,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None if begin else turn, run)
             forget_copies(self._shared.state_dir, task_id, turn)
-            session.notes += begun.notes
+            session.add_notes(*begun.notes)
             session.warn(begun.notes)
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
@@ -456,9 +457,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         if (place := session.options.cwd) is None:
             return
         if session.place is not None and (warning := session.place.replaced_at(place)) is not None:
-            session.notes += (warning,)
+            session.add_notes(warning)
             session.warn((warning,))
-        session.place = await anyio.to_thread.run_sync(DirectoryIdentity.at, place)
+        session.record_place(await anyio.to_thread.run_sync(DirectoryIdentity.at, place))
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
         """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
@@ -489,13 +490,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 self._shared.tasks.start_soon(run_next, self._shared.roster)
             self._shared.make_room()
 
-    def _request_turn(self, session: Session, turn: TurnInput, task_id: str) -> None:
-        session.verbs, session.elsewhere = self, None
-        session.output_schema = turn.output_schema
-        session.planning, session.is_message = turn.plan, turn.review is None
-        session.is_pausing = False
-        if task_id not in session.task_ids:
-            session.task_ids.append(task_id)
+    def _request_turn(self, session: Session, turn: TurnInput, task_id: str, *, is_message: bool) -> None:
+        session.serve_by(self)
+        session.runs_here()
+        session.describe_turn(planning=turn.plan, is_message=is_message, output_schema=turn.output_schema)
+        session.link_task(task_id)
         session.apply(TurnRequested(session_id=session.id, text=turn.text))
 
     def _watch(self, session: Session) -> None:
@@ -611,13 +610,15 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
-        session.verbs = self
-        session.planning, session.is_message = task.metadata.get(TURN) == PLAN, task.metadata.get(TURN) != OTHER
-        session.asked_at = task.questions_asked_at
+        session.remember_asked(task.questions_asked_at)
         terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
+        is_message = task.metadata.get(TURN) != OTHER if terms is None else terms.limits.on_limit is not None
+        session.describe_turn(
+            planning=task.metadata.get(TURN) == PLAN, is_message=is_message, output_schema=session.output_schema
+        )
         if terms is not None:
-            session.limits, session.is_message = terms.limits, terms.limits.on_limit is not None
-            session.verbs = self.under(terms)
+            session.change_limits(terms.limits)
+        session.serve_by(self if terms is None else self.under(terms))
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
@@ -641,7 +642,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
         """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
-        session.notes = opened.notes if begun is None else (*opened.notes, *begun.notes)
+        session.replace_notes(*opened.notes, *(() if begun is None else begun.notes))
         session.apply(
             SettingsApplied(
                 session_id=session.id if begun is None else begun.session_id,
@@ -656,7 +657,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     def _attach(self, session: Session, engine: Engine) -> None:
         if session.engine is not None and session.engine is not engine:
             session.engine.detach(session.id)  # or each would tell of the same things
-        session.engine, session.elsewhere = engine, None
+        session.attach_to(engine)
         try:
             engine.attach(session.id, lambda event: session.verbs.on_event(session, event))
             if engine.lost is not None:

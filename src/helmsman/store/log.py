@@ -1,8 +1,9 @@
 """The event log: everything that happened in a session, numbered from 1, in the order in which it was appended.
 
-`append` is part of a transaction: the tasks and the events that a change is made of are committed together. Readers hold a
-cursor, the number of the last event they have seen, and read from there. Text that is still being written is not in the log;
-the finished item is. Secrets are redacted.
+`append` is part of a transaction: the tasks and the events that a change is made of are committed together. So is the line
+of a supervised agent's output that the newest event comes from: a hub that reads this output again leaves out the lines that
+the log has. Readers hold a cursor, the number of the last event they have seen, and read from there. Text that is still
+being written is not in the log; the finished item is. Secrets are redacted.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.model.codec import decode, encode
-from helmsman.model.events import DiffUpdated
+from helmsman.model.events import DiffUpdated, Source
 from helmsman.store.database import encodable, from_microseconds, microseconds
 
 if TYPE_CHECKING:
@@ -35,17 +36,26 @@ _FORGET_DIFF: Final = (
 )
 
 
+_APPEND: Final = (
+    "INSERT INTO sessions (id, last_seq, changed_at, source, source_offset) VALUES (:id, :count, :at, :source, :offset) "
+    "ON CONFLICT (id) DO UPDATE SET last_seq = last_seq + :count, changed_at = max(changed_at, :at), "
+    "source = coalesce(:source, source), source_offset = CASE WHEN :source IS NULL THEN source_offset "
+    "WHEN source = :source THEN max(source_offset, :offset) ELSE :offset END RETURNING number, last_seq"
+)
+
+
 class NewEvent(NamedTuple):
     """An event to append, as the store holds it."""
 
     at: int
     kind: str
     body: str
+    source: Source | None = None
 
     @classmethod
     def of(cls, event: Event, at: datetime) -> NewEvent:
         """Return an event that happened at a time. It is encoded at once: the caller may change what it points to."""
-        return cls(microseconds(at), event.event_type(), encodable(encode(event)))
+        return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source)
 
     def redacted(self) -> NewEvent:
         """Return the event without secrets, in a body that is still JSON. It takes longer than the append itself."""
@@ -63,6 +73,8 @@ class StoredEvents(NamedTuple):
     events: tuple[Event, ...] = ()
     cursor: int = 0
     changed_at: datetime | None = None
+    source: Source | None = None
+    """The newest line of a supervised agent that is in the log."""
 
     def after(self, cursor: int) -> StoredEvents:
         """Return those that a reader with this cursor has yet to see."""
@@ -74,28 +86,41 @@ def append(connection: sqlite3.Connection, events: Mapping[str, Sequence[NewEven
     """Append events to the logs of sessions, by session id."""
     rows: list[object] = []
     for session_id, new in events.items():
+        source = _newest_source(new)
         number, last = connection.execute(
-            "INSERT INTO sessions (id, last_seq, changed_at) VALUES (:id, :count, :at) ON CONFLICT (id) "
-            "DO UPDATE SET last_seq = last_seq + :count, changed_at = max(changed_at, :at) RETURNING number, last_seq",
-            {"id": session_id, "count": len(new), "at": new[-1].at},
+            _APPEND,
+            {
+                "id": session_id,
+                "count": len(new),
+                "at": new[-1].at,
+                "source": None if source is None else source.process,
+                "offset": 0 if source is None else source.offset,
+            },
         ).fetchone()
         diffs = [place for place, event in enumerate(new) if event.kind == _DIFF]
         if diffs:
             connection.execute(_FORGET_DIFF, (number, _DIFF, number, _DIFF))
         for place, event in enumerate(new):
             kept = event if place not in diffs[:-1] else event.without_diff()
-            rows += (number, last - len(new) + place + 1, *kept)
-    width = 2 + len(NewEvent._fields)
+            rows += (number, last - len(new) + place + 1, kept.at, kept.kind, kept.body)
+    width = 5
     for start in range(0, len(rows), width * _ROWS_AT_ONCE):
         part = rows[start : start + width * _ROWS_AT_ONCE]
         places = ", ".join(["(?, ?, ?, ?, ?)"] * (len(part) // width))
         connection.execute(f"INSERT INTO events (session, seq, at, kind, body) VALUES {places}", part)  # noqa: S608
 
 
+def _newest_source(events: Sequence[NewEvent]) -> Source | None:
+    """Return the last line that these come from. A question is logged after the events of later lines."""
+    sources = [event.source for event in events if event.source is not None]
+    return max((one for one in sources if one.process == sources[-1].process), default=None)
+
+
 def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> StoredEvents:
     """Return the events of a session after a cursor. A session that the log does not know has none."""
     found = connection.execute(
-        "SELECT number, last_seq, changed_at FROM sessions WHERE id = ? AND last_seq > 0", (encodable(session_id),)
+        "SELECT number, last_seq, changed_at, source, source_offset FROM sessions WHERE id = ? AND last_seq > 0",
+        (encodable(session_id),),
     ).fetchone()
     if found is None:
         return StoredEvents()
@@ -103,4 +128,5 @@ def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> Sto
         "SELECT kind, body FROM events WHERE session = ? AND seq > ? ORDER BY seq", (found["number"], since)
     )
     events = tuple(decode(row["kind"], row["body"]) for row in rows)
-    return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]))
+    source = None if found["source"] is None else Source(found["source"], found["source_offset"])
+    return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]), source)

@@ -20,11 +20,14 @@ _SESSIONS: Final = (
         last_seq INTEGER NOT NULL DEFAULT 0,
         compacted_seq INTEGER NOT NULL DEFAULT 0,
         changed_at INTEGER NOT NULL DEFAULT 0,
-        client TEXT
+        client TEXT,
+        source TEXT,
+        source_offset INTEGER NOT NULL DEFAULT 0
     )
     """,
     # `client` is the MCP client that opened the session, or was handed it. Without one the session is a person's.
-    # Events up to `compacted_seq` were deleted when their time was up.
+    # Events up to `compacted_seq` were deleted when their time was up. `source` is the supervised process whose output the
+    # newest events come from, and `source_offset` the last of its lines whose events are in the log.
     "CREATE INDEX sessions_by_change ON sessions (changed_at)",
     """
     CREATE TABLE events (
@@ -108,7 +111,6 @@ _SCHEDULES: Final = (
     """
     CREATE TABLE schedules (
         id TEXT PRIMARY KEY,
-        directory TEXT NOT NULL,
         content TEXT NOT NULL,
         next_at INTEGER,
         is_paused INTEGER NOT NULL DEFAULT 0,

@@ -57,8 +57,7 @@ def reconcile(
         return None if may_go_on(task, turn) else _ended(task, turn, now, agent)
     if engine_alive and (turn is not None or task.turn_id is not None):
         return None if task.status == "working" else TaskChanges(status="working")
-    # A sign from the future is none: the clock was set back, and nobody is to wait until it has caught up.
-    # Nor has an engine written down what it was told a moment ago.
+    # Ignore signs from the future: the clock was set back. Allow for an engine that has not recorded its input yet.
     may_be_known = engine_alive is None or (engine_alive and task.status == "working")
     if task.is_running and may_be_known and abs(now - _last_sign_of(task, turn)) < GRACE:
         return None

@@ -103,26 +103,26 @@ class Registry:
     ) -> None:
         """The file is opened, and made, when it is first needed."""
         self._clock = clock or (lambda: datetime.now(UTC))
-        self.database = self._database = Database(path, fence=fence)
+        self.database = Database(path, fence=fence)
         self._retention = retention
         self._next_compaction = 0.0
         self._last_numbers: dict[str, int] = {}
 
     @property
     def path(self) -> Path:
-        return self._database.path
+        return self.database.path
 
     def close(self) -> None:
         """Let go of the file. A later call opens it again."""
-        self._database.close()
+        self.database.close()
 
     def version(self) -> tuple[int, int, int]:
         """A token that is different whenever a task may have changed, here or in another process. Costs microseconds."""
-        return self._database.version()
+        return self.database.version()
 
     def version_of_others(self) -> tuple[int, int] | None:
         """The same for what is changed by anybody but us. Never waits: None where that cannot be told at once."""
-        return self._database.version_of_others()
+        return self.database.version_of_others()
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -136,7 +136,7 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        added = self._database.write(self._adding(draft, also))
+        added = self.database.write(self._adding(draft, also))
         self._compact_now_and_then()
         return added
 
@@ -190,7 +190,7 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        return self._database.write(self._updating(task_id, changes, if_revision=if_revision))
+        return self.database.write(self._updating(task_id, changes, if_revision=if_revision))
 
     def update_all(
         self,
@@ -232,7 +232,7 @@ class Registry:
             for step in steps:
                 step(connection)
 
-        self._database.write(work)
+        self.database.write(work)
         self._compact_now_and_then()
 
     def _updating(
@@ -275,12 +275,12 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        self._database.write(_keeping(task_id, outcome))
+        self.database.write(_keeping(task_id, outcome))
 
     def outcome(self, task_id: str) -> TaskOutcome | None:
         """What a task did; None where nobody has told, or it has expired."""
         sql = "SELECT content FROM outcomes WHERE task_id = ?"
-        row = self._database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
+        row = self.database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
         return None if row is None else kept(json_object(row["content"]) or {})
 
     def keep_step(self, task_id: str, name: str, found: object) -> None:
@@ -291,12 +291,12 @@ class Registry:
         """
         content = encodable(json.dumps(redact_value(found)))
         sql = "INSERT OR IGNORE INTO steps VALUES (?, ?, ?)"
-        self._database.write(lambda connection: connection.execute(sql, (task_id, name, content)))
+        self.database.write(lambda connection: connection.execute(sql, (task_id, name, content)))
 
     def steps(self, task_id: str) -> dict[str, Any]:
         """What a job has found out so far, by the names of its steps."""
         sql = "SELECT name, content FROM steps WHERE task_id = ?"
-        rows = self._database.read(lambda connection: connection.execute(sql, (task_id,)).fetchall())
+        rows = self.database.read(lambda connection: connection.execute(sql, (task_id,)).fetchall())
         return {row["name"]: json.loads(row["content"]) for row in rows}
 
     def compact(self) -> Compacted:
@@ -313,9 +313,9 @@ class Registry:
     def _compact_some(self) -> Compacted | None:
         """Compact some of what is due; None if nothing is."""
         now = self._clock()
-        if not self._database.read(partial(is_due, now=now, retention=self._retention)):
+        if not self.database.read(partial(is_due, now=now, retention=self._retention)):
             return None
-        return self._database.write(partial(compact_some, now=now, retention=self._retention))
+        return self.database.write(partial(compact_some, now=now, retention=self._retention))
 
     def _compact_now_and_then(self) -> None:
         if time.monotonic() < self._next_compaction:
@@ -333,13 +333,13 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        return self._database.write(work)
+        return self.database.write(work)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read what else is in the file."""
-        return self._database.read(work)
+        return self.database.read(work)
 
     def get(self, task_id: str) -> Task | None:
         """The task with exactly this id."""
@@ -395,7 +395,7 @@ class Registry:
         values = [value for condition in conditions.values() for value in condition]
         sql = f"SELECT * FROM tasks {where} ORDER BY number DESC LIMIT ?"
         most = min(limit, _MOST) + 1
-        rows = self._database.read(lambda connection: connection.execute(sql, (*values, most)).fetchall())
+        rows = self.database.read(lambda connection: connection.execute(sql, (*values, most)).fetchall())
         page = tuple(task_of(row) for row in rows[:limit])
         return page, (str(rows[limit - 1]["number"]) if len(rows) > limit else None)
 
@@ -453,7 +453,7 @@ class Registry:
             f"CASE WHEN instr(metadata, '\"{USED_BEFORE}\"') THEN metadata END AS more "
             "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
         )
-        rows = self._database.read(lambda connection: connection.execute(sql).fetchall())
+        rows = self.database.read(lambda connection: connection.execute(sql).fetchall())
         return tuple(
             TurnUsage(
                 agent=row["agent"],
@@ -475,11 +475,11 @@ class Registry:
 
     def _one(self, condition: str, *texts: str) -> Task | None:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))
-        return self._database.read(lambda connection: _one(connection.execute(sql, values)))
+        return self.database.read(lambda connection: _one(connection.execute(sql, values)))
 
     def _many(self, condition: str, *values: Any) -> _Tasks:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
-        rows = self._database.read(lambda connection: connection.execute(sql, values).fetchall())
+        rows = self.database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)
 
 

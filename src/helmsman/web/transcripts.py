@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, Unsupported
 from helmsman.model.events import Item, UserMessage
+from helmsman.sessions.history import items_with_prompt
 from helmsman.web.transcript_items import SaidInto, is_for_review, review_once, with_said
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class Transcripts:
     def _items_of(self, session: Session) -> list[Item]:
         """What was done in the current, or last, turn of a session."""
         state = session.state
-        items = review_once(_with_prompt(state.items_and_decisions, state.prompt))
+        items = review_once(items_with_prompt(state))
         return with_said(items, self._said.get((session.id, state.turn_id), ()), has_ended=not state.is_running)
 
 
@@ -142,13 +143,6 @@ def _ended(session: Session) -> TurnStatus:
             return "active"
         case status:
             return status
-
-
-def _with_prompt(items: list[Item], prompt: str | None) -> list[Item]:
-    """The items with the prompt first: `codex exec` does not repeat it, and the app-server does so after a moment."""
-    if prompt is None or (items and isinstance(items[0], UserMessage)):
-        return items
-    return [UserMessage(id="prompt", text=prompt), *items]
 
 
 def _numbered(turns: list[Turn]) -> Iterator[Turn]:

@@ -18,7 +18,8 @@ from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profiles import Copilot
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.keeper.owner import Owner, Said
+from helmsman.agents.keeper.output_log import OutputLine
+from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.kept_records import read_records
 from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.base.concurrency import background_tasks
@@ -29,6 +30,7 @@ from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     EngineGone,
+    ItemStarted,
     Notice,
     TurnEnded,
     Usage,
@@ -186,6 +188,13 @@ async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
         assert isinstance(command, CommandExecution)
         assert isinstance(last, AgentMessage)
         assert (said.text, command.command, last.text) == ("I try", "rm x", "gone")
+        before, now = (
+            {event.item.id: event.source for event in one.events if isinstance(event, ItemStarted)}
+            for one in (first, again)
+        )
+        assert None not in now.values()
+        assert before.items() <= now.items(), "an event comes from the same line, whoever reads it"
+        assert again.events[-1].source is not None
         used = [event.last for event in again.events if isinstance(event, UsageReported)]
         assert used == [Usage(100, 0, 10)]
 
@@ -346,7 +355,7 @@ def test_of_a_long_turn_its_end_and_all_answers_and_questions_are_kept(monkeypat
     keeping = TurnLines()
 
     def says_line(number: int, line: str) -> None:
-        keeping.read(Said(number, line.encode()))
+        keeping.read(OutputLine(number, line.encode()))
 
     chunk = '{"method":"session/update","params":{"update":{"sessionUpdate":"%s"}}}'
     says_line(1, chunk % "agent_message_chunk")  # of no turn

@@ -15,6 +15,7 @@ import pytest
 from helmsman.agents.claude.binary import CLAUDE, ClaudeBinary, capabilities
 from helmsman.agents.claude.engine import open_claude
 from helmsman.agents.claude.storage import ClaudeSessions
+from helmsman.agents.keeper.output_log import OutputLog
 from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.keeper.places import is_attached, make_directory, private_directory, socket_path, write_content
 from helmsman.agents.kept_records import KeptRecord
@@ -22,7 +23,7 @@ from helmsman.base.processes import Process
 from helmsman.model.events import TurnEnded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from helmsman.model.events import Event
@@ -31,7 +32,15 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 
 SECONDS = 30
 SESSION = "0199a213-81c0-7800-8aa1-bbab2a035a53"
-HELLO = {"epoch": 5, "inputs": 1, "answer": json.dumps({"response": {"subtype": "success", "response": {}}})}
+HELLO = {
+    "epoch": 5,
+    "inputs": 1,
+    "answer": json.dumps({"response": {"subtype": "success", "response": {}}}),
+    "from": 0,
+    "size": 0,
+    "kept": [],
+    "dropped": [],
+}
 STARTED = {"type": "command_lifecycle", "state": "started", "command_uuid": "turn"}
 TO_BE_REFUSED = {"type": "control_request", "request_id": "1", "request": {"subtype": "nobody_knows"}}
 LONG = {"type": "nobody_knows", "text": "x" * 1_000_000}
@@ -39,20 +48,23 @@ LONG = {"type": "nobody_knows", "text": "x" * 1_000_000}
 RESULT = {"type": "result", "subtype": "success", "result": "all done", "is_error": False}
 
 
-def said(*lines: dict[str, Any]) -> bytes:
-    return b"".join(b"o%d %s\n" % (number, json.dumps(line).encode()) for number, line in enumerate(lines, 1))
-
-
 @contextmanager
-def keeper_that_hears_nothing(directory: Path, says: bytes) -> Iterator[KeptRecord]:
+def keeper_that_hears_nothing(
+    directory: Path, said: Sequence[dict[str, Any]], last_frame: bytes
+) -> Iterator[KeptRecord]:
     """It says that a turn runs, and then what it says last; whoever tells it something is told that it is gone."""
     make_directory(directory)
+    output = OutputLog(directory / "output")
+    output.append([json.dumps(line).encode() for line in said])
+    output.close()
+    hello = {**HELLO, "output": str(output.directory)}
+    last = b"+%d\n%s\n" % (output.size, last_frame)
     address = socket_path(directory)
     private_directory(address.parent)
     write_content(directory, {})
 
     def serve(listener: socket.socket) -> None:
-        for answer in (b'[["turn"], []]\n', json.dumps(HELLO).encode() + b"\n" + says):
+        for answer in (b'[["turn"], []]\n', json.dumps(hello).encode() + b"\n" + last):
             connected, _ = listener.accept()
             with connected, suppress(OSError):  # nobody wants to hear the rest
                 connected.recv(100)
@@ -81,19 +93,19 @@ def keeper_that_hears_nothing(directory: Path, says: bytes) -> Iterator[KeptReco
 
 
 @pytest.mark.parametrize(
-    ("last", "outcomes"),
+    ("said", "last", "outcomes"),
     [
-        (said(STARTED, TO_BE_REFUSED, LONG, RESULT) + b'x0 {"stderr": ""}\n', ["completed"]),
-        (said(STARTED, TO_BE_REFUSED, LONG) + b"r9\n", []),
+        ((STARTED, TO_BE_REFUSED, LONG, RESULT), b'x0 {"stderr": ""}', ["completed"]),
+        ((STARTED, TO_BE_REFUSED, LONG), b"r9", []),
     ],
     ids=["the turn has ended", "somebody else has it"],
 )
 async def test_what_it_says_after_a_question_that_could_not_be_answered_is_heard(
-    tmp_path: Path, last: bytes, outcomes: list[str]
+    tmp_path: Path, said: Sequence[dict[str, Any]], last: bytes, outcomes: list[str]
 ) -> None:
     told: list[Event] = []
     can = capabilities(ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path))
-    with anyio.fail_after(SECONDS), keeper_that_hears_nothing(tmp_path / "kept" / "k", last) as record:
+    with anyio.fail_after(SECONDS), keeper_that_hears_nothing(tmp_path / "kept" / "k", said, last) as record:
         opening = open_claude(
             ClaudeSessions(tmp_path),
             means=None,

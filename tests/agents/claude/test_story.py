@@ -170,7 +170,12 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
             engine.attach(opened.session_id, again)
             asked_again = await again.first(QuestionAsked)
             assert asked_again.question == asked.question
-            assert any(isinstance(event, ItemEnded) and event.item.summary() == "first" for event in again.events)
+            (said,), (said_again,) = (
+                [one for one in events if isinstance(one, ItemEnded) and one.item.summary() == "first"]
+                for events in (heard.events, again.events)
+            )
+            assert said.source is not None
+            assert said_again.source == said.source, "an event comes from the same line, whoever reads it"
             await engine.answer(asked_again.question, (Choice("approve"),))
             assert (await again.first(TurnEnded)).outcome == "completed"
             assert (place.repo / "made.txt").exists()

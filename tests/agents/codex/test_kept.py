@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.codex.wire import kept
 from helmsman.agents.codex.wire.kept import Keeping
-from helmsman.agents.keeper.owner import Said
+from helmsman.agents.keeper.output_log import OutputLine
 
 if TYPE_CHECKING:
     import pytest
@@ -23,7 +23,7 @@ class Line:
     def says(self, method: str, params: dict[str, Any] | None = None, **more: Any) -> int:
         self.number += 1
         message = {"method": method, **more, "params": {"threadId": "T", **(params or {})}}
-        self.keeping.read(Said(self.number, json.dumps(message, separators=(",", ":")).encode()))
+        self.keeping.read(OutputLine(self.number, json.dumps(message, separators=(",", ":")).encode()))
         return self.number
 
     @property
@@ -82,5 +82,5 @@ def test_of_a_turn_that_is_very_long_the_end_is_kept(monkeypatch: pytest.MonkeyP
 def test_what_makes_no_sense_is_not_kept() -> None:
     keeping = Keeping()
     for line in (b'{"method":"turn/started', b'["method":"turn/"]', b'{"method":"turn/started","params":1}', b"7"):
-        keeping.read(Said(1, line))
+        keeping.read(OutputLine(1, line))
     assert (keeping.keep, keeping.drop) == ([], [])

@@ -1,9 +1,11 @@
-"""A keeper with a child on a pipe: what it says is numbered and not lost, what it is told comes once, and all of it ends."""
+"""A keeper with a child on a pipe: its output is logged and not lost, its input comes once, and all of it ends."""
 
 from __future__ import annotations
 
 import json
 import os
+import random
+import resource
 import signal
 import socket
 import subprocess
@@ -19,8 +21,8 @@ import pytest
 
 from helmsman.agents.keeper import successor
 from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.keeper.backlog import Backlog
 from helmsman.agents.keeper.below import become_subreaper, left_by
+from helmsman.agents.keeper.output_log import OutputLine, OutputReader
 from helmsman.agents.keeper.places import (
     make_directory,
     mark_needed,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")
 
 SECONDS = 30
+ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
 def until(condition: Callable[[], object]) -> None:
@@ -52,7 +55,11 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Owner:
-    """One who speaks the keeper's language, frame by frame."""
+    """An owner that sends and receives frames one by one, and reads the output line by line."""
+
+    output: OutputReader
+    offset: int
+    lines: list[OutputLine]
 
     def __init__(self, address: Path, epoch: int = 0) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
@@ -63,6 +70,9 @@ class Owner:
 
     def hello(self) -> dict[str, Any]:
         hello: dict[str, Any] = json.loads(self.frame())
+        self.output = OutputReader(Path(hello["output"]))
+        self.offset, self._dropped = hello["from"], hello["dropped"]
+        self.lines = [self.output.line_at(offset) for offset in hello["kept"]]
         return hello
 
     def send(self, *frames: str) -> None:
@@ -76,11 +86,22 @@ class Owner:
             if frame.startswith(kind):
                 yield frame[1:]
 
-    def said(self) -> tuple[int, str]:
-        number, _, line = next(self.frames("o")).partition(" ")
-        return int(number), line
+    def read(self) -> OutputLine:
+        while not self.lines:
+            found = self.output.read(self.offset, None)
+            if found:
+                self.offset = found[-1].end
+                self.lines += [line for line in found if line.offset not in self._dropped]
+            else:
+                next(self.frames("+"))
+        return self.lines.pop(0)
+
+    def said(self) -> str:
+        return self.read().line.decode()
 
     def leave(self) -> None:
+        if hasattr(self, "output"):
+            self.output.close()
         self._file.close()
         self.socket.close()
 
@@ -115,7 +136,9 @@ class Kept:
 
 
 @contextmanager
-def kept(tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...] = (), **pipe: int) -> Iterator[Kept]:
+def kept(
+    tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...] = (), epoch: int = 0, **output: int
+) -> Iterator[Kept]:
     directory = tmp_path / "k"
     make_directory(directory)
     address = socket_path(directory)
@@ -126,10 +149,10 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...
         "directory": str(directory),
         "socket": str(address),
         "argv": argv or [sys.executable, str(Path(stand_in.__file__))],
-        "env": {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        "env": ENV,
         "idle": idle,
         "watcher": "tests.agents.keeper.stand_in:StandInWatcher",
-        "pipe": {"greeting": [stand_in.GREETING], "answer": "helmsman", **pipe},
+        "pipe": {"greeting": [stand_in.GREETING], "answer": "helmsman", "epoch": epoch, "output": output},
         "about": {},
         "successor": next_one,
     }
@@ -138,7 +161,7 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...
         input=json.dumps(order),
         capture_output=True,
         encoding="utf-8",
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env=ENV,
         timeout=SECONDS,
         check=True,
     )
@@ -159,30 +182,33 @@ def kept(tmp_path: Path, *argv: str, idle: float = 900, next_one: tuple[str, ...
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_was_not_taken_is_said_again_to_the_next_owner_and_the_rest_is_not(tmp_path: Path) -> None:
+def test_an_owner_reads_what_was_kept_and_what_was_not_committed(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         assert one.hello() == {
             "epoch": 0,
-            "next": 1,
             "inputs": 0,
-            "kept": [],
             "answer": '{"id": "helmsman", "result": {}}',
+            "output": str(found.directory / "output"),
+            "from": 0,
+            "size": 0,
+            "kept": [],
+            "dropped": [],
         }
         one.send("i1 a", "i2 b", "i3 c", "i4 d")
-        assert [one.said() for _ in range(4)] == [(1, "a"), (2, "b"), (3, "c"), (4, "d")]
-        one.send("k2", "a3")
+        assert [one.read() for _ in range(4)] == [(0, b"a"), (2, b"b"), (4, b"c"), (6, b"d")]
+        one.send("k2", "a6")
         one.leave()
         two = found.own()
         hello = two.hello()
-        assert (hello["epoch"], hello["next"], hello["inputs"], hello["kept"]) == (0, 5, 4, [2])
-        assert [two.said(), two.said()] == [(2, "b"), (4, "d")]
-        two.send("a4", "d2")
+        assert (hello["epoch"], hello["from"], hello["size"], hello["inputs"], hello["kept"]) == (0, 6, 8, 4, [2])
+        assert [two.read(), two.read()] == [(2, b"b"), (6, b"d")]
+        two.send("a8", "d2")
         two.leave()
         three = found.own()
         assert three.hello()["kept"] == []
         three.send("i5 e")
-        assert three.said() == (5, "e")
+        assert three.read() == (8, b"e")
 
 
 def test_an_answer_drops_its_question_in_the_same_step_and_comes_once(tmp_path: Path) -> None:
@@ -190,28 +216,28 @@ def test_an_answer_drops_its_question_in_the_same_step_and_comes_once(tmp_path: 
         one = found.own()
         one.hello()
         one.send("i1 question")
-        one.said()
-        one.send("k1", "a1", "i2,1 answer")
+        question = one.read()
+        one.send(f"k{question.offset}", f"a{question.end}", f"i2,{question.offset} answer")
         one.leave()  # without waiting for anything
         two = found.own()
         hello = two.hello()
         assert (hello["kept"], hello["inputs"]) == ([], 2)
-        two.send("i2,1 answer", "i3 more")  # again, by one who does not know that it has arrived
-        assert [two.said(), two.said()] == [(2, "answer"), (3, "more")]
+        two.send(f"i2,{question.offset} answer", "i3 more")  # again, by one who does not know that it has arrived
+        assert [two.said(), two.said()] == ["answer", "more"]
 
 
-def test_a_question_that_was_answered_before_it_was_taken_is_not_asked_again(tmp_path: Path) -> None:
+def test_a_question_that_was_answered_before_it_was_committed_is_not_asked_again(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()
         one.send("i1 question")
-        one.said()
-        one.send("i2,1 answer")
+        question = one.read()
+        one.send(f"i2,{question.offset} answer")
         assert next(one.frames("w")) == "2"
         one.leave()
         two = found.own()
-        two.hello()
-        assert two.said() == (2, "answer")
+        assert two.hello()["dropped"] == [question.offset]
+        assert two.said() == "answer"
 
 
 def test_of_half_a_frame_nothing_reaches_the_child(tmp_path: Path) -> None:
@@ -219,15 +245,15 @@ def test_of_half_a_frame_nothing_reaches_the_child(tmp_path: Path) -> None:
         one = found.own()
         one.hello()
         one.send("i1 question")
-        one.said()
-        one.send("k1", "a1")
-        one.socket.sendall(b"i2,1 half an ans")
+        question = one.read()
+        one.send(f"k{question.offset}", f"a{question.end}")
+        one.socket.sendall(b"i2,0 half an ans")
         one.leave()
         two = found.own()
-        assert two.hello()["kept"] == [1]
-        assert two.said() == (1, "question")
-        two.send("i2,1 yes")
-        assert two.said() == (2, "yes")
+        assert two.hello()["kept"] == [question.offset]
+        assert two.read() == question
+        two.send("i2,0 yes")
+        assert two.said() == "yes"
 
 
 def test_the_newest_owner_wins_unless_its_epoch_is_older(tmp_path: Path) -> None:
@@ -241,7 +267,7 @@ def test_the_newest_owner_wins_unless_its_epoch_is_older(tmp_path: Path) -> None
         assert two.hello()["epoch"] == 7
         assert (one.frame(), one.frame()) == ("r7", "")
         two.send("i1 mine")
-        assert two.said() == (1, "mine")
+        assert two.said() == "mine"
 
 
 def test_a_line_that_is_much_too_long_is_left_out(tmp_path: Path) -> None:
@@ -249,7 +275,7 @@ def test_a_line_that_is_much_too_long_is_left_out(tmp_path: Path) -> None:
         one = found.own()
         one.hello()
         one.send(f"i1 long {65 * 1024 * 1024}", "i2 after")
-        assert one.said() == (1, "after")
+        assert one.said() == "after"
 
 
 def test_a_megabyte_passes_both_ways(tmp_path: Path) -> None:
@@ -257,79 +283,128 @@ def test_a_megabyte_passes_both_ways(tmp_path: Path) -> None:
         one = found.own()
         one.hello()
         one.send(f"i1 {'z' * 3_000_000}")
-        number, line = one.said()
-        assert (number, len(line)) == (1, 3_000_000)
+        assert len(one.said()) == 3_000_000
 
 
-# --- a child that goes on talking ------------------------------------------------------------------------------------
+# --- output that is not read at once ---------------------------------------------------------------------------------
 
 
-def test_a_child_goes_on_talking_with_nobody_attached_and_nothing_is_lost(tmp_path: Path) -> None:
-    with kept(tmp_path) as found:
-        one = found.own()
-        one.hello()
-        one.send("i1 say 20000")
-        one.leave()
-        until(lambda: (found.directory / "output").exists() and ask_keeper(found.address) == Activity())
-        memory = Path(f"/proc/{found.keeper.pid}/statm")
-        assert not memory.exists() or int(memory.read_text().split()[1]) * 4096 < 60_000_000
-        two = found.own()
-        two.hello()
-        for expected in range(1, 7001):
-            assert two.said()[0] == expected
-        two.send("k3", "k6999", "a7000")
-        two.leave()
-        three = found.own()
-        assert three.hello()["kept"] == [3, 6999]
-        numbers = [three.said()[0] for _ in range(13_003)]
-        assert numbers == [3, 6999, *range(7001, 20002)]
-        three.send("a20001", "i2 again")
-        assert three.said() == (20002, "again")
-        until(lambda: not (found.directory / "output").exists())
+def segments(found: Kept) -> dict[int, int]:
+    """Return the size of each segment of the output, by the offset of its first byte."""
+    return {int(path.name): path.stat().st_size for path in (found.directory / "output").iterdir()}
 
 
-def test_a_child_that_says_too_much_waits_until_somebody_takes_it(tmp_path: Path) -> None:
-    with kept(tmp_path, file_bytes=1_000_000) as found:
+def test_the_output_without_an_owner_is_logged_for_this_user_alone(tmp_path: Path) -> None:
+    with kept(tmp_path, segment_bytes=1_000_000) as found:
         one = found.own()
         one.hello()
         one.send("i1 work", "i2 say 20000", "i3 done")
         one.leave()
-        until(lambda: (found.directory / "output").exists())
-        until(lambda: (found.directory / "output").stat().st_size >= 1_000_000)
+        until(lambda: ask_keeper(found.address) == Activity())
+        memory = Path(f"/proc/{found.keeper.pid}/statm")
+        assert not memory.exists() or int(memory.read_text().split()[1]) * 4096 < 60_000_000
+        files = [found.directory / "output", *(found.directory / "output").iterdir()]
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o700, 0o600}
         two = found.own()
         two.hello()
-        assert two.said() == (1, "work")
-        assert (found.directory / "output").stat().st_size < 2_000_000
-        for number in range(2, 20_004):
-            assert two.said()[0] == number
+        said = [two.said() for _ in range(20_003)]
+        assert [line.split()[0] for line in said] == ["work", *map(str, range(20_000)), "said", "done"]
+
+
+def test_segments_without_a_kept_or_uncommitted_line_are_removed(tmp_path: Path) -> None:
+    with kept(tmp_path, segment_bytes=1_000_000) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 say 10000")
+        lines = [one.read() for _ in range(10_001)]
+        before = sorted(segments(found))
+        assert len(before) > 3
+        held = next(line.offset for line in lines if line.offset > before[1])
+        one.send(f"k{held}", f"a{lines[-1].end}")
+        until(lambda: sorted(segments(found)) == [before[1], before[-1]])
+        two = found.own()
+        two.hello()
+        two.send("i2 after")
+        assert [two.read().offset, two.said()] == [held, "after"]
+        two.send(f"d{held}", f"a{two.offset}")
+        until(lambda: sorted(segments(found)) == before[-1:])
+
+
+def test_a_child_that_says_too_much_waits_until_it_is_committed(tmp_path: Path) -> None:
+    with kept(tmp_path, segment_bytes=100_000, uncommitted_bytes=1_000_000) as found:
+        one = found.own()
+        one.hello()
+        one.send("i1 work", "i2 say 20000", "i3 done")
+        one.leave()
+        until(lambda: sum(segments(found).values()) >= 1_000_000)
+        two = found.own()
+        two.hello()
+        assert two.said() == "work"
+        assert sum(segments(found).values()) < 2_000_000
+        line = two.read()
+        for number in range(20_001):
+            line = two.read()
             if number % 100 == 0:
                 assert ask_keeper(found.address) == Activity(("it",)) or number > 10_000  # it has not come to the end
-                two.send(f"a{number}")
+                two.send(f"a{line.end}")
+        assert line.line == b"done"
 
 
-def test_a_full_file_makes_the_child_wait_and_taking_lets_it_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("helmsman.agents.keeper.backlog.MEMORY_BYTES", 100)
-    backlog = Backlog(tmp_path / "output", 200)
-    for _ in range(10):
-        assert not backlog.is_full
-        backlog.add(b"x" * 30)
-    assert backlog.is_full
-    assert [backlog.next() for _ in range(11)] == [(number, b"x" * 30) for number in range(1, 11)] + [None]
-    backlog.keep(9)
-    backlog.take(9)
-    backlog.add(b"y" * 180)
-    assert backlog.next() == (11, b"y" * 180)
-    backlog.keep(11)
-    backlog.rewind()
-    assert [backlog.next(), backlog.next(), backlog.next()] == [(10, b"x" * 30), (11, b"y" * 180), None]
-    backlog.drop(11)
-    backlog.take(11)
-    assert (backlog.is_full, (tmp_path / "output").exists()) == (False, False)
-    assert backlog.kept == {9: b"x" * 30}
-    backlog.add(b"more")
-    assert backlog.next() == (12, b"more")
+_READER = """
+import os, signal, sys
+from pathlib import Path
+from tests.agents.keeper.test_keeper import Owner
+book, last_line, place = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+owner = Owner(Path(sys.argv[1]))
+owner.hello()
+if lines := book.read_text().splitlines():
+    owner.offset = int(lines[-1].split()[0])
+with book.open("a") as written:
+    for number in range(last_line + 1):
+        def die(where):
+            if (number, where) == (last_line, place):
+                os.kill(os.getpid(), signal.SIGKILL)
+        line = owner.read()
+        die("read")
+        print(line.end, line.line.split()[0].decode(), file=written, flush=True)
+        die("written")
+        owner.send(f"a{line.end}")
+        die("committed")
+"""
+
+
+def test_a_reader_that_is_killed_at_any_point_reads_every_line_once(tmp_path: Path) -> None:
+    """The reader commits a line and the offset behind it in one step, as a hub does."""
+    book, count, randomness = tmp_path / "book", 5_000, random.Random(7)
+    book.touch()
+    with kept(tmp_path, segment_bytes=100_000) as found:
+        one = found.own()
+        one.hello()
+        one.send(f"i1 say {count}")
+        one.leave()
+        while len(book.read_text().splitlines()) < count - 1000:
+            place = randomness.choice(["read", "written", "committed"])
+            last = str(randomness.randrange(1000))
+            reader = [sys.executable, "-c", _READER, str(found.address), str(book), last, place]
+            assert subprocess.run(reader, timeout=SECONDS, check=False).returncode == -signal.SIGKILL
+        left = count - len(book.read_text().splitlines())
+        subprocess.run([sys.executable, "-c", _READER, found.address, book, str(left), ""], timeout=SECONDS, check=True)
+    assert [line.split()[1] for line in book.read_text().splitlines()] == [*map(str, range(count)), "said"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux limits another process.")
+def test_on_a_full_disk_the_child_waits_and_nothing_is_lost(tmp_path: Path) -> None:
+    with kept(tmp_path) as found:
+        one = found.own()
+        one.hello()
+        resource.prlimit(found.keeper.pid, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        one.send("i1 work", "i2 say 2000", "i3 done")
+        log = found.directory / "stderr.log"
+        until(lambda: log.exists() and "the output cannot be written" in log.read_text())
+        assert ask_keeper(found.address) == Activity(("it",))
+        resource.prlimit(found.keeper.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        said = [one.said() for _ in range(2003)]
+        assert [line.split()[0] for line in said] == ["work", *map(str, range(2000)), "said", "done"]
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
@@ -340,7 +415,7 @@ def test_the_owner_hears_how_the_child_has_ended(tmp_path: Path) -> None:
         one = found.own()
         one.hello()
         one.send("i1 last words", "i2 exit 7")
-        assert one.said() == (1, "last words")
+        assert one.said() == "last words"
         assert next(one.frames("x")) == '7 {"stderr": ""}'
         until(lambda: not found.directory.exists())
 
@@ -378,7 +453,7 @@ def test_who_goes_on_talking_to_a_child_that_is_being_ended_hears_how_it_has_end
         one = found.own()
         one.hello()
         one.send("i1 stay", "t")
-        assert one.said() == (1, "no more input")
+        assert one.said() == "no more input"
         one.send("i2 more")
         assert next(one.frames("x")) == '-15 {"stderr": ""}'
 
@@ -391,7 +466,7 @@ def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:
         one = found.own()
         one.hello()
         one.send("i1 daemon")
-        daemon = running_process(int(one.said()[1].split()[1]))
+        daemon = running_process(int(one.said().split()[1]))
         assert daemon is not None
         if how == "SIGTERM":
             os.kill(keeper.pid, signal.SIGTERM)
@@ -407,7 +482,7 @@ def test_what_a_killed_keeper_has_left_is_known(tmp_path: Path) -> None:
         one = found.own()
         one.hello()
         one.send("i1 daemon")
-        daemon = running_process(int(one.said()[1].split()[1]))
+        daemon = running_process(int(one.said().split()[1]))
         keeper, child = found.keeper, found.child
         os.kill(keeper.pid, signal.SIGKILL)
         until(lambda: not keeper.is_alive() and not child.is_alive())  # the child ends with it
@@ -423,7 +498,7 @@ def test_one_that_nobody_needs_ends_and_one_at_work_does_not(tmp_path: Path) -> 
         one = found.own()
         one.hello()
         one.send("i1 work")
-        assert one.said() == (1, "work")
+        assert one.said() == "work"
         one.leave()
         found.attached.close()
         deadline = time.monotonic() + 0.6  # three times as long as it would wait
@@ -477,7 +552,7 @@ def test_no_command_of_an_agent_owns_this_agent_or_another(tmp_path: Path) -> No
         agent.hello()
         for number, address in enumerate((mine.address, other.address), 1):
             agent.send(f"i{number} run {json.dumps([sys.executable, '-c', _TRY, str(address), 'ordinary'])}")
-            assert agent.said() == (number, "refused")
+            assert agent.said() == "refused"
 
 
 # --- who follows it ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -17,8 +18,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from helmsman.agents.keeper.output_log import OutputLog
 from helmsman.agents.keeper.owner import Owner, own_child
-from helmsman.agents.keeper.places import SPILL
 from helmsman.agents.kept_child import own_kept, start_kept
 from helmsman.errors import EngineLost
 from tests.agents.keeper import stand_in
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
 
 POLL = 0.01
-HELLO = b'{"epoch": 5, "inputs": 0, "answer": ""}\n'
+HELLO = {"epoch": 5, "inputs": 0, "answer": "", "from": 0, "size": 0, "kept": [], "dropped": []}
 SECONDS = 10
 
 
@@ -49,7 +50,8 @@ def listening() -> Iterator[tuple[Path, socket.socket]]:
 def greet(listener: socket.socket) -> socket.socket:
     connected, _ = listener.accept()
     connected.recv(100)
-    connected.sendall(HELLO)
+    output = Path(listener.getsockname()).with_name("output")
+    connected.sendall(json.dumps({**HELLO, "output": str(output)}).encode() + b"\n")
     return connected
 
 
@@ -70,7 +72,10 @@ async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more(
     with anyio.fail_after(SECONDS):
         async with owned() as (child, connected):
             with connected as keeper:
-                keeper.sendall(b"o1 said\nr9\n")
+                output = OutputLog(Path(keeper.getsockname()).with_name("output"))
+                output.append([b"said"])
+                output.close()
+                keeper.sendall(b"+5\nr9\n")
             with pytest.raises(EngineLost):
                 while True:  # until it is known that nobody is there
                     await child.send("more")
@@ -94,7 +99,7 @@ async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.Monke
             monkeypatch.setattr(socket.socket, "send", send_half)
             with connected as keeper, keeper.makefile("rb") as heard:
                 refused = 0
-                for saying in (child.send("half a frame"), child.take(7, keep=[], drop=[])):
+                for saying in (child.send("half a frame"), child.commit(7, keep=[], drop=[])):
                     try:
                         await saying
                     except EngineLost:
@@ -153,7 +158,7 @@ async def test_an_owner_that_is_slow_to_read_does_not_end_what_the_next_one_has(
     async with kept(tmp_path) as record:
         async with own_kept(record, epoch=1, title="stand-in") as old:
             await old.send("say 10000")
-            while not (record.directory / SPILL).exists():  # far more is said than is on its way to the owner
+            while _logged_bytes(record) < 5_000_000:
                 await anyio.sleep(POLL)
             async with own_kept(record, epoch=2, title="stand-in") as new:
                 async for _ in old.lines():
@@ -172,6 +177,37 @@ async def test_what_is_left_of_a_keeper_that_was_killed_is_ended_by_its_owner(tm
             assert (child.newer_epoch, child.is_lost) == (None, True)
         assert not record.is_running
         assert not record.directory.exists()
+
+
+async def test_an_owner_reads_what_a_killed_keeper_has_logged(tmp_path: Path) -> None:
+    async with kept(tmp_path) as record:
+        async with own_kept(record, epoch=1, title="stand-in") as child:
+            await child.send("say 10000")
+            while _logged_bytes(record) < 5_000_000:
+                await anyio.sleep(POLL)
+            os.kill(record.keeper.pid, signal.SIGKILL)
+            said = [line.line.split()[0] async for lines in child.lines() for line in lines]
+            assert child.is_lost
+        assert len(said) > 9_000
+        assert said == [*(b"%d" % number for number in range(10_000)), b"said"][: len(said)]
+
+
+async def test_an_owner_reads_all_that_was_said_before_the_end_however_late_it_reads(tmp_path: Path) -> None:
+    async with kept(tmp_path) as record, own_kept(record, epoch=1, title="stand-in") as child:
+        await child.send("say 10000")
+        await child.send("exit 0")
+        while record.is_running:
+            await anyio.sleep(POLL)
+        said: list[bytes] = []
+        async for lines in child.lines():
+            said += [line.line.split()[0] for line in lines]
+            await child.commit(lines[-1].end, keep=[], drop=[])
+        assert said == [*(b"%d" % number for number in range(10_000)), b"said"]
+        assert child.ended is not None
+
+
+def _logged_bytes(record: KeptRecord) -> int:
+    return sum(path.stat().st_size for path in (record.directory / "output").iterdir())
 
 
 async def _append(accepted: list[socket.socket], listener: socket.socket) -> None:

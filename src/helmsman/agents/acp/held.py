@@ -215,7 +215,12 @@ class HeldSession:
 
     def _emit(self, events: Iterable[Event]) -> None:
         for event in events:
-            self._router.deliver(event)
+            self._deliver(event)
+
+    def _deliver(self, event: Event) -> None:
+        if self.process is not None:
+            self.process.position.stamp(event)
+        self._router.deliver(event)
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -230,7 +235,7 @@ class HeldSession:
     def _new_turn(self, turn_id: str) -> AgentTurn:
         turn = AgentTurn(turn_id, TurnItems(self._profile, self.id, turn_id, str(self.directory)))
         self.turn = turn
-        self._router.deliver(TurnStarted(session_id=self.id, turn_id=turn_id))
+        self._deliver(TurnStarted(session_id=self.id, turn_id=turn_id))
         return turn
 
     def send(self, turn: AgentTurn, content: Sequence[Mapping[str, Any]]) -> None:
@@ -239,7 +244,11 @@ class HeldSession:
         prompt = self.process.new_prompt()
         turn.prompts.append(prompt)
         self.note(turn)
-        self._await_answer(turn, partial(self.process.prompt, prompt[0], self.id, content, turn.sent.set))
+        answered = partial(self._note_answer, turn)
+        self._await_answer(turn, partial(self.process.prompt, prompt[0], self.id, content, turn.sent.set, answered))
+
+    def _note_answer(self, turn: AgentTurn, _result: Any) -> None:
+        turn.answered_at = None if self.process is None else self.process.position.offset
 
     def _await_answer(self, turn: AgentTurn, ask: Callable[[], Awaitable[Mapping[str, Any]]]) -> None:
         turn.unanswered += 1
@@ -266,6 +275,14 @@ class HeldSession:
         if self.process is not None:  # before the end is told: a check may begin at that moment
             await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
         if self.turn is turn and not turn.unanswered:
+            self._end_at_answer(turn)
+
+    def _end_at_answer(self, turn: AgentTurn) -> None:
+        """Tell the end as part of the line that answered the prompt, though other lines may have been read since."""
+        if self.process is None:
+            self.end(turn)
+            return
+        with self.process.position.at(turn.answered_at):
             self.end(turn)
 
     def end(self, turn: AgentTurn) -> None:
@@ -277,10 +294,10 @@ class HeldSession:
         self.withdraw_all()
         self._emit(turn.items.end(completed=outcome == "completed"))
         if (used := self._used_in(turn)) is not None:
-            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=used))
+            self._deliver(UsageReported(session_id=self.id, turn_id=turn.id, last=used))
         self.turn = None
         self.idle_since = anyio.current_time()
-        self._router.deliver(TurnEnded(session_id=self.id, turn_id=turn.id, outcome=outcome, failure=failure))
+        self._deliver(TurnEnded(session_id=self.id, turn_id=turn.id, outcome=outcome, failure=failure))
         turn.ended.set()
         if self.process is not None:
             self.process.turn_ended()
@@ -321,7 +338,7 @@ class HeldSession:
         if told and self.id:
             why = reason or EngineLost(f"{self._profile.title} has ended. Send the next message to start it again.")
             failure = Failure(code=why.code, message=why.message, retryable=True)
-            self._router.deliver(EngineGone(session_id=self.id, failure=failure))
+            self._deliver(EngineGone(session_id=self.id, failure=failure))
 
     # --- what an earlier owner has left ------------------------------------------------------------------------------
 
@@ -353,12 +370,14 @@ class HeldSession:
         turn.recall(noted)
         turn.prompts = prompts
         for waiter in sent:
+            waiter.on_answer = partial(self._note_answer, turn)
             self._await_answer(turn, partial(process.answer, waiter))
         for asked in turn.only_asked:
-            self._emit(turn.items.call(asked))
+            with process.position.at(integer(asked.get("offset"))):
+                self._emit(turn.items.call(mapping(asked.get("call"))))
         if len(sent) < len(prompts):
             message = f"A message did not reach {self._profile.title}, since the hub had ended. Send it again."
-            self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
+            self._deliver(Notice(session_id=self.id, kind="warning", message=message))
         return turn
 
     # --- what the agent says -----------------------------------------------------------------------------------------
@@ -374,7 +393,7 @@ class HeldSession:
             return
         kind, turn = text(update.get("sessionUpdate")), self.turn
         if kind == "session_info_update" and (title := optional_text(update.get("title"))) is not None:
-            self._router.deliver(SessionRenamed(session_id=self.id, name=title))
+            self._deliver(SessionRenamed(session_id=self.id, name=title))
         elif kind in _QUIET or turn is None or (settings and kind == "agent_message_chunk"):
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
@@ -382,7 +401,7 @@ class HeldSession:
             self._look_again(turn, update)
             turn.count(self._profile.update_usage(update))
         else:
-            self._router.deliver(Unknown(session_id=self.id, turn_id=turn.id, name=kind, payload=update))
+            self._deliver(Unknown(session_id=self.id, turn_id=turn.id, name=kind, payload=update))
 
     def _hear(self, settings: Mapping[str, str | None]) -> None:
         """It says what its settings are."""
@@ -435,7 +454,7 @@ class HeldSession:
             await self.process.kill()
 
     def _warn(self, message: str) -> None:
-        self._router.deliver(Notice(session_id=self.id, kind="warning", message=message))
+        self._deliver(Notice(session_id=self.id, kind="warning", message=message))
 
     async def _set_back(self, mode: str) -> None:
         try:
@@ -466,7 +485,7 @@ class HeldSession:
         announced = None if before is None else optional_text(before.fields.get("title"))
         is_told = before is not None and before.fields.get("status") == _BEGUN
         if before is None:
-            turn.only_asked.append(asked)
+            turn.only_asked.append({"offset": self.process.position.offset, "call": asked})
             self.note(turn)
         self._emit(turn.items.call(asked))
         answers = self.access.answers
@@ -490,7 +509,7 @@ class HeldSession:
         waiting.question = question
         self.questions[question.id] = waiting
         asked = QuestionAsked(session_id=self.id, turn_id=turn.id, question=question)
-        self._router.deliver(asked.with_raw(waiting.request.params))
+        self._deliver(asked.with_raw(waiting.request.params))
 
     def _read(self, turn: AgentTurn, waiting: OpenRequest, times: int = 0) -> Question:
         """What is asked as a question; not for the first time, with what was said of the call since."""
@@ -525,10 +544,10 @@ class HeldSession:
                 waiting.times += 1
                 waiting.question = now
                 del self.questions[shown.id]
-                self._router.deliver(QuestionClosed(session_id=self.id, question_id=shown.id, answer=None, by=_CHANGED))
+                self._deliver(QuestionClosed(session_id=self.id, question_id=shown.id, answer=None, by=_CHANGED))
                 self.questions[now.id] = waiting
                 asked = QuestionAsked(session_id=self.id, turn_id=turn.id, question=now)
-                self._router.deliver(asked.with_raw(update))
+                self._deliver(asked.with_raw(update))
 
     async def _refuse_untold(self, turn: AgentTurn, waiting: OpenRequest) -> None:
         await anyio.sleep(UNTOLD_SECONDS)
@@ -588,9 +607,7 @@ class HeldSession:
         waiting = self.questions.pop(question_id)
         if self.process is not None:
             self.process.peer.respond(waiting.request.id, permissions.CANCELLED)
-        self._router.deliver(
-            QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
-        )
+        self._deliver(QuestionClosed(session_id=self.id, question_id=question_id, answer=None, by=str(TURN_ENDED)))
 
 
 def _said(question: Question) -> tuple[object, ...]:

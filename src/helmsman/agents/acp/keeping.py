@@ -12,7 +12,7 @@ from helmsman.agents.keeper.owner import KEPT_BYTES
 from helmsman.agents.keeper.watcher import read_line
 
 if TYPE_CHECKING:
-    from helmsman.agents.keeper.owner import Said
+    from helmsman.agents.keeper.output_log import OutputLine
     from helmsman.base.jsonrpc import RequestId
 
 _UPDATE: Final = re.compile(rb'"sessionUpdate"\s*:\s*"(\w+)"')
@@ -48,7 +48,7 @@ class TurnLines:
         self._answers.clear()
         self._bytes = 0
 
-    def read(self, said: Said) -> None:
+    def read(self, said: OutputLine) -> None:
         """Take note of a line, and of what is to be kept or dropped after it."""
         update = _UPDATE.search(said.line)
         if update is not None:
@@ -60,16 +60,16 @@ class TurnLines:
         if not isinstance(request_id, int | str):
             return
         if "method" in message:
-            self._questions[request_id] = said.number
-            self.keep.append(said.number)
+            self._questions[request_id] = said.offset
+            self.keep.append(said.offset)
         elif request_id in self._prompts:
-            self._answers.append(said.number)
-            self.keep.append(said.number)
+            self._answers.append(said.offset)
+            self.keep.append(said.offset)
 
-    def _keep_said(self, said: Said) -> None:
-        self._said[said.number] = len(said.line)
+    def _keep_said(self, said: OutputLine) -> None:
+        self._said[said.offset] = len(said.line)
         self._bytes += len(said.line)
-        self.keep.append(said.number)
+        self.keep.append(said.offset)
         while len(self._said) > 1 and self._bytes > KEPT_BYTES:
             oldest = next(iter(self._said))
             self._bytes -= self._said.pop(oldest)

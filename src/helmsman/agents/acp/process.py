@@ -27,6 +27,7 @@ from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
+from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept, start_kept
 from helmsman.agents.kept_transport import KeptTransport
@@ -160,13 +161,19 @@ class AgentProcess:
     """A running agent. Made by `open_agent` and `open_kept_agent` only."""
 
     def __init__(
-        self, peer: Peer, about: Mapping[str, Any], processes: AgentProcesses, kept: _Kept | None = None
+        self,
+        peer: Peer,
+        about: Mapping[str, Any],
+        processes: AgentProcesses,
+        kept: _Kept | None = None,
+        position: OutputPosition | None = None,
     ) -> None:
         self.peer = peer
         self.about = about
         """What it said of itself when it was greeted."""
         self.processes = processes
         self._kept = kept
+        self.position = position or OutputPosition()
 
     @property
     def version(self) -> str | None:
@@ -202,11 +209,14 @@ class AgentProcess:
         session_id: str,
         content: Sequence[Mapping[str, Any]],
         on_sent: Callable[[], None],
+        on_answer: Callable[[Any], None],
     ) -> Mapping[str, Any]:
         """Send a prompt. It is answered when the turn has ended, whenever that is."""
         params = {"sessionId": session_id, "prompt": list(content)}
         return mapping(
-            await self.peer.request(_PROMPT, params, timeout=math.inf, request_id=prompt_id, on_sent=on_sent)
+            await self.peer.request(
+                _PROMPT, params, timeout=math.inf, request_id=prompt_id, on_sent=on_sent, on_answer=on_answer
+            )
         )
 
     def expect(self, prompt_id: RequestId, told_before: int) -> Waiter | None:
@@ -342,7 +352,8 @@ async def open_kept_agent(
             await child.end()
             raise EngineStartFailed(error.message) from error
         peer = _peer(profile, transport, hearing)
-        yield AgentProcess(peer, about, AgentProcesses(record=record), _Kept(child, record, keeping))
+        kept = _Kept(child, record, keeping)
+        yield AgentProcess(peer, about, AgentProcesses(record=record), kept, transport.position)
 
 
 def _peer(profile: Profile, transport: Transport, hearing: Hearing) -> Peer:
@@ -351,6 +362,7 @@ def _peer(profile: Profile, transport: Transport, hearing: Hearing) -> Peer:
         on_notification=hearing.on_notification,
         on_request=hearing.on_request,
         on_close=hearing.on_close,
+        on_message=transport.on_message if isinstance(transport, KeptTransport) else lambda _: None,
         join=lambda messages: joined(profile, messages),
         other=profile.title,
         with_version=True,

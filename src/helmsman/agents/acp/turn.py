@@ -36,10 +36,12 @@ class AgentTurn:
     later: list[str] = field(default_factory=list[str])
     reasons: list[str] = field(default_factory=list[str])
     only_asked: list[Mapping[str, Any]] = field(default_factory=list["Mapping[str, Any]"])
-    """Calls of tools that were said in a question alone, which nobody hears again once it is answered."""
+    """Calls of tools that were said in a question alone, each with its line: the line is dropped once it is answered."""
     interrupted: bool = False
     usage: Usage | None = None
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    answered_at: int | None = None
+    """The line of the newest answer to one of its prompts, in the output of a supervised process."""
     failure: Failure | None = None
     sent: anyio.Event = field(default_factory=anyio.Event)
     """Its process has the first prompt."""

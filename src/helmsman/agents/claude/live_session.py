@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.questions import Asked
     from helmsman.agents.event_router import EventRouter
     from helmsman.errors import EngineLost
-    from helmsman.model.events import TurnOutcome
+    from helmsman.model.events import Event, TurnOutcome
     from helmsman.model.options import SessionOptions
 
 
@@ -102,6 +102,11 @@ class LiveSession:
         self._router = router
         self._replies: dict[str, MemoryObjectSendStream[Mapping[str, Any]]] = {}
 
+    def _deliver(self, event: Event) -> None:
+        if self.process is not None:
+            self.process.pipe.position.stamp(event)
+        self._router.deliver(event)
+
     @property
     def identity(self) -> tuple[str, ...]:
         """How a process is told which session it begins."""
@@ -153,15 +158,16 @@ class LiveSession:
                 self._take_lifecycle(line)
             case "result":
                 if turn is not None:
-                    self._report(turn, line)
-                    if not integer(line.get("queued_turn_count")) or turn.interrupted:
-                        # Before the end is told: a check may begin at that moment.
+                    is_end = not integer(line.get("queued_turn_count")) or turn.interrupted
+                    if is_end:  # before the end is told: a check may begin at that moment
                         await anyio.to_thread.run_sync(running.pipe.processes.end_started_by_turns)
+                    self._report(turn, line)  # all events of a line without a pause, so that they are stored together
+                    if is_end:
                         self.end_turn(line, None)
             case _:
                 if turn is not None:
                     for event in turn.reader.read(line):
-                        self._router.deliver(event)
+                        self._deliver(event)
                     self._count(turn, line)
 
     def _take_lifecycle(self, line: Mapping[str, Any]) -> None:
@@ -172,7 +178,7 @@ class LiveSession:
         if not turn.id:  # one that was left running: its first message is its name
             turn.id = message_id
             turn.reader = TurnReader(self.id, message_id, str(self.directory))
-            self._router.deliver(TurnStarted(session_id=self.id, turn_id=message_id))
+            self._deliver(TurnStarted(session_id=self.id, turn_id=message_id))
         if turn.id == message_id:
             turn.taken_up.set()
 
@@ -197,7 +203,7 @@ class LiveSession:
         else:
             self.questions[asked.question.id] = asked
             event = QuestionAsked(session_id=self.id, turn_id=turn_id, question=asked.question)
-            self._router.deliver(event.with_raw(line))
+            self._deliver(event.with_raw(line))
 
     async def decide(self, running: LiveProcess, asked: Asked) -> None:
         """Answer without anybody: the policy of the session says that nobody is asked."""
@@ -207,7 +213,7 @@ class LiveSession:
     def withdraw(self, asked: Asked) -> None:
         """Nobody waits any more for the answer to a question."""
         closed = QuestionClosed(session_id=self.id, question_id=asked.question.id, answer=None, by="turn ended")
-        self._router.deliver(closed)
+        self._deliver(closed)
 
     def _count(self, turn: LiveTurn, line: Mapping[str, Any]) -> None:
         message = mapping(line.get("message")) if line.get("type") == "assistant" else {}
@@ -215,7 +221,7 @@ class LiveSession:
         if used is not None and message.get("model") != SYNTHETIC and turn.calls.get(call) != used:
             turn.calls[call] = used
             so_far = turn.used + spent(turn.calls.values())
-            self._router.deliver(UsageReported(session_id=self.id, turn_id=turn.id, turn=so_far))
+            self._deliver(UsageReported(session_id=self.id, turn_id=turn.id, turn=so_far))
 
     def _report(self, turn: LiveTurn, result: Mapping[str, Any]) -> None:
         usage = usage_of(result.get("usage"))
@@ -226,7 +232,7 @@ class LiveSession:
             turn.used += usage
             turn.calls.clear()
             reported = UsageReported(session_id=self.id, turn_id=turn.id, turn=turn.used)
-            self._router.deliver(reported.with_raw(result))
+            self._deliver(reported.with_raw(result))
 
     def end_turn(self, result: Mapping[str, Any] | None, loss: EngineLost | None) -> None:
         """Tell the end of the running turn, once."""
@@ -239,7 +245,7 @@ class LiveSession:
             self.withdraw(asked)
         self.questions.clear()
         for event in turn.reader.close():
-            self._router.deliver(event)
+            self._deliver(event)
         failure: Failure | None = None
         final: str | None = None
         interrupted = turn.interrupted
@@ -252,7 +258,7 @@ class LiveSession:
         elif loss is not None:
             failure = Failure(code=loss.code, message=loss.message, retryable=loss.retryable)
         outcome: TurnOutcome = "interrupted" if interrupted else "failed" if failure is not None else "completed"
-        self._router.deliver(
+        self._deliver(
             TurnEnded(
                 session_id=self.id,
                 turn_id=turn.id,

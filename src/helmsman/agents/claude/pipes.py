@@ -17,6 +17,7 @@ import anyio
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
+from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.keeper.owner import KEPT_BYTES
 from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept
 from helmsman.agents.kept_child import start_kept as start_in_keeper
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.child_process import Child
-    from helmsman.agents.keeper.owner import KeptChild, Owner, Said
+    from helmsman.agents.keeper.output_log import OutputLine
+    from helmsman.agents.keeper.owner import KeptChild, Owner
     from helmsman.agents.kept_records import KeptRecord
 
 log = logging.getLogger(__name__)
@@ -76,6 +78,7 @@ class ClaudePipe(Protocol):
         ...
 
     processes: AgentProcesses
+    position: OutputPosition
 
 
 def parsed(line: bytes) -> Mapping[str, Any] | None:
@@ -112,6 +115,7 @@ class ChildPipe:
     def __init__(self, child: Child) -> None:
         self._child = child
         self.processes = AgentProcesses(child)
+        self.position = OutputPosition()
         self._framer = LineFramer()
         self._early: list[Mapping[str, Any]] = []
         self.answer: Mapping[str, Any] = {}
@@ -254,6 +258,7 @@ class KeptPipe:
         self._child = child
         self._record = record
         self.processes = AgentProcesses(record=record)
+        self.position = OutputPosition(child.process)
         self._keeping = _Keeping()
         self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
 
@@ -263,17 +268,20 @@ class KeptPipe:
 
     async def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         async for said in self._child.lines():
-            yield [line for one in said if (line := self._read(one)) is not None]
+            for one in said:
+                if (line := self._read(one)) is not None:
+                    with self.position.at(one.offset):
+                        yield [line]
             # Whoever asks for more has dealt with these.
             keep, drop = self._keeping.keep, self._keeping.drop
             self._keeping.keep, self._keeping.drop = [], []
             with suppress(EngineLost):  # its last words may still come
-                await self._child.take(said[-1].number, keep=keep, drop=drop)
+                await self._child.commit(said[-1].end, keep=keep, drop=drop)
 
-    def _read(self, said: Said) -> Mapping[str, Any] | None:
+    def _read(self, said: OutputLine) -> Mapping[str, Any] | None:
         line = parsed(said.line)
         if line is not None:
-            self._keeping.read(said.number, len(said.line), line)
+            self._keeping.read(said.offset, len(said.line), line)
         return line
 
     async def send(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:

@@ -6,17 +6,20 @@ import asyncio
 import json
 import socket
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
+import anyio.lowlevel
 
+from helmsman.agents.keeper.output_log import OutputReader
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
 
     from helmsman.agents.keeper.leash import Leash
+    from helmsman.agents.keeper.output_log import OutputLine
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""
@@ -41,13 +44,6 @@ class Owner(NamedTuple):
 
 class NotOurs(EngineLost):
     """Somebody with a later epoch has been the owner."""
-
-
-class Said(NamedTuple):
-    """A line of the child, with its number."""
-
-    number: int
-    line: bytes
 
 
 class Ended(NamedTuple):
@@ -117,6 +113,11 @@ class KeptChild:
         self._stream = stream
         self._rest = rest
         self._writing = anyio.Lock()
+        self._output = OutputReader(Path(hello["output"]))
+        self._offset, self._size = int(hello["from"]), int(hello["size"])
+        self._kept, self._dropped = [int(one) for one in hello["kept"]], frozenset(hello["dropped"])
+        self.process = Path(hello["output"]).parent.name
+        """The id of the supervised process, which no other has."""
         self.epoch = int(hello["epoch"])
         self.inputs = int(hello["inputs"])
         """How much the child has been told before us, in numbered inputs."""
@@ -127,22 +128,21 @@ class KeptChild:
         self.is_lost = False
         """Its keeper has gone without a word, or has let go of us for nobody else."""
 
-    async def lines(self) -> AsyncIterator[list[Said]]:
-        """What the child says, until it has ended or is ours no more; first what earlier owners have left."""
-        parts = [self._rest]
+    async def lines(self) -> AsyncIterator[list[OutputLine]]:
+        """Yield the output, until the child has ended or has another owner. It begins with the lines that were kept."""
         try:
+            if kept := self._kept_lines():
+                yield kept
             while True:
-                *frames, tail = b"".join(parts).split(b"\n")
-                parts = [tail]
-                said = [one for frame in frames if (one := self._read(frame)) is not None]
-                if said:
-                    yield said
+                async for lines in self._logged(self._size):
+                    yield lines
                 if self.ended is not None or self.newer_epoch is not None:
                     return
-                while b"\n" not in parts[-1]:
-                    parts.append(await self._stream.receive(_READ_BYTES))
+                await self._receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
-            # A keeper that dies says nothing, and of what it says to one who is slow to read the end is lost.
+            # A supervisor that is killed says nothing, and what it said last may be lost. What it has logged is not.
+            async for lines in self._logged(None):
+                yield lines
             epoch = await _epoch_at(self._address)
             if epoch is not None and epoch > self.epoch:
                 self.newer_epoch = epoch
@@ -150,29 +150,51 @@ class KeptChild:
                 self.is_lost = True
         except anyio.ClosedResourceError:
             return
+        finally:
+            self._output.close()
 
-    def _read(self, frame: bytes) -> Said | None:
+    def _kept_lines(self) -> list[OutputLine]:
+        with suppress(FileNotFoundError):  # as below
+            return [self._output.line_at(offset) for offset in self._kept]
+        return []
+
+    async def _logged(self, end: int | None) -> AsyncIterator[list[OutputLine]]:
+        """Yield the lines before an offset, or all that are in the log."""
+        with suppress(FileNotFoundError):  # the child has ended, and its supervisor could not wait for us
+            while lines := self._output.read(self._offset, end):
+                self._offset = lines[-1].end
+                if wanted := [line for line in lines if line.offset not in self._dropped]:
+                    yield wanted
+                await anyio.lowlevel.checkpoint()
+
+    async def _receive(self) -> None:
+        """Wait for frames of the supervisor, and read them."""
+        while b"\n" not in self._rest:
+            self._rest += await self._stream.receive(_READ_BYTES)
+        *frames, self._rest = self._rest.split(b"\n")
+        for frame in frames:
+            self._read_frame(frame)
+
+    def _read_frame(self, frame: bytes) -> None:
         kind, rest = frame[:1], frame[1:]
-        if kind == b"o":
-            number, _, line = rest.partition(b" ")
-            return Said(int(number), line)
-        if kind == b"x":
+        if kind == b"+":
+            self._size = int(rest)
+        elif kind == b"x":
             code, _, more = rest.partition(b" ")
             self.ended = Ended(int(code), str(json.loads(more)["stderr"]))
         elif kind == b"r":
             self.newer_epoch = int(rest)
-        return None
 
     async def send(self, line: str, *, answering: int | None = None) -> None:
-        """Say something to the child; as the answer to a line that was kept, which is dropped in the same step."""
+        """Send a line to the child. As the answer to the question at an offset it drops that question in the same step."""
         async with self._writing:
             self.inputs += 1
             dropped = "" if answering is None else f",{answering}"
             await self._write(f"i{self.inputs}{dropped} {line}\n")
 
-    async def take(self, number: int, *, keep: list[int], drop: list[int]) -> None:
-        """All lines up to this one have been dealt with, and only those to keep are said to the next owner."""
-        frames = [*(f"k{one}\n" for one in keep), *(f"d{one}\n" for one in drop), f"a{number}\n"]
+    async def commit(self, offset: int, *, keep: list[int], drop: list[int]) -> None:
+        """Commit the output before an offset. Of that, the next owner reads only the lines that are kept."""
+        frames = [*(f"k{one}\n" for one in keep), *(f"d{one}\n" for one in drop), f"a{offset}\n"]
         async with self._writing:
             await self._write("".join(frames))
 

@@ -1,19 +1,19 @@
-"""A child on a pipe, and the one who owns it for the time being: numbered lines both ways.
+"""A child on a pipe and its current owner. The output of the child is in a file (`output_log`), which the owner reads.
 
-    owner → keeper   e<epoch>             first: be the owner; 0 is "whoever comes next", -1 only asks for the epoch
-                     a<n>                 taken, up to line n
-                     k<n>, d<n>           keep line n for the next owner too (said before it is taken); drop it again
-                     i<n>[,<kept>] line   to the child, once, whoever sends it again; drops a kept question in the same step
+    owner → keeper   e<epoch>             first: be the owner; 0 accepts the current epoch, -1 only asks for it
+                     a<offset>            everything before this offset is dealt with
+                     k<offset>, d<offset>    keep this line for the next owner too (sent before a); drop it again
+                     i<n>[,<offset>] line    input n to the child, sent on once; drops the question at this offset
                      t                    end the child
                      ?                    instead of e: what is under way, and good-bye
-    keeper → owner   {"epoch": …, "next": …, "inputs": …, "kept": […], "answer": …}    then the kept lines and all not taken
-                     o<n> line            the child has said this
+    keeper → owner   {"epoch": …, "inputs": …, "answer": …, "output": …, "from": …, "size": …, "kept": […], "dropped": […]}
+                     +<size>              there is more output, up to this offset
                      w<n>                 input n is with the child
                      x<code> {"stderr": …}    the child has ended
                      r<epoch>             you are not the owner: there is, or was, one with this later epoch
 
 Only whole frames count: of an owner that dies in the middle of one nothing reaches the child. One owner at a time, and the
-newest wins, unless it has an older epoch. A child goes on talking when there is no owner: see `backlog`. An owner is always
+newest wins, unless it has an older epoch. The output of the child is logged with and without an owner. An owner is always
 heard, however much the child has yet to read: what it says next may be that the child is to end, or nothing, as it is gone.
 """
 
@@ -27,13 +27,13 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.backlog import Backlog
+from helmsman.agents.keeper.output_log import SEGMENT_BYTES, UNCOMMITTED_BYTES, OutputLog
 from helmsman.base.line_framer import LineFramer
 from helmsman.base.peers import why_refused
 from helmsman.base.processes import is_marked, parents_of, read_proc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from helmsman.agents.keeper.watcher import Watcher
@@ -59,10 +59,11 @@ class Pipe:
         selector: selectors.BaseSelector,
         watcher: Watcher,
         address: Path,
-        spill: Path,
+        output: Path,
         *,
         epoch: int,
-        file_bytes: int,
+        segment_bytes: int = SEGMENT_BYTES,
+        uncommitted_bytes: int = UNCOMMITTED_BYTES,
         log: Callable[[bytes], None],
         end: Callable[[], None],
     ) -> None:
@@ -70,9 +71,12 @@ class Pipe:
         self._watcher = watcher
         self._log = log
         self._end = end
-        self._backlog = Backlog(spill, file_bytes)
+        self._output = OutputLog(output, segment_bytes, uncommitted_bytes)
+        self._announced = 0
+        self._has_failed = False
         self._from_child = LineFramer(drops_long=True)
         self._stdin = self._stdout = -1
+        self._has_closed_output = False
         self._unwritten: deque[tuple[int, memoryview]] = deque()
         self._epoch = epoch
         self._inputs = 0
@@ -139,24 +143,37 @@ class Pipe:
             data = b""
         if not data:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
+            self._has_closed_output = True
             return False
-        for line in self._from_child.feed(data):
-            self._on_output(line)
-        if self._backlog.is_full:
-            self._want(self._stdout, selectors.EVENT_READ, False, None)
-        self._send_more()
+        self._log_output([line for line in self._from_child.feed(data) if not self._is_greeting_answer(line)])
         return True
 
-    def _on_output(self, line: bytes) -> None:
-        self._watcher.on_output(line)
-        if self._awaited is not None and self._is_awaited(line):
-            self._awaited = None
-            self.answer = line.decode("utf-8", "replace")
-            return
+    def _log_output(self, lines: Sequence[bytes]) -> None:
         try:
-            self._backlog.add(line)
-        except OSError as error:
-            self._log(f"keeper: a line was lost, as it could not be written down: {error}\n".encode())
+            self._output.append(lines)
+            self._has_failed = False
+        except OSError as error:  # the child waits, and nothing is lost: see `retry`
+            if not self._has_failed:
+                self._log(f"keeper: the output cannot be written: {error}\n".encode())
+            self._has_failed = True
+        self._read_child_if_possible()
+        self._announce()
+
+    def retry(self) -> None:
+        """Write the output for which there was no space."""
+        if self._has_failed:
+            self._log_output(())
+
+    def _read_child_if_possible(self) -> None:
+        self._want(self._stdout, selectors.EVENT_READ, not self._output.is_blocked, lambda _: self.read_child())
+
+    def _is_greeting_answer(self, line: bytes) -> bool:
+        self._watcher.on_output(line)
+        if self._awaited is None or not self._is_awaited(line):
+            return False
+        self._awaited = None
+        self.answer = line.decode("utf-8", "replace")
+        return True
 
     def _is_awaited(self, line: bytes) -> bool:
         with contextlib.suppress(ValueError, RecursionError):
@@ -180,20 +197,23 @@ class Pipe:
         """The child has ended: the owner is told, after all it has said."""
         while self.read_child():
             pass
+        self.retry()
         if self._owner is not None:
-            self._send_more(everything=True)
+            self._send(self._owner, b"+%d\n" % self._output.size)
             self._send(self._owner, b"x%d %s\n" % (code or 0, json.dumps({"stderr": stderr}).encode()))
 
     @property
-    def has_told_all(self) -> bool:
-        return self._owner is None or not self._owner.unsent
+    def has_delivered_all(self) -> bool:
+        """Whether the files may go: the owner has read all, or there is none."""
+        owner = self._owner
+        return owner is None or (not owner.unsent and self._output.committed == self._output.size)
 
     def close(self) -> None:
         for connection in [*self._callers, *([self._owner] if self._owner else ())]:
             self._disconnect(connection)
         self._selector.unregister(self._listener)
         self._listener.close()
-        self._backlog.close()
+        self._output.close()
 
     # --- whoever connects --------------------------------------------------------------------------------------------
 
@@ -214,8 +234,7 @@ class Pipe:
         try:
             if events & selectors.EVENT_WRITE:
                 self._flush(connection)
-                if connection is self._owner:
-                    self._send_more()
+                self._announce()
             if events & selectors.EVENT_READ:
                 data = connection.socket.recv(_READ_BYTES)
                 if not data:
@@ -234,13 +253,13 @@ class Pipe:
             return
         order, rest = frame[:1], frame[1:]
         if order == b"a":
-            self._backlog.take(int(rest))
-            if not self._backlog.is_full:
-                self._want(self._stdout, selectors.EVENT_READ, self._stdout >= 0, lambda _: self.read_child())
+            self._output.commit(int(rest))
+            if not self._has_closed_output:
+                self._read_child_if_possible()
         elif order == b"k":
-            self._backlog.keep(int(rest))
+            self._output.keep(int(rest))
         elif order == b"d":
-            self._backlog.drop(int(rest))
+            self._output.drop(int(rest))
         elif order == b"i":
             numbers, _, line = rest.partition(b" ")
             number, _, question = numbers.partition(b",")
@@ -255,7 +274,7 @@ class Pipe:
             return
         self._inputs = number
         if question is not None:
-            self._backlog.drop(question)
+            self._output.drop(question)
         self.send_to_child(line, number)
 
     def _greet(self, connection: _Connection, frame: bytes) -> None:
@@ -276,30 +295,24 @@ class Pipe:
             self._disconnect(self._owner)
         self._epoch, self._owner = epoch, connection
         self._callers.discard(connection)
-        self._backlog.rewind()
+        self._announced = self._output.size
         hello = {
             "epoch": epoch,
-            "next": self._backlog.last + 1,
             "inputs": self._inputs,
-            "kept": sorted(self._backlog.kept),
             "answer": self.answer,
+            "output": str(self._output.directory),
+            "from": self._output.committed,
+            "size": self._output.size,
+            "kept": sorted(self._output.kept),
+            "dropped": sorted(self._output.dropped),
         }
-        kept = [b"o%d %s\n" % one for one in sorted(self._backlog.kept.items())]
-        self._send(connection, json.dumps(hello).encode() + b"\n" + b"".join(kept))
-        self._send_more()
+        self._send(connection, json.dumps(hello).encode() + b"\n")
 
-    def _send_more(self, *, everything: bool = False) -> None:
-        owner = self._owner
-        while owner is not None and owner is self._owner:
-            following = None
-            while everything or len(owner.unsent) < _UNSENT_BYTES:
-                following = self._backlog.next()
-                if following is None:
-                    break
-                owner.unsent += b"o%d %s\n" % following
-            self._flush(owner)
-            if owner.unsent or following is None:
-                return
+    def _announce(self) -> None:
+        """Say that there is more output; to an owner that is slow to read, once it has read the rest."""
+        if self._owner is not None and not self._owner.unsent and self._announced < self._output.size:
+            self._announced = self._output.size
+            self._send(self._owner, b"+%d\n" % self._announced)
 
     def _send(self, connection: _Connection, data: bytes) -> None:
         connection.unsent += data

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOG_NAME: Final = "stderr.log"
 BELOW: Final = "below.json"
-SPILL: Final = "output"
+OUTPUT: Final = "output"
 _RECORD: Final = "engine.json"
 _DRAINING: Final = "draining"
 _NEEDED: Final = "needed"

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.keeper.below import MARK, Below, become_subreaper, end_with_parent
 from helmsman.agents.keeper.log import Log
-from helmsman.agents.keeper.places import LOG_NAME, SPILL, forget, has_record, is_draining, try_claim, write_content
+from helmsman.agents.keeper.places import LOG_NAME, OUTPUT, forget, has_record, is_draining, try_claim, write_content
 from helmsman.agents.keeper.successor import Successor
 from helmsman.base.process_ending import end_group
 from helmsman.base.processes import running_process
@@ -57,7 +57,7 @@ _UNANSWERED_SECONDS: Final = 24 * 60 * 60.0
 _BELOW_SECONDS: Final = 5.0
 _INTERRUPT_SECONDS: Final = 5.0
 _INPUT_CLOSED_GRACE: Final = 5.0
-_TELLING_SECONDS: Final = 2.0
+_DELIVERING_SECONDS: Final = 5.0
 TERMINATED_GRACE: Final = 5.0
 LAST_LOG_NAME: Final = "last-exit.log"
 """What the last child that ended without being told to had said, kept beside the directories."""
@@ -174,16 +174,15 @@ class Keeper:
     def _start(self) -> subprocess.Popen[bytes]:
         on_pipe = self._order.get("pipe")
         if on_pipe is not None:
-            from helmsman.agents.keeper.backlog import FILE_BYTES
             from helmsman.agents.keeper.pipe import Pipe
 
             self._pipe = Pipe(
                 self._selector,
                 self._watcher,
                 self._socket,
-                self._directory / SPILL,
+                self._directory / OUTPUT,
                 epoch=int(on_pipe.get("epoch", 0)),
-                file_bytes=int(on_pipe.get("file_bytes", FILE_BYTES)),
+                **on_pipe.get("output", {}),
                 log=self._log.write,
                 end=self._be_told_to_end,
             )
@@ -295,6 +294,8 @@ class Keeper:
             now = time.monotonic()
             if now >= next_list:
                 self._below.write_down()
+                if self._pipe is not None:
+                    self._pipe.retry()
                 next_list = time.monotonic() + _BELOW_SECONDS
             if self._look_now or now >= next_needed:
                 with try_claim(self._directory) as nobody_attached:
@@ -374,8 +375,8 @@ class Keeper:
         if self._pipe is None:
             return
         self._pipe.ended(child.returncode, self._log.tail)
-        deadline = time.monotonic() + _TELLING_SECONDS
-        while not self._pipe.has_told_all and time.monotonic() < deadline:
+        deadline = time.monotonic() + _DELIVERING_SECONDS
+        while not self._pipe.has_delivered_all and time.monotonic() < deadline:
             self._wait(child, deadline - time.monotonic())
         self._pipe.close()
 

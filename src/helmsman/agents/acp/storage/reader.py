@@ -35,7 +35,7 @@ _PATHS: Final = ("file_path", "filePath", "path")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTurn:
-    """A turn as the agent's files have it: what was asked, what was done, and what it used. No agent names its turns."""
+    """A turn in the agent's files: its items and its usage. These agents give turns no ids."""
 
     items: tuple[Item, ...] = ()
     usage: Usage | None = None

@@ -49,6 +49,7 @@ from helmsman.agents.codex.starting import (
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
+from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.protocol import Begun, Capabilities, Opened
 from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
@@ -116,6 +117,8 @@ class AppServerEngine(AppServerUpkeep):
         self._tasks = tasks
         self._confinement = confinement
         self._id = engine_id
+        if isinstance(transport, KeptTransport):
+            self._router.position = transport.position
         self._binary = binary
         self._codex_home = codex_home
         self._peer = Peer(
@@ -124,6 +127,7 @@ class AppServerEngine(AppServerUpkeep):
             on_notification=self._on_notification,
             on_request=self._on_request,
             on_close=self._on_close,
+            on_message=transport.on_message if isinstance(transport, KeptTransport) else lambda _: None,
             join=join_pieces,
         )
         self._api = AppServer(self._peer, binary)
@@ -476,22 +480,24 @@ class AppServerEngine(AppServerUpkeep):
         self._questions.answer_tool(call, result)
 
     def _on_request(self, request: IncomingRequest) -> bool:
-        if self._inherited.hold_request(request, partial(self._questions.take_or_refuse, request)):
+        later = self._router.position.bound(partial(self._questions.take_or_refuse, request))
+        if self._inherited.hold_request(request, later):
             return True
         held = self._held.get(thread_of(request) or "")
         if held is not None:
-            held.append(partial(self._questions.take_or_refuse, request))
+            held.append(later)
             return True
         return self._questions.take(request)
 
     # --- what Codex says ---------------------------------------------------------------------------------------------
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        if self._inherited.hold(method, params, partial(self._on_notification, method, params)):
+        later = partial(self._on_notification, method, params)
+        if self._inherited.hold(method, params, self._router.position.bound(later)):
             return
         held = self._held.get(str(params.get("threadId")))
         if held is not None:
-            held.append(partial(self._on_notification, method, params))
+            held.append(later)
             return
         if method == "serverRequest/resolved":
             self._questions.resolved(params)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.keeper.owner import Said
+    from helmsman.agents.keeper.output_log import OutputLine
     from helmsman.base.jsonrpc import RequestId
 
 
@@ -41,7 +41,7 @@ class Keeping:
         self.keep: list[int] = []
         self.drop: list[int] = []
 
-    def read(self, said: Said) -> None:
+    def read(self, said: OutputLine) -> None:
         """Take note of a line, and of what is to be kept or dropped after it."""
         if _OF_INTEREST.search(said.line, 0, _LOOKED_AT) is None:
             return
@@ -53,14 +53,14 @@ class Keeping:
         thread_id, request_id = str(params.get("threadId")), message.get("id")
         if isinstance(request_id, int | str):
             if request_id not in self._questions:  # asked again, because somebody has joined the thread
-                self._questions[request_id] = (said.number, thread_id)
-                self.keep.append(said.number)
+                self._questions[request_id] = (said.offset, thread_id)
+                self.keep.append(said.offset)
         elif method == "serverRequest/resolved":
             self._forget_question(params.get("requestId"))
         elif method == "turn/started":
             self._forget_turn(thread_id)
-            self._turns[thread_id] = OrderedDict(begin=(said.number, len(said.line)))
-            self.keep.append(said.number)
+            self._turns[thread_id] = OrderedDict(begin=(said.offset, len(said.line)))
+            self.keep.append(said.offset)
         elif method == "turn/completed":
             self._forget_turn(thread_id)
             for asked in [key for key, (_, thread) in self._questions.items() if thread == thread_id]:
@@ -69,7 +69,7 @@ class Keeping:
             self._keep_of_turn(said, self._turns[thread_id], method, params)
 
     def _keep_of_turn(
-        self, said: Said, turn: OrderedDict[str, tuple[int, int]], method: str, params: Mapping[str, Any]
+        self, said: OutputLine, turn: OrderedDict[str, tuple[int, int]], method: str, params: Mapping[str, Any]
     ) -> None:
         item = params.get("item")
         about = f"item {item.get('id')}" if isinstance(item, dict) else method if method in _REPLACED else None
@@ -79,8 +79,8 @@ class Keeping:
             about += " since"  # the line of its beginning stays: it says where among the items this one belongs
         if (earlier := turn.pop(about, None)) is not None:
             self.drop.append(earlier[0])
-        turn[about] = (said.number, len(said.line))
-        self.keep.append(said.number)
+        turn[about] = (said.offset, len(said.line))
+        self.keep.append(said.offset)
         while len(turn) > 2 and sum(size for _, size in turn.values()) > KEPT_BYTES:
             oldest = next(about for about in turn if about != "begin")
             self.drop.append(turn.pop(oldest)[0])
