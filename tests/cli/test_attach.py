@@ -160,6 +160,7 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             answered = await cli.run("respond", session_id, question_id, "approve")
             assert answered.exit_code == 0, answered.stderr
             await terminal.has_shown("• Made.")
+            assert (await cli.run("watch", session_id)).exit_code == 0  # until its turn has ended here too
 
             # Ours: never under more than the person's session may do.
             wider = await cli.run("say", session_id, "touch a file", "-s", "danger-full-access", "--json")

@@ -251,6 +251,8 @@ class LocalTasks:
             job.scope.cancel()
             await job.ended.wait()
             return await self.now(task), f"the job and its {len(job.sessions)} session(s)"
+        if task.session_id is not None and task.is_waiting:
+            await self._helm.session_with_queue(task.session_id)  # a new hub may just be putting it back there
         session = await self.follow(task)
         if session is None:
             task = await self.now(task)
