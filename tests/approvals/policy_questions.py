@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Ruling, Workspace, decide
 from helmsman.model.questions import Prompt, Question, QuestionType
+from helmsman.model.rules import Rule
 
 HERE = Path("/nowhere/repo")
 

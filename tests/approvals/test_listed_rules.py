@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.approvals.listed_rules import lines_of_rules, without_rule
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.errors import InvalidInput, InvalidSetting
+from helmsman.model.rules import Rule
 from tests.approvals.test_policy_rule_book import Place
 
 if TYPE_CHECKING:

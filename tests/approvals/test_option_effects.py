@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.approvals.option_effects import GIT_COMMANDS, grammar_of
-from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.approvals.shell_words import git_runs_others, names, sensible_prefix
 from helmsman.model.questions import Prompt, Question
+from helmsman.model.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

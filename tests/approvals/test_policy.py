@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Ruling, Workspace, decide
+from helmsman.model.rules import Rule
 from tests.approvals.policy_questions import GIT_STATUS, HERE, LS, allow, ask, command, decided, deny, patch
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.shell_words import quoted
+from helmsman.model.rules import Rule
 from tests.approvals.policy_questions import GIT_STATUS, HERE, LS, allow, ask, command, decided, deny, mcp
 
 if TYPE_CHECKING:

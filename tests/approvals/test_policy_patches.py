@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from helmsman.approvals.policy import Rule, Workspace, led_elsewhere, sandbox_of
+from helmsman.approvals.policy import Workspace, led_elsewhere, sandbox_of
 from helmsman.base.structs import replace
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import describe
+from helmsman.model.rules import Rule
 from tests.approvals.policy_questions import LS, ask, decided, deny, patch
 
 

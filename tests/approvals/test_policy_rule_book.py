@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman.approvals import rule_book
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting
+from helmsman.model.rules import Rule
 from helmsman.settings import load_settings
 
 ALLOW = '[[rules]]\neffect = "allow"\ncommand = ["ls"]\n'
@@ -299,7 +299,7 @@ def test_a_lock_that_is_never_given_back_is_an_error_and_not_a_wait(
 ADD_SOME = """
 import sys
 from pathlib import Path
-from helmsman.approvals.policy import Rule
+from helmsman.model.rules import Rule
 from helmsman.approvals.rule_book import RuleBook
 
 for number in range(8):

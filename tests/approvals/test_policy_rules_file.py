@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.approvals import rules_file
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting
+from helmsman.model.rules import Rule
 
 FILE = Path("/etc/helmsman.toml")
 

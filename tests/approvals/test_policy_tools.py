@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from helmsman.approvals.policy import Rule
+from helmsman.model.rules import Rule
 from tests.approvals.policy_questions import HERE, LS, command, decided, mcp, tool
 
 

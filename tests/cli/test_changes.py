@@ -16,9 +16,9 @@ from helmsman.worktrees.records import release
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.model.worktree import Worktree
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.worktrees import Worktree
     from tests.cli.conftest import Cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.model.rules import Rule
 
 if TYPE_CHECKING:
     from pathlib import Path

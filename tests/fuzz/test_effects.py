@@ -20,8 +20,9 @@ from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
 
 from helmsman.approvals import loose_matching, option_effects, policy, shell_words
-from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.model.questions import Prompt, Question
+from helmsman.model.rules import Rule
 from tests.fuzz.effect_commands import ALLOWED, DENIED, Denied, denied_commands, twisted_commands
 from tests.fuzz.effects_laboratory import PROGRAMS, EffectsLaboratory
 from tests.fuzz.effort import FACTOR, effort

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.model.questions import Prompt, Question
+from helmsman.model.rules import Rule
 from tests.fuzz.effort import fuzzed
 from tests.fuzz.shell_laboratory import ShellLaboratory
 

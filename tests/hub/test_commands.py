@@ -12,10 +12,10 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.structs import replace
 from helmsman.hub.launch import LOG
+from helmsman.model.rules import Rule
 from helmsman.testing.hubs import hub_pid
 from helmsman.testing.repository import make_repository
 from tests.hub.commands import SECONDS, THIN, Done, done, home_with, on_terminal, thin, until_nobody_is_served, whole

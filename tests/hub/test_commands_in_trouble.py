@@ -13,12 +13,12 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.approvals.policy import Rule
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.processes import Process
 from helmsman.cli.thin import PROTOCOL
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import hexed
+from helmsman.model.rules import Rule
 from helmsman.steering.shared import Shared
 from helmsman.tasks.calls import CallId, CallLog
 from helmsman.testing import say

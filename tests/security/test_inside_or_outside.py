@@ -17,9 +17,10 @@ import pytest
 from helmsman import Helmsman
 from helmsman.agents.codex.engine import open_questions
 from helmsman.agents.codex.engine.sandbox_proof import prove
-from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.base.structs import replace
 from helmsman.model.events import QuestionAsked
+from helmsman.model.rules import Rule
 from helmsman.settings import load_settings
 from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
 from tests.hub_service import hub_service

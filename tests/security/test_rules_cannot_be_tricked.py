@@ -12,8 +12,9 @@ from pathlib import Path
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.model.questions import Prompt, Question
+from helmsman.model.rules import Rule
 
 HERE = Path("/src/repo")
 ALLOWED = Rule(effect="allow", command=("git", "status"))

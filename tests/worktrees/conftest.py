@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from helmsman.worktrees import Worktree
+    from helmsman.model.worktree import Worktree
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from helmsman.worktrees import TreeDiff, Worktree
+    from helmsman.model.worktree import Worktree
+    from helmsman.worktrees import TreeDiff
 
 pytestmark = pytest.mark.needs_git
 

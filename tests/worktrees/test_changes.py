@@ -15,7 +15,8 @@ from tests.worktrees.contents import content
 
 if TYPE_CHECKING:
     from helmsman.model.unified_diff import FileStat
-    from helmsman.worktrees import TreeDiff, Worktree
+    from helmsman.model.worktree import Worktree
+    from helmsman.worktrees import TreeDiff
 
 pytestmark = pytest.mark.needs_git
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from helmsman.worktrees import Worktree
+    from helmsman.model.worktree import Worktree
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_git]
 

@@ -13,7 +13,7 @@ from helmsman.testing.repository import git, make_repository
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.worktrees import Worktree
+    from helmsman.model.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -13,7 +13,7 @@ from helmsman.worktrees.records import read_records
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.worktrees import Worktree
+    from helmsman.model.worktree import Worktree
 
 
 def _named(main: Path, *patterns: str, ignored: str = ".env\n*.local\nsecrets/\n*.log\nlinked\n") -> None:

@@ -24,7 +24,7 @@ from tests.worktrees.contents import content, everything
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.worktrees import Worktree
+    from helmsman.model.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -16,7 +16,7 @@ from helmsman.base import snapshot
 from helmsman.errors import WorktreeError
 
 if TYPE_CHECKING:
-    from helmsman.worktrees import Worktree
+    from helmsman.model.worktree import Worktree
 
 pytestmark = [pytest.mark.needs_git, pytest.mark.timeout(60)]
 

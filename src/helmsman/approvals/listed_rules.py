@@ -16,7 +16,7 @@ from helmsman.approvals.rules_file import rule_as_toml
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.approvals.policy import Rule
+    from helmsman.model.rules import Rule
 
 _HEADER: Final = re.compile(r"^[ \t]*\[\[[ \t]*rules[ \t]*\]\]", re.MULTILINE)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, without_rule
-from helmsman.approvals.policy import Rule, RuleSet, Ruling, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
 from helmsman.base.files import file_lock, replace_file
@@ -32,6 +32,8 @@ from helmsman.settings import CONFIG_NAME, ConfigFile, ensure_state_dir, read_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from helmsman.model.rules import Rule
 
 
 log = logging.getLogger(__name__)

@@ -63,11 +63,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
-from helmsman.approvals.policy import Effect, Rule
 from helmsman.approvals.shell_words import SimpleCommand, parse_command, quoted
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidSetting
 from helmsman.model.questions import QuestionType
+from helmsman.model.rules import Effect, Rule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -13,13 +13,14 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.approvals.policy import Rule, cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
+from helmsman.approvals.policy import cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
 from helmsman.approvals.rules_file import read_rules, rule_as_toml
 from helmsman.approvals.shell_words import parse_command, sensible_prefix
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import AnswerInvalid
+from helmsman.model.rules import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.model.unified_diff import FileStat
+    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Applied, Discarded, Leftover, TreeDiff, Unsaved, Worktree
+    from helmsman.worktrees import Applied, Discarded, Leftover, TreeDiff, Unsaved
 
 log = logging.getLogger(__name__)
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from helmsman.agents.registry import Agents
     from helmsman.model.options import Writes
     from helmsman.model.questions import Choice
+    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Worktree
 
 STOPPED: Final = "the turn was stopped"
 OUTPUT_BYTES: Final = 256 * 1024

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 

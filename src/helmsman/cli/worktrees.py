@@ -17,7 +17,8 @@ from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
 
 if TYPE_CHECKING:
-    from helmsman.worktrees import Leftover, Worktree
+    from helmsman.model.worktree import Worktree
+    from helmsman.worktrees import Leftover
 
 _COLUMNS: Final = (
     Column("SESSION", "cyan"),

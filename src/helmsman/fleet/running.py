@@ -62,11 +62,11 @@ if TYPE_CHECKING:
     from helmsman.fleet.budgets import FleetBudgets
     from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import Event
+    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
     from helmsman.tasks.outcome import TaskOutcome
-    from helmsman.worktrees import Worktree
 
 log = logging.getLogger(__name__)
 

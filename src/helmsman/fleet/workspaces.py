@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 
     from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned_task import OwnedTask
+    from helmsman.model.worktree import Worktree
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Worktree
     from helmsman.worktrees.packing import Packer
 
 log = logging.getLogger(__name__)

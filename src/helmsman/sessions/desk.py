@@ -22,7 +22,6 @@ import anyio.to_thread
 
 from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.approvals.policy import (
-    Rule,
     Ruling,
     Workspace,
     beyond_roots,
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from helmsman.approvals.audit import AuditLog
     from helmsman.approvals.rule_book import RuleBook
     from helmsman.model.questions import Question
+    from helmsman.model.rules import Rule
     from helmsman.sessions.session import QuestionHandler, Session
 
 log = logging.getLogger(__name__)

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
-    from helmsman.approvals.policy import Rule
     from helmsman.base.clients import McpClient
     from helmsman.base.pinned_directory import DirectoryIdentity
     from helmsman.model.answered_by import Answered, AnsweredBy
@@ -59,9 +58,10 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event, Failure, Item, Source, ToolCalled, Usage
     from helmsman.model.inputs import PathLike
     from helmsman.model.questions import Choice, Question
+    from helmsman.model.rules import Rule
+    from helmsman.model.worktree import Worktree
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.state import SessionState, SessionStatus, StateView
-    from helmsman.worktrees import Worktree
 
 Until = Literal["attention", "change", "end"]
 Listeners: TypeAlias = "Sequence[Callable[[Session, Event], None]]"

@@ -16,8 +16,8 @@ from helmsman.base.structs import Value, replace
 from helmsman.errors import EngineLost, InvalidInput
 from helmsman.model.events import PastTurn
 from helmsman.model.options import SessionOptions
+from helmsman.model.worktree import Worktree
 from helmsman.sessions.session import QuestionHandler, ToolRunner
-from helmsman.worktrees import Worktree
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from helmsman.worktrees.applying import Applied, apply
     from helmsman.worktrees.changes import TreeDiff, diff, diff_of_directory
     from helmsman.worktrees.lifecycle import Discarded, Leftover, adopt, assign, create, discard, leftovers, prune
-    from helmsman.worktrees.records import Worktree, worktree_of
+    from helmsman.worktrees.records import worktree_of
     from helmsman.worktrees.unsaved_work import Unsaved, unsaved
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "Leftover",
     "TreeDiff",
     "Unsaved",
-    "Worktree",
     "adopt",
     "apply",
     "assign",
@@ -40,7 +39,7 @@ _MODULES: Final = {
     "applying": ("Applied", "apply"),
     "changes": ("TreeDiff", "diff", "diff_of_directory"),
     "lifecycle": ("Discarded", "Leftover", "adopt", "assign", "create", "discard", "leftovers", "prune"),
-    "records": ("Worktree", "worktree_of"),
+    "records": ("worktree_of",),
     "unsaved_work": ("Unsaved", "unsaved"),
 }
 

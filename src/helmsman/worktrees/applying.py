@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from helmsman.base.git import Git
     from helmsman.model.unified_diff import FileStat
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
 
 
 _OLDEST_GIT: Final = (2, 38)

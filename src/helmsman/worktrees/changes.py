@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
     from helmsman.worktrees.turn_snapshots import TreeState
 
 _KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}

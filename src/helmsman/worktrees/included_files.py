@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from helmsman.base.git import Git
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
 
 INCLUDE_FILE: Final = ".worktreeinclude"
 _MOST_BYTES: Final = 64 * 1024 * 1024

@@ -18,11 +18,11 @@ from helmsman.base.git import Git, find_git, is_bare
 from helmsman.base.patches import one_at_a_time
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, WorktreeError
+from helmsman.model.worktree import Worktree
 from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
 from helmsman.worktrees.included_files import include
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
-    Worktree,
     claim,
     is_owned,
     read_records,

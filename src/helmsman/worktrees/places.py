@@ -20,7 +20,7 @@ from helmsman.worktrees.records import read_records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
 
 PAST_WORKTREES: Final = "past-worktrees.jsonl"
 

@@ -35,7 +35,7 @@ from helmsman.worktrees.records import read_records
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
 
 _RECORDS: Final = "workspace-records"
 _PLACED: Final = "refs/helmsman/workspaces"

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from helmsman.base.files import release_lock, replace_file, take_lock
-from helmsman.base.git import Git
-from helmsman.base.structs import Value
 from helmsman.errors import WorktreeError
+from helmsman.model.worktree import Worktree
 from helmsman.settings import WORKTREES, ensure_state_dir
 
 if TYPE_CHECKING:
@@ -27,45 +26,6 @@ if TYPE_CHECKING:
 
 RECORDS: Final = "worktree-records"
 BRANCH_PREFIX: Final = "helmsman/"
-
-
-class Worktree(Value, frozen=True, kw_only=True):
-    """Worktree of a repository in the state directory, on a separate branch.
-
-    `repository` is the main tree, to which changes are applied. `directory` corresponds to the requested directory.
-    `base` is the commit it started from. `included` lists ignored files copied from the main tree (`.worktreeinclude`),
-    which are not changes of the session.
-    """
-
-    path: Path
-    directory: Path
-    branch: str
-    base: str
-    repository: Path
-    git_dir: Path
-    repository_git_dir: Path
-    session_id: str | None
-    owner_pid: int
-    created_at: datetime
-    included: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    @property
-    def state_dir(self) -> Path:
-        return self.path.parent.parent
-
-    @property
-    def own_git(self) -> Git:
-        """Git in the worktree."""
-        return Git(work_tree=self.path, git_dir=self.git_dir, place=self.state_dir)
-
-    @property
-    def main_git(self) -> Git:
-        """Git in the main tree."""
-        return Git(work_tree=self.repository, git_dir=self.repository_git_dir, place=self.state_dir)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ from helmsman.worktrees.lifecycle import remove_folder
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
 
 _FILE_MODES: Final = ("100644", "100755", "120000")
 _TICK_SECONDS: Final = 0.02

@@ -14,7 +14,7 @@ from helmsman.model.unified_diff import FileStat
 from helmsman.worktrees.changes import diff
 
 if TYPE_CHECKING:
-    from helmsman.worktrees.records import Worktree
+    from helmsman.model.worktree import Worktree
 
 _EXECUTABLE = 0o100
 

@@ -15,12 +15,13 @@ from helmsman.agents.claude.pipes import ChildPipe
 from helmsman.agents.claude.questions import read_question
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
-from helmsman.approvals.policy import Rule, RuleSet, Workspace, decide
+from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
+from helmsman.model.rules import Rule
 from helmsman.testing import always, call, run, say
 from tests.agents.claude.test_story import SECONDS, ended, next_question, opened, place
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from helmsman.model.worktree import Worktree
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
-    from helmsman.worktrees import Worktree
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 CALC = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return 2 * a\n"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.outcomes.failures import NotChecked
     from helmsman.capabilities.repository_commands import CommandAllowance, Consent
+    from helmsman.model.worktree import Worktree
     from helmsman.settings import Settings
-    from helmsman.worktrees import Worktree
 
 CHECK_SECONDS: Final = 900.0
 SHOWN_CHARS: Final = 4000

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from helmsman.model.inputs import StartOptions
     from helmsman.model.options import TurnKind
     from helmsman.model.questions import Choice, Question
+    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.settings import OnLimit
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskChanges
     from helmsman.tasks.running_task import RunningJob
-    from helmsman.worktrees import Worktree
 
 T = TypeVar("T")
 
