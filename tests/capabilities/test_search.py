@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,8 +12,9 @@ import pytest
 from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.capabilities import search
-from helmsman.capabilities.search_index import IndexedSession, SearchIndex
 from helmsman.errors import InvalidInput
+from helmsman.store.search_index import IndexedSession, SearchIndex
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:
@@ -94,3 +96,31 @@ async def test_words_of_a_transcript_find_its_session_and_are_gone_with_it(
     async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
         assert await found(helm, "quicksilver parser") == [parser.id]
         assert await found(helm, "marlinspike") == []
+
+
+async def test_sessions_that_helmsman_ran_are_searched_in_the_log_and_forgotten_with_it(
+    settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.on("sail", say("Sewn with a marlinspike."))
+    read: list[str] = []
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        codex = helm.truth.indexes_for(helm.settings, helm.environment)["codex"]
+        monkeypatch.setattr(codex, "history", lambda info: read.append(info.session_id))
+        sail = await told(helm, "Mend the sail", folder)
+        assert await found(helm, "marlinspike") == [sail.id]
+        model.on("rope", say("Spliced with a fid."))
+        await sail.say("Mend the rope")
+        with anyio.fail_after(SECONDS):
+            await sail.wait()
+        assert await found(helm, "marlinspike fid") == [sail.id]
+        assert read == []
+
+    index = settings.state_dir / "search.sqlite3"
+    later = datetime.now(UTC) + timedelta(days=100)
+    registry = Registry(settings.state_dir / REGISTRY_NAME, clock=lambda: later)
+    assert registry.compact().sessions == 1
+    registry.close()
+    assert SearchIndex(settings.state_dir).stamps() == {}
+    assert b"marlinspike" not in index.read_bytes()
+    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+        assert await found(helm, "marlinspike") == [sail.id], "the agent itself still has it"

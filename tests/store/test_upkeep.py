@@ -121,7 +121,7 @@ def test_one_transaction_deletes_whole_sessions_and_not_too_many(
         put(registry, f"s-{number}", clock)
 
     def some() -> Compacted:
-        return registry.write(lambda connection: compact_some(connection, clock.now, RETENTION))
+        return registry.write(lambda connection: compact_some(connection, clock.now, RETENTION))[0]
 
     assert some() == Compacted(100, 200)
     monkeypatch.setattr(upkeep, "_EVENTS_AT_ONCE", 50)

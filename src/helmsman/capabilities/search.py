@@ -1,8 +1,10 @@
-"""Words in what was said and done, in all sessions of all agents on this machine, whoever began them.
+"""Full-text search in the transcripts of all sessions of all agents on this machine.
 
-An index answers (`search_index.py`). Whoever searches has it brought up to date first, in the background, at half of one
-processor's time at most; who is not to wait for that is told how many sessions were not read yet. Where SQLite has no full
-text (FTS5), the sessions themselves are read, newest first, for as long as somebody would wait.
+An index answers (`helmsman.store.search_index`). Each search first updates it in the background, with at most half of one
+processor's time; a caller that does not wait for the update gets the number of sessions that are still unread. Sessions that
+Helmsman ran are indexed from the log, and read again only when the log has grown. The files of agents are read for all other
+sessions, and for turns that an agent's own program ran after the last event of the log. Where SQLite has no full text
+(FTS5), the transcripts themselves are read, newest first, for a few seconds.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import logging
 import re
 import sqlite3
 import time
+from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -22,19 +26,22 @@ from helmsman.base.files import is_inside, release_lock, take_lock
 from helmsman.base.redaction import redact
 from helmsman.base.shortening import cut
 from helmsman.base.structs import Value
-from helmsman.capabilities.search_index import IndexedSession, SearchIndex, has_full_text, match_of
-from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.errors import HelmsmanError, InvalidInput, RegistryUnavailable
 from helmsman.model.events import CommandExecution, FileChange
 from helmsman.model.inputs import searched_directory
+from helmsman.sessions.history import turns_of, unknown_turns
 from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
+from helmsman.store.log import read
+from helmsman.store.search_index import IndexedSession, SearchIndex, has_full_text, match_of
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.model.events import Item
+    from helmsman.model.events import Item, PastTurn
     from helmsman.steering.core import Steering
+    from helmsman.store.log import LogHead
 
     Words = Sequence[tuple[str, bool]]
     IsWanted = Callable[[SessionInfo], bool]
@@ -55,6 +62,8 @@ _SESSION_CHARS: Final = 400_000
 _ITEM_CHARS: Final = 20_000
 _READ_SECONDS: Final = 5.0
 """How long sessions themselves are read, where there is no index."""
+_AFTER_LOG: Final = timedelta(seconds=5)
+"""An agent may write to its files for a moment after the last event of a turn."""
 _EXCERPT_BEFORE: Final = 60
 _EXCERPT_CHARS: Final = 200
 _PLACES: Final = 100
@@ -86,7 +95,9 @@ class TranscriptSearch:
         self._index = SearchIndex(helm.settings.state_dir)
         self._sessions = helm.truth.indexes_for(helm.settings, helm.environment)
         self._listed: dict[str, SessionInfo] = {}
-        """All sessions, as they were when the index was last brought up to date."""
+        """All sessions, as they were when the index was last updated."""
+        self._logs: Mapping[str, LogHead] = {}
+        """The ends of the logs at that time, by session id."""
         self._is_listed = anyio.Event()
         self._unread = 0
         self._updated_at = -_LATELY_SECONDS
@@ -133,6 +144,7 @@ class TranscriptSearch:
                 return SearchResult(tuple(found), None if self._updating is None else self._unread)
             except (sqlite3.Error, OSError) as error:
                 log.warning("the search index cannot be used: %s", error)
+        self._logs = await self._log_heads()
         return await anyio.to_thread.run_sync(self._read_all, await self._all(), wanted, is_wanted, limit)
 
     def update_soon(self) -> None:
@@ -148,6 +160,14 @@ class TranscriptSearch:
 
     async def _all(self) -> list[SessionInfo]:
         return (await self._helm.list(limit=_MOST_SESSIONS, include_archived=True))[0]
+
+    async def _log_heads(self) -> Mapping[str, LogHead]:
+        await self._helm.ledger.write()
+        try:
+            return await self._helm.ledger.registry(lambda registry: registry.log_heads())
+        except RegistryUnavailable as error:
+            log.warning("transcripts are read from the files of agents: %s", error)
+            return {}
 
     # --- looking -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +208,7 @@ class TranscriptSearch:
             if held is not None:
                 await self._bring_up_to_date()
         except (sqlite3.Error, OSError, HelmsmanError) as error:
-            log.warning("the search index was not brought up to date: %s", error)
+            log.warning("the search index was not updated: %s", error)
         finally:
             if held is not None:
                 release_lock(held)
@@ -207,11 +227,12 @@ class TranscriptSearch:
         return None
 
     async def _bring_up_to_date(self) -> None:
+        self._logs = await self._log_heads()
         sessions = await self._all()
         known = await anyio.to_thread.run_sync(self._index.stamps)
         self._listed = {info.session_id: info for info in sessions}
         self._is_listed.set()
-        stale = [info for info in sessions if known.get(info.session_id) != _stamp(info)]
+        stale = [info for info in sessions if known.get(info.session_id) != self._stamp(info)]
         self._unread = len(stale)
         await anyio.to_thread.run_sync(self._forget_gone, known.keys() - self._listed.keys())
         while stale:
@@ -238,20 +259,36 @@ class TranscriptSearch:
         return sessions[len(entries) :], time.thread_time() - began
 
     def _read(self, info: SessionInfo) -> IndexedSession:
-        turns = self._sessions[info.agent].history(info) or ()
+        turns = self._turns(info)
         texts = (cut(_text(item), _ITEM_CHARS) for turn in turns for item in turn.items)
         about = filter(None, (info.name, info.directory, info.session_id))
         return IndexedSession(
             session_id=info.session_id,
-            stamp=_stamp(info),
+            stamp=self._stamp(info),
             updated=info.updated_at.timestamp(),
             about="\n".join(about),
             text=redact(cut("\n".join(texts) or info.first_prompt or "", _SESSION_CHARS)),
         )
 
+    def _turns(self, info: SessionInfo) -> tuple[PastTurn, ...]:
+        logged: tuple[PastTurn, ...] = ()
+        if info.session_id in self._logs:
+            stored = self._helm.ledger.database.read(partial(read, session_id=info.session_id))
+            logged = turns_of(info.session_id, stored.events)
+        if not self._needs_files(info):
+            return logged
+        return (*logged, *unknown_turns(self._sessions[info.agent].history(info) or (), logged))
 
-def _stamp(info: SessionInfo) -> str:
-    return f"{info.updated_at.timestamp()} {info.archived:d} {info.name or ''}"
+    def _needs_files(self, info: SessionInfo) -> bool:
+        """Return whether the agent's own program ran turns of a session that are not in its log."""
+        head = self._logs.get(info.session_id)
+        return head is None or info.updated_at > head.changed_at + _AFTER_LOG
+
+    def _stamp(self, info: SessionInfo) -> str:
+        head = self._logs.get(info.session_id)
+        cursor = "" if head is None else str(head.cursor)
+        changed = str(info.updated_at.timestamp()) if self._needs_files(info) else ""
+        return f"{cursor} {changed} {info.archived:d} {info.name or ''}"
 
 
 def _text(item: Item) -> str:

@@ -82,6 +82,13 @@ class StoredEvents(NamedTuple):
         return self._replace(events=self.events[max(0, seen) :])
 
 
+class LogHead(NamedTuple):
+    """The cursor behind the last event of a session, and when that happened."""
+
+    cursor: int
+    changed_at: datetime
+
+
 def append(connection: sqlite3.Connection, events: Mapping[str, Sequence[NewEvent]]) -> None:
     """Append events to the logs of sessions, by session id."""
     rows: list[object] = []
@@ -130,3 +137,9 @@ def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> Sto
     events = tuple(decode(row["kind"], row["body"]) for row in rows)
     source = None if found["source"] is None else Source(found["source"], found["source_offset"])
     return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]), source)
+
+
+def heads(connection: sqlite3.Connection) -> dict[str, LogHead]:
+    """Return the ends of all logs that have events, by session id."""
+    rows = connection.execute("SELECT id, last_seq, changed_at FROM sessions WHERE last_seq > compacted_seq")
+    return {row["id"]: LogHead(row["last_seq"], from_microseconds(row["changed_at"])) for row in rows}

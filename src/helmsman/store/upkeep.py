@@ -19,7 +19,7 @@ from helmsman.settings import RETENTION_DAYS
 from helmsman.store.database import COMPANIONS, from_microseconds, is_damage, microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from helmsman.store.database import Database
@@ -90,8 +90,13 @@ def is_due(connection: sqlite3.Connection, now: datetime, retention: timedelta) 
     return bool(connection.execute(sql, _times(now, retention)).fetchone()[0])
 
 
-def compact_some(connection: sqlite3.Connection, now: datetime, retention: timedelta) -> Compacted:
-    """Compact some of what is due, as a part of a transaction that others need not wait for long."""
+def compact_some(
+    connection: sqlite3.Connection, now: datetime, retention: timedelta
+) -> tuple[Compacted, Sequence[str]]:
+    """Compact some of what is due, as a part of a transaction that others need not wait for long.
+
+    Returns what was compacted, and the ids of its sessions.
+    """
     times = _times(now, retention)
     numbers, ids, events = _unused_sessions(connection, times)
     connection.execute(f"DELETE FROM events WHERE session IN ({_places(numbers)})", numbers)
@@ -103,7 +108,7 @@ def compact_some(connection: sqlite3.Connection, now: datetime, retention: timed
     for table in ("outcomes", "steps"):
         kept = "SELECT id FROM tasks WHERE result_compacted = 0"
         connection.execute(f"DELETE FROM {table} WHERE task_id NOT IN ({kept})")
-    return Compacted(len(ids), events, results)
+    return Compacted(len(ids), events, results), ids
 
 
 def _unused_sessions(connection: sqlite3.Connection, times: dict[str, int]) -> tuple[list[int], list[str], int]:

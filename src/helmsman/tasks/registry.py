@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sqlite3
 import time
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +27,8 @@ from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.store.database import Database, encodable, microseconds
-from helmsman.store.log import append, read
+from helmsman.store.log import append, heads, read
+from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
 from helmsman.tasks.model import (
     ANSWERED,
@@ -45,13 +47,12 @@ from helmsman.tasks.outcome import kept, to_keep
 from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Collection, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
 
     from helmsman.store.database import Fence
-    from helmsman.store.log import NewEvent, StoredEvents
+    from helmsman.store.log import LogHead, NewEvent, StoredEvents
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
@@ -315,7 +316,12 @@ class Registry:
         now = self._clock()
         if not self.database.read(partial(is_due, now=now, retention=self._retention)):
             return None
-        return self.database.write(partial(compact_some, now=now, retention=self._retention))
+        compacted, session_ids = self.database.write(partial(compact_some, now=now, retention=self._retention))
+        try:
+            SearchIndex(self.path.parent).forget(session_ids)
+        except (sqlite3.Error, OSError) as error:  # the next search compares the index with the log
+            log.warning("the search index still has transcripts whose time is up: %s", error)
+        return compacted
 
     def _compact_now_and_then(self) -> None:
         if time.monotonic() < self._next_compaction:
@@ -430,6 +436,10 @@ class Registry:
     def events(self, session_id: str) -> StoredEvents:
         """Return the log of a session."""
         return self.read(partial(read, session_id=session_id))
+
+    def log_heads(self) -> dict[str, LogHead]:
+        """Return the ends of all logs that have events, by session id."""
+        return self.read(heads)
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""

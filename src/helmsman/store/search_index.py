@@ -1,7 +1,8 @@
-"""The full-text index of transcripts: one SQLite file in the state directory, for the user alone.
+"""Full-text index of transcripts: one SQLite file in the state directory, readable by its user only.
 
-It holds only what can be read again, so nothing is repaired: a file that is damaged, or has another schema, is removed and
-built anew. Texts come in redacted. Calls block; connections are short, so that many processes can share the file.
+The index is a reader of the log: the stamp of a session holds the cursor up to which it is indexed. Everything in it can be
+read again, so nothing is repaired: a file that is damaged, or has another schema, is removed and built again. Texts are
+redacted before they are indexed. Calls block; connections are short, so that many processes can share the file.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _BLANK: Final = "\u200b"
 
 
 class IndexedSession(NamedTuple):
-    """A session as it is indexed. `stamp` changes when its transcript may have changed."""
+    """A session to index. `stamp` changes when its transcript may have changed."""
 
     session_id: str
     stamp: str
@@ -82,7 +83,9 @@ class SearchIndex:
                 )
 
     def forget(self, session_ids: Iterable[str]) -> None:
-        """Take sessions out, and leave nothing of their words in the file."""
+        """Delete sessions, and leave nothing of their words in the file."""
+        if not self.path.exists():
+            return
         with self._open() as connection:
             for session_id in session_ids:
                 _forget(connection, session_id)
