@@ -10,16 +10,17 @@ import os
 import sys
 import threading
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection
     from pathlib import Path
+    from socket import socket
 
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
     from helmsman.hub.interface import Pages
-    from helmsman.hub.process import Hub, Serve
+    from helmsman.hub.process import Hub, Serve, ServeHttp
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     MakeServe = Callable[[Shared, CallLog], Serve]  # makes the server of a front end from shared resources
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 HTTP = "helmsman-http 1"
 
@@ -55,10 +58,9 @@ async def _run(state: str) -> None:
     from helmsman.agents.registry import Owner
     from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
     from helmsman.cli.thin import PROTOCOL as COMMAND
-    from helmsman.hub.control import CONTROL, serve_control
-    from helmsman.hub.handover import HANDOVER, serve_handover, take_over
+    from helmsman.hub.control import replace_older
     from helmsman.hub.interface import PROGRAM, ProgramDoors
-    from helmsman.hub.launch import NEXT, PIPES, TAKE_OVER, start_command
+    from helmsman.hub.launch import NEXT, PIPES, REPLACE, start_command
     from helmsman.hub.notifier import Notifier, death_of
     from helmsman.hub.process import Hub
     from helmsman.hub.recovery import Recovery
@@ -79,13 +81,13 @@ async def _run(state: str) -> None:
         return registry.keepers(state_dir)
 
     words = sys.argv[2:]
-    if PIPES in words or TAKE_OVER in words:
+    if PIPES in words or REPLACE in words:
         _load_pipes()
-    if TAKE_OVER in words:
+    if REPLACE in words:
         _load_commands()  # clients of all kinds may already be waiting
     gc.freeze()
     gc.enable()
-    if TAKE_OVER in words and not take_over(state):
+    if REPLACE in words and not replace_older(state):
         return
     hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
@@ -95,7 +97,7 @@ async def _run(state: str) -> None:
         shared.open_fleet = _open_fleet(shared)
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(shared.ledger)
-        shared.tasks.start_soon(_forget_gone, calls, state_dir)
+        shared.tasks.start_soon(_forget_gone, calls)
         recovery = Recovery(shared, Helmsman)
         scheduler = Scheduler(shared, recovery)
         hub.work = shared.work
@@ -109,13 +111,12 @@ async def _run(state: str) -> None:
         shared.tasks.start_soon(notifier.run)
         await hub.run(
             {
-                COMMAND: _when_first_asked(_load_commands, shared, calls),
-                PIPE: _when_first_asked(_load_pipes, shared, calls),
+                COMMAND: _serving(hub, _load_commands, shared, calls),
+                PIPE: _serving(hub, _load_pipes, shared, calls),
                 PROGRAM: ProgramDoors(shared, Helmsman, calls, _pages).serve,
-                HTTP: _when_first_asked(_load_http, shared, calls),
-                CONTROL: serve_control,
-                HANDOVER: serve_handover(shared.ledger.write),
-            }
+                HTTP: _serving(hub, _load_http, shared, calls),
+            },
+            _serving_http(hub, shared),
         )
 
 
@@ -165,29 +166,14 @@ def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int]:
     return settings.files, days
 
 
-async def _forget_gone(calls: CallLog, state_dir: Path) -> None:
-    """Delete calls of clients that are gone, and files of earlier versions."""
-    import anyio.to_thread
-
+async def _forget_gone(calls: CallLog) -> None:
+    """Delete calls of clients that are gone."""
     from helmsman.errors import RegistryUnavailable
 
-    await anyio.to_thread.run_sync(_forget_clocks, state_dir / "questions")
     try:
         await calls.forget_gone()
     except RegistryUnavailable as error:
         log.warning("%s", error)
-
-
-def _forget_clocks(directory: Path) -> None:
-    """Delete question clocks of versions before 0.2. They expire within a day."""
-    import time
-    from contextlib import suppress
-
-    with suppress(OSError):
-        for path in directory.iterdir():
-            if path.stat().st_mtime < time.time() - 24 * 3600:
-                path.unlink()
-        directory.rmdir()
 
 
 async def _pages(helm: Helmsman) -> Pages:
@@ -231,14 +217,20 @@ def _load_http() -> MakeServe:
     return lambda shared, calls: HttpDoors(shared, calls).serve
 
 
-def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:
-    """Import a front end on its first connection. Only that connection waits for the import."""
+def _load_api() -> Callable[[Hub, Shared], ServeHttp]:
+    with _loading_sdk:
+        from helmsman.httpd.api import ApiServer
+
+    return lambda hub, shared: ApiServer(hub, shared.ledger.write).serve
+
+
+def _when_first_asked(load: Callable[[], Callable[..., T]], *arguments: object) -> Callable[[], Awaitable[T]]:
+    """Import a front end on its first connection, and make it. Only that connection waits for the import."""
     from helmsman.base.concurrency import OnceEach
-    from helmsman.hub.launch import NEXT
 
-    loaded: OnceEach[Serve] = OnceEach()
+    loaded: OnceEach[T] = OnceEach()
 
-    async def make() -> Serve:
+    async def make() -> T:
         import gc
 
         import anyio.to_thread
@@ -248,17 +240,38 @@ def _when_first_asked(load: Callable[[], MakeServe], shared: Shared, calls: Call
             made = await anyio.to_thread.run_sync(load)
         finally:
             gc.enable()
-        return made(shared, calls)
+        return made(*arguments)
 
-    async def serve(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
-        try:
-            serve_it = await loaded.get("", make)
-        except Exception:  # our files were removed or replaced; the next hub runs a consistent version
-            log.exception("what is needed to serve this door cannot be loaded")
-            hub.end(NEXT, "it cannot load its own code")
-        await serve_it(hub, connection, fields, refused)
+    return lambda: loaded.get("", make)
+
+
+def _serving(hub: Hub, load: Callable[[], MakeServe], shared: Shared, calls: CallLog) -> Serve:
+    front_end = _when_first_asked(load, shared, calls)
+
+    async def serve(_hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
+        await (await _or_end(hub, front_end))(hub, connection, fields, refused)
 
     return serve
+
+
+def _serving_http(hub: Hub, shared: Shared) -> ServeHttp:
+    api = _when_first_asked(_load_api, hub, shared)
+
+    async def serve(connected: socket, refused: str | None) -> None:
+        await (await _or_end(hub, api))(connected, refused)
+
+    return serve
+
+
+async def _or_end(hub: Hub, front_end: Callable[[], Awaitable[T]]) -> T:
+    """Return a front end. If our files were removed or replaced, end: the next hub runs a consistent version."""
+    from helmsman.hub.launch import NEXT
+
+    try:
+        return await front_end()
+    except Exception:
+        log.exception("a front end cannot be loaded")
+        hub.end(NEXT, "it cannot load its own code")
 
 
 if __name__ == "__main__":

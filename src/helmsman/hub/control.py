@@ -1,78 +1,77 @@
-"""What `helmsman hub` asks of the hub: how it is, to end, or to stay. A line each way, on the socket that doors use."""
+"""Requests of `helmsman hub` to the hub's HTTP API (`helmsman.httpd.api`): its status, and its end.
+
+Commands answer in some milliseconds, so this is HTTP on a bare socket: one request for each connection.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman._version import __version__
-from helmsman.hub.launch import LATER, NEXT, Way, connect
+from helmsman.hub.launch import LATER, HubFailed, NoHub, Way, claim_place, connect
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from _socket import socket
     from pathlib import Path
 
-    from helmsman.hub.connection import Connection
-    from helmsman.hub.process import Hub
+HUB_PATH: Final = "/v1/hub"
+STAY_PATH: Final = f"{HUB_PATH}/stay"
+STOP_PATH: Final = f"{HUB_PATH}/stop"
+RESTART_PATH: Final = f"{HUB_PATH}/restart"
 
-CONTROL: Final = "helmsman-control 1"
 _SECONDS: Final = 10.0
+_REPLACE_SECONDS: Final = 30.0
+_REPLACE_POLL: Final = 0.002
+_CHUNK_BYTES: Final = 65536
 _LAST_BYTES: Final = 100
-"""So much of what a hub says is kept, for its last word."""
-_WORDS: Final = {"stop": LATER, "restart": NEXT}
-_STAY: Final = "stay"
+"""How much of a stream is kept, for the last event in it."""
+_ACTIONS: Final = {"status": ("GET", HUB_PATH), "stop": ("POST", STOP_PATH), "restart": ("POST", RESTART_PATH)}
 
 
-async def serve_control(hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
-    """Answer one request."""
-    if refused is not None:
-        return
-    asked = fields[0] if fields else ""
-    connection.put(json.dumps(_status(hub)).encode())
-    await connection.written()
-    if asked in _WORDS:
-        hub.end(_WORDS[asked], f"helmsman hub {asked}")
-    if asked == _STAY:
-        hub.doors[connection] = _Stays(fields[1] if len(fields) > 1 else "?")
-        while await connection.line() is not None:
-            pass
-
-
-@dataclass(frozen=True)
-class _Stays:
-    """A process for which the hub is there, whatever else needs it."""
-
-    pid: str
+class Response(NamedTuple):
+    status: int
+    content: dict[str, Any]
 
     @property
-    def description(self) -> Mapping[str, Any]:
-        return {"kind": "run", "pid": self.pid, "version": __version__, "directory": "/"}
+    def is_ok(self) -> bool:
+        return self.status == 200
 
 
-def _status(hub: Hub) -> dict[str, Any]:
-    return {
-        "version": __version__,
-        "pid": os.getpid(),
-        "epoch": hub.epoch,
-        "stateDirectory": str(hub.state_dir),
-        "uptimeSeconds": round(time.time() - hub.started_at, 1),
-        "memoryBytes": _memory(),
-        "sessionsAtWork": hub.work(),
-        "nextScheduleAt": None if (next_at := hub.next_at()) is None else next_at.isoformat(timespec="seconds"),
-        "noticesPending": hub.notices(),
-        "doors": [dict(door.description) for door in hub.doors.values()],
-    }
-
-
-def _memory() -> int | None:
-    if sys.platform != "linux":
+def request(state: str, method: str, path: str, content: object = None) -> Response | None:
+    """Send one request to the hub of a state directory; None where there is none. Blocks for some seconds at most."""
+    connection = connect(state)
+    if connection is None:
         return None
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file on a disk
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    with closing(connection):
+        connection.settimeout(_SECONDS)
+        try:
+            _send(connection, method, path, content)
+            said = b""
+            while part := connection.recv(_CHUNK_BYTES):
+                said += part
+        except ConnectionError:
+            return None  # it ended just now
+    head, _, body = said.partition(b"\r\n\r\n")
+    try:
+        return Response(int(head.split()[1]), dict(json.loads(body)))
+    except (IndexError, ValueError, TypeError):
+        return None  # it ended in the middle of its answer
+
+
+def _send(connection: socket, method: str, path: str, content: object = None) -> None:
+    body = b"" if content is None else json.dumps(content).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+
+
+def ask_hub(state_dir: Path, action: str) -> dict[str, Any] | None:
+    """Return the status of the hub of a state directory, which then stops or restarts; None where there is none."""
+    response = request(str(state_dir), *_ACTIONS[action])
+    return response.content if response is not None and response.is_ok else None
 
 
 def keep_hub(state_dir: Path) -> None:
@@ -84,39 +83,38 @@ def keep_hub(state_dir: Path) -> None:
     """
     way = Way(str(state_dir))
     last = b""
-    while last != LATER:
-        connection = way.connection()
+    while not last.endswith(last_event(LATER)):
+        last = b""
+        with closing(way.connection()) as connection:
+            try:
+                _send(connection, "GET", f"{STAY_PATH}?pid={os.getpid()}")
+                while part := connection.recv(_CHUNK_BYTES):
+                    last = (last + part)[-_LAST_BYTES:]
+                    way.welcomed()
+            except ConnectionError:
+                continue
+
+
+def last_event(word: bytes) -> bytes:
+    """Return the last chunk of an event stream: the hub ends with this word."""
+    event = b"event: end\ndata: %s\n\n" % word
+    return b"%x\r\n%s\r\n" % (len(event), event)
+
+
+def replace_older(state: str) -> bool:
+    """End the older hub that is there and take its place; False where there is one of our version. Blocks.
+
+    An older client may start the older hub again before we have the lock. That one is ended as well.
+    """
+    deadline = time.monotonic() + _REPLACE_SECONDS
+    while time.monotonic() < deadline:
         try:
-            connection.sendall(f"{CONTROL}\t{_STAY}\t{os.getpid()}\n".encode())
-            said = b""
-            while part := connection.recv(65536):
-                said = (said + part)[-_LAST_BYTES:]
-                way.welcomed()
-            last = said.strip().rpartition(b"\n")[2]
-        except ConnectionError:
-            last = b""
-        finally:
-            connection.close()
-
-
-def ask_hub(state_dir: Path, request: str) -> dict[str, Any] | None:
-    """What the hub of a state directory answers; None where there is none. Blocks for some seconds at most."""
-    connection = connect(str(state_dir))
-    if connection is None:
-        return None
-    try:
-        connection.settimeout(_SECONDS)
-        connection.sendall(f"{CONTROL}\t{request}\n".encode())
-        said = b""
-        while not said.endswith(b"\n"):
-            part = connection.recv(65536)
-            if not part:
-                return None
-            said += part
-        answer: dict[str, Any] = json.loads(said)
-    except ConnectionError:
-        return None  # it ended just now
-    else:
-        return answer
-    finally:
-        connection.close()
+            if claim_place(state):
+                return True
+            response = request(state, "POST", RESTART_PATH, {"version": __version__})
+        except (OSError, NoHub, HubFailed):
+            return False
+        if response is not None and not response.is_ok:
+            return False
+        time.sleep(_REPLACE_POLL)
+    return False

@@ -32,8 +32,8 @@ UP = b"up"
 """The last word in it, for as long as its hub has not said farewell."""
 LOG = "hub.log"
 
-TAKE_OVER = "take-over"
-"""Said to a hub that is to begin in place of one that is there."""
+REPLACE = "replace"
+"""Argument of a hub that ends the older one that is there, and takes its place."""
 PIPES = "pipes"
 """Said to a hub that a pipe starts: what pipes need is imported before anybody is let in."""
 NEXT, LATER = b"h", b"l"
@@ -174,26 +174,12 @@ def start(state: str, *words: str) -> bool:
     Raises:
         NoHub: The state directory is no place for one.
     """
-    import fcntl
-
     descriptors: list[int] = []
     try:
-        _make_private(state)
-        lock = os.open(f"{state}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        descriptors.append(lock)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _claim(state, descriptors):
             return False
-        if below_an_agent(os.getpid()):
-            raise NoHub("it was started by an agent of Helmsman's own")
-        epoch, *rest = os.pread(lock, 100, 0).split() or [b""]
-        os.ftruncate(lock, 0)
-        died = b" - - " + UP if rest[2:] == [UP] else b""
-        os.pwrite(lock, epoch + died, 0)  # whoever is named beside it is gone
-        listener = _listen(state)
-        descriptors.append(listener)
         log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        lock, listener = descriptors
         descriptors.append(log)
         spawn(state, lock, listener, log, *words)
     except OSError as error:
@@ -204,17 +190,52 @@ def start(state: str, *words: str) -> bool:
     return True
 
 
+def claim_place(state: str) -> bool:
+    """Take the lock and the address for the hub that this process is; False where another process holds the lock."""
+    descriptors: list[int] = []
+    try:
+        if not _claim(state, descriptors):
+            return False
+        for descriptor, number in zip(descriptors, (LOCK_FD, LISTENER_FD), strict=True):
+            os.dup2(descriptor, number, inheritable=False)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+    return True
+
+
+def _claim(state: str, descriptors: list[int]) -> bool:
+    """Append the lock of a new hub and its listening socket; False where somebody else holds the lock."""
+    import fcntl
+
+    _make_private(state)
+    lock = os.open(f"{state}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptors.append(lock)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    if below_an_agent(os.getpid()):
+        raise NoHub("it was started by an agent of Helmsman's own")
+    epoch, *rest = os.pread(lock, 100, 0).split() or [b""]
+    os.ftruncate(lock, 0)
+    died = b" - - " + UP if rest[2:] == [UP] else b""
+    os.pwrite(lock, epoch + died, 0)  # whoever is named beside it is gone
+    descriptors.append(_listen(state))
+    return True
+
+
 def start_command(state: str) -> tuple[str, ...]:
     """A command that starts a hub, unless there is one: for a keeper, which may outlive this version."""
     return (sys.executable, *_isolation(), "-m", "helmsman.hub.launch", state)
 
 
 def start_successor(state: str) -> None:
-    """Start a hub of our own version that takes over from the older one that is there; if it cannot, nothing happens."""
+    """Start a hub of our own version that replaces the older one that is there; if it cannot, nothing happens."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         log = os.open(f"{state}/{LOG}", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        spawn(state, nothing, nothing, log, TAKE_OVER)
+        spawn(state, nothing, nothing, log, REPLACE)
         os.close(log)
         os.close(nothing)
     except OSError:

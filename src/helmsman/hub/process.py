@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 _HELLO_SECONDS: Final = 30.0
 _STRANGERS_BYTES: Final = 1024 * 1024
 """What somebody who is refused may say of himself, which an agent's command could use to fill our memory."""
+_OWN_PROTOCOLS: Final = b"helmsman-"
+_PEEK_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 5.0
 """How often the hub looks at its log and its lock."""
 _LOG_BYTES: Final = 1024 * 1024
@@ -52,8 +54,18 @@ class OpenDoor(Protocol):
     def description(self) -> Mapping[str, Any]: ...
 
 
+class ClientConnection(Protocol):
+    """The connection of a client."""
+
+    def last_word(self, word: bytes) -> None:
+        """Tell it that the hub ends, as far as that goes without waiting."""
+        ...
+
+
 Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable[None]]"
 """Serves a connection that began with these fields, to its end; the text says why it is refused, if it is."""
+ServeHttp: TypeAlias = "Callable[[socket.socket, str | None], Awaitable[None]]"
+"""Serves a connection that speaks HTTP, in the same way."""
 
 
 class NotServed(Exception):
@@ -76,7 +88,7 @@ class Hub:
         self.epoch = _next_epoch(last_epoch)
         self.started_at = time.time()
         self.idle = 60.0
-        self.doors: dict[Connection, OpenDoor] = {}
+        self.doors: dict[ClientConnection, OpenDoor] = {}
         self.work: Callable[[], int] = lambda: 0
         """How many sessions have a turn under way, a question open or a message queued."""
         self.next_at: Callable[[], datetime | None] = lambda: None
@@ -91,8 +103,11 @@ class Hub:
         self._left = anyio.Event()
         self._connected = 0
 
-    async def run(self, protocols: Mapping[str, Serve]) -> NoReturn:
-        """Serve whoever connects, until idle or told to end. A protocol is known by the first word of its hello."""
+    async def run(self, protocols: Mapping[str, Serve], http: ServeHttp) -> NoReturn:
+        """Serve whoever connects, until idle or told to end. A protocol is known by the first word of its hello.
+
+        A connection that begins with anything else speaks HTTP.
+        """
         listener = socket.socket(fileno=LISTENER_FD)
         listener.setblocking(False)
         log.info("hub %s of %s begins, epoch %s, version %s", os.getpid(), self.state_dir, self.epoch, __version__)
@@ -100,11 +115,13 @@ class Hub:
             tasks.start_soon(self._check_itself)
             tasks.start_soon(self._end_by_signal)
             try:
-                await self._accept(listener, protocols, tasks)
+                await self._accept(listener, protocols, http, tasks)
             finally:  # what all doors need has failed, as the log says; they would wait for it for ever
                 self.end(NEXT, "it has failed", is_orderly=False)
 
-    async def _accept(self, listener: socket.socket, protocols: Mapping[str, Serve], tasks: TaskGroup) -> NoReturn:
+    async def _accept(
+        self, listener: socket.socket, protocols: Mapping[str, Serve], http: ServeHttp, tasks: TaskGroup
+    ) -> NoReturn:
         while True:
             try:
                 connected, _ = listener.accept()
@@ -115,9 +132,9 @@ class Hub:
                 log.warning("nobody can be let in: %s", error)
                 await anyio.sleep(1)
                 continue
-            tasks.start_soon(self._serve, connected, protocols)
+            tasks.start_soon(self._serve, connected, protocols, http)
 
-    async def _serve(self, connected: socket.socket, protocols: Mapping[str, Any]) -> None:
+    async def _serve(self, connected: socket.socket, protocols: Mapping[str, Serve], http: ServeHttp) -> None:
         connection = Connection(connected)
         self._connected += 1
         try:
@@ -125,7 +142,11 @@ class Hub:
                 refused = why_not_served(connected, self._keepers())
                 if refused is not None:
                     log.warning("a process was refused: %s", refused)
-                with anyio.move_on_after(_HELLO_SECONDS):
+                with anyio.move_on_after(_HELLO_SECONDS) as greeting:
+                    if await _speaks_http(connected):
+                        greeting.deadline = math.inf
+                        await http(connected, refused)
+                        return
                     hello = await connection.line(math.inf if refused is None else _STRANGERS_BYTES)
                     fields = hello.decode("utf-8", "surrogateescape").split("\t") if hello else [""]
                     serve = protocols.get(fields[0])
@@ -188,6 +209,21 @@ class Hub:
             rotate_log(self.state_dir / LOG)
             with anyio.move_on_after(min(_LOOK_SECONDS, max(self.idle - idle, 0.01))):
                 await self._left.wait()
+
+
+async def _speaks_http(connected: socket.socket) -> bool:
+    """Return whether a connection begins with an HTTP request, without reading it."""
+    while True:
+        try:
+            first = connected.recv(len(_OWN_PROTOCOLS), socket.MSG_PEEK)
+        except BlockingIOError:
+            await anyio.wait_readable(connected)
+            continue
+        except OSError:
+            return False
+        if not first or first == _OWN_PROTOCOLS or not _OWN_PROTOCOLS.startswith(first):
+            return first not in (b"", _OWN_PROTOCOLS)
+        await anyio.sleep(_PEEK_SECONDS)  # the rest of its first word is on the way
 
 
 def rotate_log(path: Path) -> None:
