@@ -19,7 +19,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
 from helmsman.hub.interface import ConnectionTransport
-from helmsman.model.events import AgentMessage, Event, ItemEnded, QuestionClosed, TurnEnded
+from helmsman.model.events import AgentMessage, CommandExecution, Event, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.sessions.state import SessionState
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import Gate, add, call, patch, run, say
@@ -525,6 +525,31 @@ async def test_nobody_waits_for_a_program_that_does_not_read_and_it_is_told_what
         await ended(session)
     assert (session.result, session.usage) == (followed.result, followed.usage)
     assert len(session.result or "") > 4_000_000
+
+
+async def test_a_program_that_fell_behind_the_buffer_reads_the_events_from_the_log(
+    in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+) -> None:
+    gate = Gate()
+    model.on("work", run("true"), say(gate, *(["a line of many words\n" * 500] * 400)))
+    model.on("more", *(run(f"echo {number}") for number in range(6)), say("done"))
+    settings = replace(in_hub, event_buffer_size=4)
+    heard: list[Event] = []
+    async with Helmsman(settings, env=codex_home.env) as lazy, Helmsman(settings, env=codex_home.env) as eager:
+        lazy.listen(lambda _, event: heard.append(event))
+        session = await lazy.start("work", cwd=git_repo, full_auto=True)
+        followed = await eager.session(session.id)
+        await gate.reached()
+        with stopped_reading(hub_of(lazy)):
+            gate.release()
+            await ended(followed)
+            await ended(await eager.say(session.id, "more"))
+        with anyio.fail_after(SECONDS):
+            while session.result != "done":
+                await session.feed.changed()
+        ends = [event.item for event in heard if isinstance(event, ItemEnded)]
+        assert sum(isinstance(item, CommandExecution) for item in ends) == 7
+        assert session.feed.cursor == (await eager.session(session.id)).feed.cursor
 
 
 async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fails_is_nobody_elses_trouble(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, cast
 
 import anyio
@@ -11,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.values import decoded, encoded
-from helmsman.model.events import Event, ItemDelta, ItemEnded, TurnEnded
+from helmsman.model.events import Event, ItemDelta, ItemEnded
 from helmsman.model.options import SessionOptions
-from helmsman.sessions.copies import SessionCopy, copy_of, take_over
-from helmsman.sessions.feed import Feed
-from helmsman.sessions.session import Session
+from helmsman.sessions.copies import SessionCopy, catch_up, copy_of
+from helmsman.sessions.feed import Feed, Reader
+from helmsman.sessions.session import Session, repeat_key
 from helmsman.sessions.state import SessionState
 from tests.sessions.test_state import EVENTS, S, asked, delta, ended, item_ended, message, requested, started
 
@@ -24,10 +25,18 @@ def new_session() -> Session:
     return Session(SessionState(S), Feed(100), cast("Any", None), SessionOptions(), [])
 
 
-def sent(copy: SessionCopy) -> SessionCopy:
+def sent(session: Session, since: int = 0) -> SessionCopy:
     """As it arrives."""
+    copy = copy_of(session, session.feed.since(since).events)
     arrived: SessionCopy = decoded(json.loads(json.dumps(encoded(copy))))
     return arrived
+
+
+def told(reader: Reader) -> list[Event]:
+    events: list[Event] = []
+    while reader.pending():
+        events.append(reader._queue.popleft())
+    return events
 
 
 def seen(session: Session) -> object:
@@ -48,7 +57,7 @@ def apply(session: Session, events: list[Event]) -> None:
 def test_a_copy_and_the_events_after_it_are_the_original(before: list[Event], after: list[Event]) -> None:
     original, copy = new_session(), new_session()
     apply(original, before)
-    assert take_over(copy, sent(copy_of(original)), 0) == 0
+    catch_up(copy, sent(original))
     assert seen(copy) == seen(original)
     apply(original, after)
     apply(copy, after)
@@ -59,14 +68,13 @@ def test_a_copy_and_the_events_after_it_are_the_original(before: list[Event], af
 def test_what_was_missed_is_made_up_for(before: list[Event], missed: list[Event], after: list[Event]) -> None:
     original, copy = new_session(), new_session()
     apply(original, before)
-    take_over(copy, sent(copy_of(original)), 0)
+    catch_up(copy, sent(original))
     cursor = original.feed.cursor
     with copy.feed.read() as reader:
         apply(original, missed)
-        take_over(copy, sent(copy_of(original, since=cursor)), 0)
+        catch_up(copy, sent(original, cursor))
         assert seen(copy) == seen(original)
-        told = [event for event in missed if not isinstance(event, ItemDelta)]
-        assert reader.pending() == bool(told)
+        assert told(reader) == [event for event in missed if not isinstance(event, ItemDelta)]
     apply(original, after)
     apply(copy, after)
     assert seen(copy) == seen(original)
@@ -76,76 +84,81 @@ def test_what_was_missed_is_made_up_for(before: list[Event], missed: list[Event]
 async def test_who_joins_in_the_middle_of_a_message_is_given_what_there_is_of_it_once() -> None:
     original, copy = new_session(), new_session()
     apply(original, [requested(), started(), delta("m", "one "), delta("m", "two ")])
-    take_over(copy, sent(copy_of(original)), 0)
+    catch_up(copy, sent(original))
     for session in (original, copy):
         events = session.events(since=session.turn_cursor)
         with anyio.fail_after(10):
-            told = [await anext(events) for _ in range(3)]
+            heard = [await anext(events) for _ in range(3)]
             apply(session, [delta("m", "three"), ended()])
-            told += [event async for event in events]
-        assert [event.text for event in told if isinstance(event, ItemDelta)] == ["one two ", "three"]
+            heard += [event async for event in events]
+        assert [event.text for event in heard if isinstance(event, ItemDelta)] == ["one two ", "three"]
 
 
 def test_a_reader_is_told_how_many_events_fell_off_meanwhile() -> None:
     original, copy = Session(SessionState(S), Feed(3), cast("Any", None), SessionOptions(), []), new_session()
     apply(original, [requested(), started()])
-    take_over(copy, sent(copy_of(original)), 0)
+    catch_up(copy, sent(original))
     with copy.feed.read() as reader:
         apply(original, [item_ended(message(str(number), f"m{number}")) for number in range(10)])
-        take_over(copy, sent(copy_of(original, since=2)), 0)
+        catch_up(copy, sent(original, 2))
         assert reader.missed == 7
     assert copy.feed.cursor == original.feed.cursor
 
 
-@given(st.lists(EVENTS, max_size=20), st.lists(EVENTS, max_size=20))
-def test_a_copy_of_another_original_ends_up_the_same(before: list[Event], meanwhile: list[Event]) -> None:
-    """The next hub numbers its events anew, and its session has none of the earlier ones."""
+@given(
+    st.lists(EVENTS, max_size=20),
+    st.lists(EVENTS, max_size=5),
+    st.integers(0, 5),
+    st.lists(EVENTS, max_size=20),
+)
+def test_the_next_hub_continues_from_the_committed_cursor(
+    committed: list[Event], lost: list[Event], repeated: int, meanwhile: list[Event]
+) -> None:
+    """A killed hub may have sent events that it never committed. The agent repeats some of them to the next hub."""
     first, second, copy = new_session(), new_session(), new_session()
-    apply(first, before)
-    take_over(copy, sent(copy_of(first)), 0)
-    second.restore(first.state.snapshot())
-    apply(second, meanwhile)
+    apply(first, committed)
+    apply(second, committed)
+    cursor = first.feed.cursor
+    apply(first, lost)
+    catch_up(copy, sent(first))
+    again = [event for event in lost[:repeated] if not isinstance(event, ItemDelta)]
+    apply(second, [*again, *meanwhile])
     with copy.feed.read() as reader:
-        was_running = copy.state.is_running
-        take_over(copy, sent(copy_of(second)), None)
-        told = []
-        while reader.pending():
-            told.append(reader._queue.popleft())
+        catch_up(copy, sent(second, cursor))
+        heard = told(reader)
     assert copy.state.snapshot() == second.state.snapshot()
-    if was_running and not second.state.is_running:
-        assert any(isinstance(event, TurnEnded) for event in told)
+    assert (copy.feed.cursor, copy.turn_cursor) == (second.feed.cursor, second.turn_cursor)
+    sent_before = Counter(map(repeat_key, (event for event in lost if not isinstance(event, ItemDelta))))
+    sent_now = Counter(map(repeat_key, second.feed.since(cursor).events))
+    assert Counter(map(repeat_key, heard)) == sent_now - sent_before
 
 
 def test_a_question_and_an_end_that_came_meanwhile_are_told() -> None:
     first, second, copy = new_session(), new_session(), new_session()
     apply(first, [requested(), started(), delta("m", "so far")])
-    take_over(copy, sent(copy_of(first)), 0)
+    catch_up(copy, sent(first))
     apply(second, [requested(), started(), asked("q1")])
     with copy.feed.read() as reader:
-        offset = take_over(copy, sent(copy_of(second)), None)
+        catch_up(copy, sent(second, 2))
         assert list(copy.state.questions) == ["q1"]
         apply(second, [item_ended(message("done")), ended()])
-        take_over(copy, sent(copy_of(second, since=second.feed.cursor - 2)), offset)
-        kinds = []
-        while reader.pending():
-            kinds.append(type(reader._queue.popleft()).__name__)
+        catch_up(copy, sent(second, 3))
+        kinds = [type(event).__name__ for event in told(reader)]
     assert kinds == ["QuestionAsked", "ItemEnded", "TurnEnded"]
     assert (copy.status, copy.result) == ("done", "done")
 
 
-def test_a_message_that_another_original_knows_by_another_id_is_not_told_twice() -> None:
+def test_a_message_that_the_agent_repeats_with_another_id_is_not_told_twice() -> None:
     first, second, copy = new_session(), new_session(), new_session()
     apply(first, [requested(), started(), item_ended(message("Yes.", "msg_1")), item_ended(message("Go.", "msg_2"))])
-    take_over(copy, sent(copy_of(first)), 0)
+    catch_up(copy, sent(first))
     apply(second, [requested(), started()])
     apply(
         second,
         [item_ended(message(text, item_id)) for text, item_id in (("Yes.", "0"), ("Go.", "msg_2"), ("Go.", "2"))],
     )
     with copy.feed.read() as reader:
-        take_over(copy, sent(copy_of(second)), None)
-        told = []
-        while reader.pending():
-            told.append(reader._queue.popleft())
-    assert [event.item.id for event in told if isinstance(event, ItemEnded)] == ["2"]
+        catch_up(copy, sent(second, 2))
+        heard = told(reader)
+    assert [event.item.id for event in heard if isinstance(event, ItemEnded)] == ["2"]
     assert copy.state.snapshot() == second.state.snapshot()

@@ -48,7 +48,7 @@ from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newe
 from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
 from helmsman.model.client_tools import definitions_of, functions_of
-from helmsman.sessions.copies import apply_facts, by_own_clock, take_over
+from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -79,8 +79,6 @@ _MOST_BYTES: Final = 64 * 1024 * 1024
 _TOLD_CHARS: Final = 500
 _LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
 """What is answered soon, or never."""
-_UNKNOWN: Final = -1
-"""The epoch of a copy that is not what the hub has."""
 
 
 class HubClient:
@@ -305,7 +303,9 @@ class HubClient:
 
     async def _resume(self, peer: Peer) -> None:
         """Let a new hub know what this program follows; then let others ask it."""
-        for session_id in list(self._copies):
+        for session_id, copied in list(self._copies.items()):
+            cursor = min(copied.committed, copied.session.feed.cursor)
+            peer.notify("follow", {"session": session_id, "cursor": cursor})
             try:
                 await self._ask(peer, next(self._numbers), "session", (session_id,), {})
             except _HubGone:
@@ -502,8 +502,6 @@ class HubClient:
             self._apply_notification(method, params)
         except Exception:
             log.exception("what %s says makes no sense: %s", self._host, method)
-            if (copied := self._copies.get(str(params.get("session")))) is not None:
-                copied.epoch = _UNKNOWN  # or the next copy would only bring what comes after what was missed
             # Our own hub is asked for its sessions anew, on another connection, unless they are what makes no sense.
             error = EngineLost if isinstance(self._way, Way) and method != "copy" else EngineProtocolError
             if self._answering is not None:
@@ -516,6 +514,7 @@ class HubClient:
             case "event":
                 copied = self._copies[params["session"]]
                 copied.session.apply(decoded(params["event"]))
+                copied.committed = params["committed"]
                 if "facts" in params:
                     self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
@@ -525,7 +524,9 @@ class HubClient:
                 self._notice(copied)
             case "copy":
                 if self._calls or params["session"] in self._copies:  # or nobody waits for it any more
-                    self._notice(self._apply_copy(params["session"], params["copy"]))
+                    copied = self._apply_copy(params["session"], params["copy"])
+                    copied.committed = params["committed"]
+                    self._notice(copied)
             case "called":
                 if (function := self._functions.get(params["number"])) is not None:
                     run_own(function, *decoded(params["arguments"]))
@@ -534,7 +535,7 @@ class HubClient:
 
     def _apply_facts(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
         facts = by_own_clock(facts, self._ahead)
-        apply_facts(copied.session, facts, offset=copied.offset)
+        apply_facts(copied.session, facts)
         self._apply_time_left(copied, facts)
 
     def _apply_time_left(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
@@ -549,13 +550,11 @@ class HubClient:
         if copied is None:
             feed = Feed(self._settings.event_buffer_size)
             session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
-            feed.miss(copy.cursor - len(copy.events))
-            copied = self._copies[session_id] = CopiedSession(session, self._epoch)
-            take_over(session, copy, 0)
+            copied = self._copies[session_id] = CopiedSession(session)
+            catch_up(session, copy)
             session.introduce([self._notify_listeners])
         else:
-            copied.offset = take_over(copied.session, copy, copied.offset if copied.epoch == self._epoch else None)
-            copied.epoch = self._epoch
+            catch_up(copied.session, copy)
         self._apply_time_left(copied, copy.facts)
         return copied
 

@@ -3,8 +3,9 @@
 JSON-RPC, a line a message. The first line is the program's hello: its settings, environment and directory. `call` names a
 verb and brings its arguments as values (`helmsman.base.values`), and the directory, in hex, that the program is in by now;
 `cancel` takes one back. `tools` names the functions that the program runs for a session, which it is then asked for as
-`tool`. A session in an answer comes with a copy of itself, and from then on its events follow. A program
-that does not read is waited for by nobody: what it missed it is sent as a copy, once it reads again.
+`tool`. A session in an answer comes with a copy of itself, and from then on its events follow, each with the cursor up to
+which the log has them for good. The hub never waits for a program that does not read: once it reads again, it gets the
+events after its cursor, from the log if need be. `follow` names that cursor after a reconnect.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.structs import unpack_if_valid
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError
+from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, in_hex, text_in
 from helmsman.hub.process import NotServed
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
@@ -39,6 +40,7 @@ from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
+from helmsman.store.log import StoredEvents
 from helmsman.tasks.calls import ELSEWHERE, CallId
 
 if TYPE_CHECKING:
@@ -156,11 +158,11 @@ class ConnectionTransport:
 
 @dataclass(slots=True)
 class _Followed:
-    """What a program has been told of a session."""
+    """What a program has received of a session. Without a `cursor` it has no event yet."""
 
     facts: str = ""
-    cursor: int = 0
-    is_behind: bool = False
+    cursor: int | None = None
+    is_behind: bool = True
 
 
 class ProgramDoors:
@@ -284,6 +286,8 @@ class _Program:
             deadline = session.deadlines.get(params["question"])
             if deadline is not None:
                 deadline.lease(str(params["viewer"]), float(params["seconds"]))
+        elif method == "follow":
+            self._followed[str(params["session"])] = _Followed(cursor=int(params["cursor"]))
         elif method == "tools" and (session := self._helm.sessions.get(str(params["session"]))) is not None:
             for name in params["names"]:
                 self._offered.append((session, name))
@@ -324,7 +328,7 @@ class _Program:
             result = await self._result(request.params)
             for session_id in result.get("sessions", ()):
                 if (session := self._helm.sessions.get(session_id)) is not None:
-                    self._say("copy", {"session": session_id, "copy": self._copy(session)})
+                    await self._send_copy(session)
             self._peer.respond(request.id, result)
         except Exception as error:
             log.exception("a call could not be answered")
@@ -444,14 +448,35 @@ class _Program:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    def _copy(self, session: Session) -> Any:
-        """The whole of a session, or what the program has missed of it."""
+    async def _send_copy(self, session: Session) -> None:
+        """Send a session, with the events that the program does not have."""
         self._watch(session)
         known = self._followed.setdefault(session.id, _Followed())
-        copy = copy_of(session, since=known.cursor)
+        cursor = known.cursor
+        if cursor is not None and cursor > session.feed.cursor:
+            cursor = known.cursor = None  # the store was replaced by an empty one
+        events = session.feed.since(cursor or 0).events
+        if cursor is not None and session.feed.since(cursor).missed:
+            stored = await self._stored(session.id, cursor)
+            if known.cursor != cursor:
+                return  # another copy was sent meanwhile
+            page = session.feed.since(stored.cursor)
+            events = page.events if page.missed else (*stored.events, *page.events)
+        copy = copy_of(session, events)
         known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False
         self._watch_clocks(session)
-        return encoded(copy)
+        committed = copy.cursor - self._helm.ledger.uncommitted(session.id)
+        self._say("copy", {"session": session.id, "copy": encoded(copy), "committed": committed})
+
+    async def _stored(self, session_id: str, cursor: int) -> StoredEvents:
+        """Return the events of a log after a cursor; none where the store cannot be read."""
+        ledger = self._helm.ledger
+        await ledger.write()
+        try:
+            return await ledger.registry(lambda registry: registry.events(session_id, since=cursor))
+        except RegistryUnavailable as error:
+            log.warning("a program misses events of session %s: %s", session_id, error)
+            return StoredEvents()
 
     def _watch(self, session: Session) -> None:
         if session.id not in self._watched and self._peer.closed is None:
@@ -479,8 +504,9 @@ class _Program:
                 self._is_catching_up = True
                 self._tasks.start_soon(self._catch_up)
             return
-        message: dict[str, Any] = {"session": session.id, "event": encoded(event)}
         known.cursor = session.feed.cursor
+        committed = known.cursor - max(1, self._helm.ledger.uncommitted(session.id))
+        message: dict[str, Any] = {"session": session.id, "event": encoded(event), "committed": committed}
         if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
             facts = encoded(facts_of(session))
             if (text := json.dumps(facts)) != known.facts:
@@ -501,4 +527,4 @@ class _Program:
         for session_id, known in list(self._followed.items()):
             session = self._helm.sessions.get(session_id)
             if known.is_behind and session is not None:
-                self._say("copy", {"session": session_id, "copy": self._copy(session)})
+                await self._send_copy(session)

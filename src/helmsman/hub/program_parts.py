@@ -33,12 +33,12 @@ def run_own(function: Callable[..., object], *arguments: Any) -> None:
 
 
 class CopiedSession:
-    """A copy of a session: which hub it is of, and by how much its cursors are ahead of that one's."""
+    """A session of the hub, as this program follows it."""
 
-    def __init__(self, session: Session, epoch: int) -> None:
+    def __init__(self, session: Session) -> None:
         self.session = session
-        self.epoch = epoch
-        self.offset = 0
+        self.committed = 0
+        """The cursor up to which the log has its events, as the hub last reported."""
         self.asking: dict[str, anyio.CancelScope] = {}
         self.time_left: Mapping[str, TimeLeft] = {}
         """Of its open questions, as the hub last said."""

@@ -1,47 +1,31 @@
-"""A session as another process holds it: a copy of what is true, kept true by the events that follow.
+"""A session in another process: a fold over the events of the same log.
 
-Whoever serves a session makes the copy (`copy_of`); who holds one takes it over (`take_over`) and then applies every event
-it is sent. A copy may also come later, when events were missed, or from the next hub, which numbers events anew: what has
-become different meanwhile is then told as events, so that whoever reads them misses no end and no question.
+The hub sends a copy (`copy_of`) and then every event. The program applies them, and remembers the cursor up to which the log
+has them for good. After a reconnect, or when it fell behind, it gets the events after its cursor (`catch_up`) from any hub:
+the numbers of the log are the same for all. A copy also has what is not an event: the facts, and the state with the text
+that is being written.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from helmsman.base.structs import Value
-from helmsman.model.answered_by import TURN_ENDED
-from helmsman.model.events import (
-    AgentMessage,
-    Event,
-    ItemEnded,
-    ItemStarted,
-    QuestionAsked,
-    QuestionClosed,
-    SettingsApplied,
-    TurnEnded,
-    TurnRequested,
-    TurnStarted,
-    UserMessage,
-)
-from helmsman.sessions.session import QueuedTurn
-from helmsman.sessions.state import SessionState, StateView
+from helmsman.model.events import Event
+from helmsman.sessions.session import QueuedTurn, repeat_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from helmsman.model.events import TurnOutcome
     from helmsman.sessions.session import Session
-
-_MESSAGES: Final = (AgentMessage, UserMessage)
-"""A Codex that is asked again what was said gives these other ids; whoever has read them is not told them twice."""
 
 
 class SessionCopy(Value, frozen=True):
-    """What is true of a session; its kept events from some cursor on, and the cursor behind the last of them."""
+    """Facts and state of a session, its events after some cursor, and the number of the last of them."""
 
     facts: Mapping[str, Any]
     state: Mapping[str, Any]
@@ -49,10 +33,9 @@ class SessionCopy(Value, frozen=True):
     cursor: int
 
 
-def copy_of(session: Session, *, since: int = 0) -> SessionCopy:
-    """The session as it is."""
-    page = session.feed.since(since)
-    return SessionCopy(facts_of(session), session.state.snapshot(), page.events, page.cursor)
+def copy_of(session: Session, events: Sequence[Event]) -> SessionCopy:
+    """Return the session as it is now, with its newest events."""
+    return SessionCopy(facts_of(session), session.state.snapshot(), tuple(events), session.feed.cursor)
 
 
 def facts_of(session: Session) -> dict[str, Any]:
@@ -88,8 +71,8 @@ def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
     return {**facts, "turn_began_at": began, "deadlines": deadlines}
 
 
-def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> None:
-    """Make them true of a copy, whose cursors are `offset` ahead of those of the original."""
+def apply_facts(session: Session, facts: Mapping[str, Any]) -> None:
+    """Give a copy the facts of its original."""
     session.change_options(facts["options"])
     session.change_limits(facts["limits"])
     session.replace_notes(*facts["notes"])
@@ -103,85 +86,28 @@ def apply_facts(session: Session, facts: Mapping[str, Any], *, offset: int) -> N
     session.drop_queued(*(queued.task_id for queued in session.queue))
     for turn, task_id, options, is_away, not_before in facts["queue"]:
         session.enqueue(QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before))
-    session.began(facts["turn_began_at"], max(0, facts["turn_cursor"] + offset))
+    session.began(facts["turn_began_at"], facts["turn_cursor"])
 
 
 async def _run_by_the_hub(_session: Session, queued: QueuedTurn) -> Session:
     raise AssertionError(f"{queued.task_id} is not for the holder of a copy to run")
 
 
-def take_over(session: Session, copy: SessionCopy, offset: int | None) -> int:
-    """Make a copy that was held before true again; the offset of its cursors from now on.
+def catch_up(session: Session, copy: SessionCopy) -> None:
+    """Apply the events that a copy has and the session does not, and take over the state and facts of the original.
 
-    `offset` is that of before; None where the original is another one, whose events have other numbers.
+    A hub that was killed may have sent events that it never committed. The next hub gives their numbers to other events, or
+    reads the same ones from the agent again: those that the session has already are not applied twice.
     """
-    now = SessionState(session.id)
-    now.restore(copy.state)
-    if offset is None:
-        for event in differences(session.state, now):
+    first = copy.cursor - len(copy.events)
+    session.feed.miss(first - session.feed.cursor)
+    known = Counter(map(repeat_key, session.feed.since(first).events))
+    for event in copy.events:
+        key = repeat_key(event)
+        if known[key]:
+            known[key] -= 1
+        else:
             session.apply(event)
-    else:
-        known = session.feed.cursor - offset - (copy.cursor - len(copy.events))
-        session.feed.miss(-known)
-        for event in copy.events[max(0, known) :]:
-            session.apply(event)
+    session.feed.renumber(copy.cursor)
     session.restore(copy.state)
-    offset = session.feed.cursor - copy.cursor
-    apply_facts(session, copy.facts, offset=offset)
-    return offset
-
-
-def differences(before: StateView, now: StateView) -> Iterator[Event]:
-    """What has become different, as the events that a reader would have been told."""
-    session_id, turn_id = now.session_id, now.turn_id
-    if now.turn_count > before.turn_count or (now.is_running and not before.is_running):
-        if before.is_running:
-            yield TurnEnded(session_id=session_id, turn_id=before.turn_id, outcome="completed")
-        yield TurnRequested(session_id=session_id, text=now.prompt or "")
-        known: dict[str, Any] = {}
-    else:
-        known = {item.id: item for item in before.items}
-    if turn_id is not None and turn_id != before.turn_id:
-        yield TurnStarted(session_id=session_id, turn_id=turn_id)
-    if now.model != before.model:
-        yield SettingsApplied(session_id=session_id, model=now.model)
-    named = {item.id for item in now.items}
-    gone = (item for item in known.values() if item.id not in named)
-    renamed = [(type(item), item.text) for item in gone if isinstance(item, _MESSAGES)]
-    for item in now.items:
-        if item.id not in known and isinstance(item, _MESSAGES) and (type(item), item.text) in renamed:
-            renamed.remove((type(item), item.text))
-        elif known.get(item.id) != item:
-            kind = ItemEnded if item.status in ("completed", "failed") else ItemStarted
-            yield kind(session_id=session_id, turn_id=turn_id, item=item)
-    decisions = {decision.id: decision for decision in now.decisions(turn_id)}
-    for question_id in before.questions.keys() - now.questions.keys():
-        decision = decisions.get(f"decision_{question_id}")
-        yield QuestionClosed(
-            session_id=session_id,
-            question_id=question_id,
-            answer=decision.answer if decision is not None else None,
-            by=(decision.by if decision is not None else None) or str(TURN_ENDED),
-            door=decision.door if decision is not None else None,
-        )
-    for question in now.questions.values():
-        if question.id not in before.questions:
-            yield QuestionAsked(session_id=session_id, question=question)
-    if not now.is_running and (before.is_running or now.turn_count > before.turn_count):
-        yield TurnEnded(
-            session_id=session_id,
-            turn_id=turn_id,
-            outcome=_outcome(now),
-            failure=now.error,
-            final_message=now.result,
-        )
-
-
-def _outcome(state: StateView) -> TurnOutcome:
-    match state.status:
-        case "error":
-            return "failed"
-        case "interrupted":
-            return "interrupted"
-        case _:
-            return "completed"
+    apply_facts(session, copy.facts)

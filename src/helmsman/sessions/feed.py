@@ -145,6 +145,10 @@ class Feed:
             for reader in self._readers:
                 reader.missed += count
 
+    def renumber(self, cursor: int) -> None:
+        """Give the newest event the number `cursor`."""
+        self._cursor = cursor
+
     def rename(self, session_id: str) -> None:
         """Some agents name a session only with its first turn: what was told of it before is of the same one."""
         for place, event in enumerate(self._ring.events):

@@ -703,9 +703,9 @@ class Session:
             is_read = event.source.process == logged.process and event.source.offset <= logged.offset
             return is_read and not is_missing_end
         if self._replayed:
-            self._may_repeat = Counter(map(_repeat_key, self._replayed))
+            self._may_repeat = Counter(map(repeat_key, self._replayed))
             self._replayed.clear()
-        if not self._may_repeat or self._may_repeat[key := _repeat_key(event)] == 0:
+        if not self._may_repeat or self._may_repeat[key := repeat_key(event)] == 0:
             return False
         self._may_repeat[key] -= 1
         return True
@@ -905,7 +905,7 @@ class Session:
         await self._verbs.respond(self.id, question_id, answers, by=by)
 
 
-def _repeat_key(event: Event) -> object:
+def repeat_key(event: Event) -> object:
     """Return what an event is recognised by when an agent repeats it. A Codex gives messages other ids then."""
     if isinstance(event, ItemStarted | ItemEnded) and isinstance(event.item, AgentMessage | UserMessage):
         return type(event), type(event.item), event.item.text

@@ -143,7 +143,8 @@ class KnownSessions:
                         session.apply(event)
             elif now.outside:
                 session.mark_history(lacks=True)
-                session.replay(now.outside, session.feed.cursor + len(now.outside))
+                for event in now.outside:
+                    session.fold(event)
             if session.state.is_running:
                 session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
             session.fold(spent_so_far(session.id, now.spent))

@@ -125,6 +125,7 @@ class Ledger:
         """What tasks that have ended did, until that is written."""
         self._events: dict[str, list[NewEvent]] = {}
         """What happened in sessions, by session id, until that is written."""
+        self._being_written: Mapping[str, list[NewEvent]] = {}
         self._clients: dict[str, McpClient] = {}
         """MCP clients that opened sessions, by session id, until that is written."""
         self.seen: set[str] = set()
@@ -496,6 +497,10 @@ class Ledger:
             changes["metadata"] = {**changes["metadata"], TIMED_OUT: list(session.state.timed_out)}
         self.update(running.id, changes, urgent=is_urgent)
 
+    def uncommitted(self, session_id: str) -> int:
+        """Return how many events of a session are not in its log yet."""
+        return len(self._events.get(session_id, ())) + len(self._being_written.get(session_id, ()))
+
     def opened_by(self, session_id: str, client: McpClient) -> None:
         """Record which MCP client opened a session with the next write: before the agent hears of the first turn."""
         self._clients[session_id] = client
@@ -552,7 +557,8 @@ class Ledger:
                 return
             fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
             clients, self._clients = self._clients, {}
-            events, self._events = self._events, {}
+            self._being_written = events = self._events
+            self._events = {}
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
@@ -579,6 +585,8 @@ class Ledger:
                 if self._is_in_trouble:
                     self._is_in_trouble = False
                     self.on_trouble(None)
+            finally:
+                self._being_written = {}
 
     def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
         """What could not be written goes with what is written next, or nobody would ever hear of an end that came now.

@@ -433,9 +433,9 @@ class Registry:
         row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
         return None if row is None or row["client"] is None else unpack_if_valid(json_object(row["client"]), McpClient)
 
-    def events(self, session_id: str) -> StoredEvents:
-        """Return the log of a session."""
-        return self.read(partial(read, session_id=session_id))
+    def events(self, session_id: str, since: int = 0) -> StoredEvents:
+        """Return the log of a session after a cursor."""
+        return self.read(partial(read, session_id=session_id, since=since))
 
     def log_heads(self) -> dict[str, LogHead]:
         """Return the ends of all logs that have events, by session id."""
