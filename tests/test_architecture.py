@@ -105,7 +105,7 @@ def test_an_agents_package_is_imported_only_by_what_is_about_that_agent() -> Non
         "agents.registry",  # which lists them all
         "agents.sandbox",  # Codex's, which the others run in
         "capabilities.cloud_tasks",  # the cloud is Codex's
-        *("cli.checks", "cli.check_report", "cli.codex_checks", "cli.place_checks"),  # the doctor looks at Codex itself
+        "cli.checks",  # the doctor looks at Codex itself
         *("cli.demo", "testing.plugin"),  # which start a real Codex on the scripted model
     }
     meeting = {
@@ -226,7 +226,7 @@ def is_of_a_session(target: ast.expr, properties: Mapping[str, property]) -> boo
 def test_git_is_started_in_one_place() -> None:
     """The one that keeps it from running what a repository names. The doctor asks for its version only."""
     starting = {str(file.relative_to(SOURCE)) for file in FILES if any(map(_names_git, ast.walk(tree(file))))}
-    assert starting == {"base/git.py", "cli/place_checks.py", "testing/repository.py"}
+    assert starting == {"base/git.py", "cli/checks.py", "testing/repository.py"}
 
 
 def _names_git(node: ast.AST) -> bool:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from helmsman import Helmsman
 from helmsman.base.structs import replace
-from helmsman.cli.place_checks import check_settings
+from helmsman.cli.checks import check_settings
 from helmsman.errors import InvalidSetting
 from helmsman.settings import Settings, ensure_state_dir, load_settings, setting_texts
 

@@ -13,7 +13,7 @@ from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.base.structs import replace
-from helmsman.cli import codex_checks, place_checks
+from helmsman.cli import checks
 from helmsman.errors import EngineStartFailed
 from helmsman.settings import load_settings
 from helmsman.tasks.model import TaskDraft
@@ -44,28 +44,28 @@ def _binary(version: str, *, can_listen_unix: bool = False) -> CodexBinary:
 
 
 def test_an_old_codex_is_a_warning() -> None:
-    old = codex_checks.check_version(_binary("0.50.0"))
+    old = checks.check_version(_binary("0.50.0"))
     assert (old.status, old.fix) == ("warning", "Update it to 0.93.0 or newer.")
-    assert codex_checks.check_version(_binary("0.93.0")).status == "ok"
+    assert checks.check_version(_binary("0.93.0")).status == "ok"
 
 
 def test_a_codex_that_is_not_on_the_path_is_named_by_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert codex_checks.to_type(_binary("0.163.0")) == "/x/codex"
+    assert checks.to_type(_binary("0.163.0")) == "/x/codex"
     (tmp_path / "codex").touch(mode=0o700)
-    assert codex_checks.to_type(_binary("0.163.0")) == "codex"
+    assert checks.to_type(_binary("0.163.0")) == "codex"
 
 
 def test_a_codex_that_does_not_start_is_quoted_without_its_backtrace() -> None:
     stderr = "WARNING: x\nError: no such home.\nStack backtrace:\n   6: <unknown>"
-    failed = codex_checks.no_handshake(EngineStartFailed("It exited. Run `helmsman doctor`.", stderr=stderr))
+    failed = checks.no_handshake(EngineStartFailed("It exited. Run `helmsman doctor`.", stderr=stderr))
     assert failed.detail == "the app-server does not start: Error: no such home."
-    assert codex_checks.no_handshake(EngineStartFailed("It exited.")).detail == "It exited."
+    assert checks.no_handshake(EngineStartFailed("It exited.")).detail == "It exited."
 
 
 def test_a_codex_home_that_does_not_exist_is_a_failed_check(tmp_path: Path) -> None:
     settings = replace(_settings(tmp_path), codex_home=tmp_path / "none")
-    home = place_checks.check_codex_home(settings)
+    home = checks.check_codex_home(settings)
     assert home.status == "failed"
     assert home.fix.startswith(f"Make it (`mkdir {tmp_path / 'none'}`)")
 
@@ -74,7 +74,7 @@ def test_a_codex_home_that_does_not_exist_is_a_failed_check(tmp_path: Path) -> N
 def test_a_codex_home_one_cannot_write_to_is_a_failed_check(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o500)
-    home = place_checks.check_codex_home(replace(_settings(tmp_path), codex_home=locked))
+    home = checks.check_codex_home(replace(_settings(tmp_path), codex_home=locked))
     assert home.status == "failed"
     assert "permissions" in home.fix
 
@@ -83,23 +83,23 @@ def test_a_state_directory_of_everybody_is_a_failed_check(tmp_path: Path) -> Non
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    (state,) = place_checks.check_state(_settings(tmp_path, HELMSMAN_STATE_DIR=str(shared)))
+    (state,) = checks.check_state(_settings(tmp_path, HELMSMAN_STATE_DIR=str(shared)))
     assert state.status == "failed"
     assert "HELMSMAN_STATE_DIR" in state.detail
 
 
 def test_a_registry_is_looked_into(tmp_path: Path) -> None:
-    assert place_checks.check_tasks(tmp_path).detail == "none yet"
+    assert checks.check_tasks(tmp_path).detail == "none yet"
     registry = Registry(tmp_path / REGISTRY_NAME)
     registry.add(TaskDraft(instruction="Fix it"))
     registry.close()
-    tasks = place_checks.check_tasks(tmp_path)
+    tasks = checks.check_tasks(tmp_path)
     assert (tasks.status, tasks.detail) == ("ok", "the registry is whole; 1 running")
 
 
 def test_a_damaged_registry_is_a_failed_check_and_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / REGISTRY_NAME).write_text("not a database, and long enough to be taken for one" * 20, encoding="utf-8")
-    tasks = place_checks.check_tasks(tmp_path)
+    tasks = checks.check_tasks(tmp_path)
     assert tasks.status == "failed"
     assert "helmsman tasks" in tasks.fix
     assert [file.name for file in tmp_path.iterdir()] == [REGISTRY_NAME]
@@ -107,17 +107,17 @@ def test_a_damaged_registry_is_a_failed_check_and_stays_as_it_is(tmp_path: Path)
 
 def test_without_git_there_is_a_warning_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    git = place_checks.check_git()
+    git = checks.check_git()
     assert (git.status, git.fix) == ("warning", "Install git.")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no root here")
 def test_only_root_is_warned_of_running_as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    (line,) = place_checks.check_user()
+    (line,) = checks.check_user()
     assert (line.status, "root" in line.detail) == ("warning", True)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert place_checks.check_user() == []
+    assert checks.check_user() == []
 
 
 def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
@@ -147,7 +147,7 @@ def test_mcp_servers_are_read_as_each_version_tells_of_them() -> None:
 def test_an_mcp_server_that_is_required_fails_and_another_warns() -> None:
     rows: list[Any] = [{"name": name, "tools": {}, "toolsError": "no " * 200} for name in ("must", "may", "off")]
     configured = {"must": {"required": True}, "may": {}, "off": {"enabled": False}}
-    lines = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), configured, "codex")
+    lines = checks.check_mcp_servers(read_mcp_servers({"data": rows}), configured, "codex")
     assert {line.name: line.status for line in lines} == {"MCP server must": "failed", "MCP server may": "warning"}
     assert all(len(line.detail) < 300 for line in lines)
 
@@ -156,12 +156,12 @@ def test_what_an_mcp_server_fails_with_is_told_without_codexs_own_types() -> Non
     step = "Send message error Transport [codex_rmcp_client::a<b<c>>] error: Broken pipe (os error 32)"
     error = f"MCP startup failed: handshaking with MCP server failed: {step}, when send initialize request: {step}"
     rows = [{"name": "quits", "tools": {}, "toolsError": error}]
-    (line,) = codex_checks.check_mcp_servers(read_mcp_servers({"data": rows}), {}, "codex")
+    (line,) = checks.check_mcp_servers(read_mcp_servers({"data": rows}), {}, "codex")
     assert line.detail == "does not start: handshaking with MCP server failed: Broken pipe (os error 32)."
 
 
 def test_an_mcp_server_that_wants_a_login_says_how() -> None:
-    web = codex_checks.check_mcp_servers(
+    web = checks.check_mcp_servers(
         read_mcp_servers({"data": [{"name": "w", "authStatus": "notLoggedIn"}]}), {}, "codex"
     )
     assert [line.fix for line in web] == ["Run `codex mcp login w`."]
@@ -172,7 +172,7 @@ def test_detaching_says_what_it_means_and_why_it_is_not_possible(
 ) -> None:
     def line(version: str, **env: str) -> tuple[str, str]:
         binary = replace(_binary(version, can_listen_unix=True), has_app_server=version != "0.20.0")
-        check = codex_checks.check_detaching(binary, _settings(tmp_path, **env))
+        check = checks.check_detaching(binary, _settings(tmp_path, **env))
         return check.status, f"{check.detail} {check.fix}"
 
     assert line("0.163.0")[0] == "ok"
@@ -180,11 +180,11 @@ def test_detaching_says_what_it_means_and_why_it_is_not_possible(
     none, why = line("0.20.0")
     assert none == "warning"
     assert "cannot run as an app-server" in why
-    monkeypatch.setattr(codex_checks, "can_tell_sandboxed", lambda: True)
+    monkeypatch.setattr(checks, "can_tell_sandboxed", lambda: True)
     on_pipe, what = line("0.145.0")
     assert on_pipe == "ok"
     assert "an engine of its own (Codex 0.163.0 and newer can share one)" in what
-    monkeypatch.setattr(codex_checks, "can_tell_sandboxed", lambda: False)
+    monkeypatch.setattr(checks, "can_tell_sandboxed", lambda: False)
     reachable, why = line("0.145.0")
     assert reachable == "warning"
     assert "network access" in why
@@ -194,13 +194,13 @@ def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> 
     def engine(name: str, status: str) -> dict[str, Any]:
         return {"id": name, "agent": "codex", "status": status, "version": "0.163.0", "pid": 7}
 
-    lines = place_checks.check_engines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
+    lines = checks.check_engines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
     assert [(line.status, line.fix) for line in lines] == [
         ("ok", ""),
         ("warning", "Run `helmsman engines stop b`."),
         ("warning", "Run `helmsman engines stop c`."),
     ]
-    assert [line.detail for line in place_checks.check_engines([])] == ["none running"]
+    assert [line.detail for line in checks.check_engines([])] == ["none running"]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> 
 def test_the_login_shell_is_judged_by_what_it_costs(
     seconds: float | None, env: dict[str, str], status: str, said: str, tmp_path: Path
 ) -> None:
-    line = place_checks.login_shell_line("/bin/bash", seconds, _settings(tmp_path, **env), _binary("0.163.0"))
+    line = checks.login_shell_line("/bin/bash", seconds, _settings(tmp_path, **env), _binary("0.163.0"))
     assert line.status == status
     assert said in line.detail
     assert bool(line.fix) is (status == "warning")
@@ -263,7 +263,7 @@ def test_a_budget_in_usd_that_a_model_without_a_price_never_reaches_is_a_warning
 ) -> None:
     own = tmp_path / "helmsman.toml"
     own.write_text(f"[budget]\n{budget}\n")
-    (check,) = codex_checks.check_budget(load_settings({}, {"HOME": str(tmp_path)}, tmp_path, user_file=own), model)
+    (check,) = checks.check_budget(load_settings({}, {"HOME": str(tmp_path)}, tmp_path, user_file=own), model)
     assert (check.status, model in check.detail) == (status, status == "warning")
     own.unlink()
-    assert codex_checks.check_budget(load_settings({}, {"HOME": str(tmp_path)}, tmp_path, user_file=own), model) == []
+    assert checks.check_budget(load_settings({}, {"HOME": str(tmp_path)}, tmp_path, user_file=own), model) == []

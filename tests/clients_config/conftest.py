@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.cli.client_files import locations_of, read_files
+from helmsman.cli.installing import locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install, plan_uninstall
 from helmsman.clients.locations import CLIENTS, Surroundings
 from helmsman.clients.record import Record

@@ -12,7 +12,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.sandbox import Confined, find_sandbox
 from helmsman.base.programs import installation_places, remember_writable
-from helmsman.cli.place_checks import check_installation
+from helmsman.cli.checks import check_installation
 from helmsman.testing import say
 
 if TYPE_CHECKING:

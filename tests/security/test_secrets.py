@@ -24,7 +24,7 @@ from helmsman.agents.keeper.log import Log
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.processes import Process
 from helmsman.base.redaction import RedactingFilter
-from helmsman.cli.client_files import changes_as_json, locations_of, read_files
+from helmsman.cli.installing import changes_as_json, locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install
 from helmsman.clients.locations import CLIENTS, Surroundings
 from helmsman.clients.record import Record

@@ -35,7 +35,19 @@ _HEADINGS: Final = {
     "Several machines": ("hosts", "fleet", "worker"),
     "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
 }
-"""Commands under their headings, in the order of the help. Each is `command` in the module of the same name."""
+"""Commands under their headings, in the order of the help."""
+_MODULES: Final = {
+    "account_commands": ("account", "models", "login"),
+    "changes": ("diff", "apply", "discard"),
+    "installing": ("install", "uninstall"),
+    "outcomes": ("debug", "refactor", "test"),
+    "questions": ("questions", "respond"),
+    "session_commands": (
+        *("fork", "hand", "rename", "archive", "unarchive", "compact", "goal", "rollback", "interrupt", "steer"),
+    ),
+}
+"""Modules that hold several commands, as `NAME_command`. Every other command is `command` in the module of its name."""
+_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
 
 _COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
 _ELSEWHERE: Final = frozenset(
@@ -58,7 +70,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"helmsman.cli.{cmd_name}").command
+        is_alone = cmd_name not in _MODULE_OF
+        module = importlib.import_module(f"helmsman.cli.{_MODULE_OF.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, "command" if is_alone else f"{cmd_name}_command")
         return command
 
     def resolve_command(

@@ -1,27 +1,544 @@
-"""All checks of `helmsman doctor`, in display order. A failed check does not stop the others."""
+"""Checks of the doctor: everything that Helmsman depends on, each with what to do."""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
+import sqlite3
+import subprocess
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal
 
+import anyio
+
+from helmsman.agents.codex.access.sandbox_check import check_sandbox
+from helmsman.agents.codex.access.shell_profile import SLOWEST, login_shell, measure_profile
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
-from helmsman.agents.codex.detached.engines import can_detach
+from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
+from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.registry import engine_overviews
+from helmsman.approvals.rule_book import RuleBook
+from helmsman.base.json_values import mapping
+from helmsman.base.peers import can_tell_sandboxed
+from helmsman.base.programs import available, environment_for, find_program, installation_places, reason_of_sessions
 from helmsman.base.structs import replace
 from helmsman.base.unknown_names import nearest
-from helmsman.cli import place_checks
-from helmsman.cli.check_report import Check, Report
-from helmsman.cli.codex_checks import check_codex
-from helmsman.errors import AgentNotFound, HelmsmanError, ProgramRefused
+from helmsman.capabilities.notices import way_statuses
+from helmsman.cli.hub_service import service_of
+from helmsman.cli.installing import surroundings
+from helmsman.cli.output import counted
+from helmsman.cli.store import DAMAGED
+from helmsman.clients.launch import Running, launch_words
+from helmsman.clients.overview import inspect_clients
+from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting, ProgramRefused, RegistryUnavailable
+from helmsman.hub.control import ask_hub
 from helmsman.model.options import DEFAULT_AGENT
+from helmsman.notices.config import NotifySettings
+from helmsman.notices.store import NoticeStore
+from helmsman.schedules.store import ScheduleStore
 from helmsman.service import Helmsman
+from helmsman.settings import Settings, budget_of, ensure_state_dir, own_file
+from helmsman.store.database import Database
+from helmsman.tasks.prices import Prices
+from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.wire.mcp_servers import McpServer
     from helmsman.agents.protocol import Capabilities
     from helmsman.settings import Settings
+
+
+CheckStatus = Literal["ok", "warning", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its subject, its status, and a fix unless the status is ok.
+
+    The fix can also be the last sentence of `detail`, if that is the message of a Helmsman error.
+    """
+
+    name: str
+    status: CheckStatus
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    binary: CodexBinary | None
+    checks: tuple[Check, ...]
+    capabilities: Capabilities | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(check.status != "failed" for check in self.checks)
+
+
+_OLDEST: Final = Version.parse("0.93.0")
+
+
+_ACCOUNTS: Final = {"chatgpt": "ChatGPT", "apiKey": "an API key"}
+
+
+_HANDSHAKE_SECONDS: Final = 60
+
+
+_SERVERS_SECONDS: Final = 60.0
+"""Codex starts all MCP servers in parallel and waits for each up to that server's limit, usually 10 to 30 seconds."""
+
+
+_ERROR_LENGTH: Final = 160
+
+
+_TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error: ")
+"""Internal type names that Codex repeats in its errors about MCP servers."""
+
+
+async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
+    """Run all checks for an installed Codex."""
+    checks = [check_version(binary, settings.codex_remote)]
+    engine = await _open_engine(helm)
+    if isinstance(engine, HelmsmanError):
+        checks.append(no_handshake(engine))
+    else:
+        checks.append(_handshake(binary, engine))
+        unread = await _unread_configuration(engine)
+        if unread is not None:  # account, servers and model cannot be read either
+            checks.append(unread)
+        else:
+            checks += [await _account(engine), *await _mcp_servers(engine)]
+            checks += check_budget(settings, settings.default_model or await _usual_model(engine))
+    if binary.remote is not None:  # its sandbox and lifetime belong to the process that started it
+        return checks
+    return [*checks, await _sandbox(binary), check_detaching(binary, settings)]
+
+
+def check_version(binary: CodexBinary, remote: str | None = None) -> Check:
+    detail = f"{binary.version} at {remote or binary.path}"
+    if binary.version < _OLDEST:
+        detail += ", older than any that Helmsman is tested with."
+        fix = f"Update it to {_OLDEST} or newer."
+        return Check("Codex", "warning", detail, fix)
+    return Check("Codex", "ok", detail)
+
+
+def to_type(binary: CodexBinary) -> str:
+    """Return the command a user types to run Codex. The Codex of the PyPI wheel is not on PATH."""
+    return "codex" if available("codex") else shlex.quote(str(binary.path))
+
+
+async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
+    """Return the engine, or the error that prevents its start."""
+    try:
+        with anyio.fail_after(_HANDSHAKE_SECONDS):
+            engine = await helm.engine(agent="codex")
+    except HelmsmanError as error:
+        return error
+    except TimeoutError:
+        return HelmsmanError(f"no answer within {_HANDSHAKE_SECONDS} s. Run `codex app-server` by hand to see why.")
+    assert isinstance(engine, AppServerEngine)
+    return engine
+
+
+def no_handshake(error: HelmsmanError) -> Check:
+    lines = str(error.details.get("stderr") or "").splitlines()
+    said = next((line for line in lines if line.startswith("Error")), None)  # a backtrace may follow
+    if said is None:
+        return Check("Handshake", "failed", error.message)
+    detail = f"the app-server does not start: {said.rstrip('.')}."
+    fix = "Fix that, then run `codex app-server` by hand to see that it stays up."
+    return Check("Handshake", "failed", detail, fix)
+
+
+def _handshake(binary: CodexBinary, engine: AppServerEngine) -> Check:
+    said = engine.version or binary.version
+    if said != binary.version:
+        detail = f"the app-server says it is {said}, the binary {binary.version}."
+        fix = "Check that CODEX_CLI_PATH does not name a wrapper of another Codex."
+        return Check("Handshake", "warning", detail, fix)
+    return Check("Handshake", "ok", "the app-server answers")
+
+
+async def _unread_configuration(engine: AppServerEngine) -> Check | None:
+    """Return a failed check if Codex cannot read its configuration."""
+    try:
+        await engine.api.config()
+    except InvalidSetting as error:
+        return Check("Configuration", "failed", error.message)
+    except HelmsmanError:
+        return None  # later checks report this error
+    return None
+
+
+async def _account(engine: AppServerEngine) -> Check:
+    try:
+        account = await engine.api.account()
+    except HelmsmanError as error:
+        return Check("Account", "warning", error.message)
+    if account.kind is not None:
+        plan = f", plan {account.plan}" if account.plan else ""
+        who = f" as {account.email}" if account.email else ""
+        how = _ACCOUNTS.get(account.kind, account.kind)
+        return Check("Account", "ok", f"logged in with {how}{who}{plan}")
+    if account.requires_login:
+        return Check("Account", "failed", "not logged in.", "Run `helmsman login`.")
+    return Check("Account", "ok", "no login needed: Codex is configured for a provider of its own")
+
+
+async def _usual_model(engine: AppServerEngine) -> str | None:
+    """Return the default model, if Codex reports one."""
+    try:
+        if isinstance(model := (await engine.api.config()).values.get("model"), str):
+            return model
+        return next((model.id for model in await engine.models() if model.is_default), None)
+    except HelmsmanError:
+        return None
+
+
+def check_budget(settings: Settings, model: str | None) -> list[Check]:
+    """Check that spending can be counted against the configured budgets."""
+    amounts = budget_of(next((file for file in settings.files if file.trusted), None)).amounts()
+    if not amounts:
+        return []
+    shown = ", ".join(f"{key} {amount:g}" for key, amount in amounts.items())
+    in_usd = any(key.endswith("_usd") for key in amounts)
+    if not in_usd or model is None or model in Prices.load(settings.files).by_model:
+        return [Check("Budget", "ok", shown)]
+    return [
+        Check(
+            "Budget",
+            "warning",
+            f"{shown}. No price is known for {model}, so what it spends does not count in USD.",
+            f'Add its price to your own helmsman.toml ([prices."{model}"]), or set a budget in tokens.',
+        )
+    ]
+
+
+# --- the MCP servers Codex uses --------------------------------------------------------------------------------------
+
+
+async def _mcp_servers(engine: AppServerEngine) -> list[Check]:
+    try:
+        configured = mapping((await engine.api.config()).values.get("mcp_servers"))
+        servers = await engine.api.mcp_servers(timeout=_SERVERS_SECONDS)
+    except HelmsmanError as error:
+        return [Check("MCP servers", "warning", error.message)]
+    return check_mcp_servers(servers, configured, to_type(engine.binary))
+
+
+def check_mcp_servers(servers: tuple[McpServer, ...], configured: Mapping[str, Any], codex: str) -> list[Check]:
+    """Return one line for all working servers, and one for each failing server. `codex` is the command to type."""
+    entries = {server.name: configured.get(server.name) for server in servers}
+    on = [server for server in servers if not _is(entries[server.name], "enabled", False)]
+    well = [
+        f"{server.name} ({counted(server.tools, 'tool')})" for server in on if server.answers and not server.needs_login
+    ]
+    checks = [_unwell(server, codex, required=_is(entries[server.name], "required", True)) for server in on]
+    if well:
+        checks.insert(0, Check("MCP servers", "ok", ", ".join(well)))
+    if not on:
+        return [Check("MCP servers", "ok", "Codex uses none")]
+    return [check for check in checks if check is not None]
+
+
+def _unwell(server: McpServer, codex: str, *, required: bool) -> Check | None:
+    name = f"MCP server {server.name}"
+    if server.needs_login:
+        fix = f"Run `{codex} mcp login {server.name}`."
+        return Check(name, "failed" if required else "warning", "needs a login.", fix)
+    if server.answers:
+        return None
+    fix = f"See `{codex} mcp get {server.name}` and run its command by hand, or switch it off (`enabled = false`)."
+    if server.answers is None:
+        detail = "shows no tools; this Codex does not say whether it has none or does not start."
+        return Check(name, "warning", detail, fix)
+    detail = f"does not start: {_short(server.error)}." if server.error else "does not start."
+    if required:
+        detail += " It is required, so no session starts either."
+    return Check(name, "failed" if required else "warning", detail, fix)
+
+
+def _is(entry: object, key: str, value: bool) -> bool:
+    return isinstance(entry, dict) and entry.get(key) is value
+
+
+def _short(error: str) -> str:
+    said = _TYPE_NAMES.sub("", error.removeprefix("MCP startup failed: ")).partition(", when send")[0]
+    said = " ".join(said.split()).rstrip(".")
+    return said if len(said) <= _ERROR_LENGTH else f"{said[:_ERROR_LENGTH]}…"
+
+
+# --- where it runs ---------------------------------------------------------------------------------------------------
+
+
+async def _sandbox(binary: CodexBinary) -> Check:
+    sandbox = await check_sandbox(binary)
+    if sandbox.works is None:
+        fix = sandbox.fix or "Try a command in Codex itself before you rely on it."
+        return Check("Sandbox", "warning", f"{sandbox.detail}.", fix)
+    detail = sandbox.detail if sandbox.works else f"{sandbox.detail.rstrip('.')}."
+    return Check("Sandbox", "ok" if sandbox.works else "failed", detail, sandbox.fix)
+
+
+def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
+    """Check whether work continues after the process that started it exits."""
+    if not settings.detach:
+        detail = "switched off (HELMSMAN_DETACH): work ends with the process that started it"
+        return Check("Detaching", "ok", detail)
+    if not can_detach(binary):
+        fix = "Get a newer Codex, or set HELMSMAN_DETACH=0 if that is all right."
+        return Check("Detaching", "warning", why_bound(binary) or "", fix)
+    survives = "work and open questions survive the process that started them"
+    if is_shared(binary):
+        return Check("Detaching", "ok", survives)
+    if not can_tell_sandboxed():
+        detail = (
+            f"work continues without you, but not in a sandbox with network access: commands of Codex {binary.version} "
+            "could reach the engine, as this system does not tell them apart."
+        )
+        fix = f"Get Codex {Feature.GUARDED_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 for such sessions."
+        return Check("Detaching", "warning", detail, fix)
+    shared = f"{Feature.GUARDED_SOCKET.versions} can share one"
+    return Check("Detaching", "ok", f"{survives}; each process has an engine of its own ({shared})")
+
+
+_GIT_SECONDS: Final = 10
+
+
+_SLOW: Final = 1.0  # noticeable at every start of a session
+
+
+_STALE: Final = {
+    "orphaned": "has lost its keeper, so nothing would end it",
+    "not answering": "does not answer",
+}
+
+
+def check_settings(settings: Settings) -> list[Check]:
+    files = ", ".join(str(file.path) for file in settings.files)
+    detail = files or f"defaults and environment (there is no {own_file()})"
+    remove = "It does no harm; remove it from the project's file to get rid of this line."
+    return [
+        Check("Settings", "ok", detail),
+        *(Check("Settings", "warning", note, remove) for note in settings.ignored),
+    ]
+
+
+def check_rules(settings: Settings, directory: Path) -> Check:
+    """Check that the rules files are valid."""
+    book = RuleBook(settings.files, settings.state_dir)
+    try:
+        book.check(directory)
+    except InvalidSetting as error:
+        return Check("Rules", "failed", error.message)
+    listed = book.listed(directory)
+    return Check("Rules", "ok", f"{len(listed)} in force here" if listed else "none")
+
+
+def check_codex_home(settings: Settings) -> Check:
+    home = settings.codex_home
+    if not home.exists() and home.name == ".codex" and home.parent.is_dir():
+        return Check("Codex home", "ok", f"{home} (Codex makes it when it first starts)")
+    if not home.exists():
+        detail = f"{home} does not exist."
+        fix = f"Make it (`mkdir {home}`), or run `codex` once, or set CODEX_HOME."
+        return Check("Codex home", "failed", detail, fix)
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        detail = f"{home} cannot be written to."
+        fix = "Fix its permissions, or set CODEX_HOME to a directory of your own."
+        return Check("Codex home", "failed", detail, fix)
+    return Check("Codex home", "ok", str(home))
+
+
+def check_state(settings: Settings) -> list[Check]:
+    """Check the state directory and, if it is usable, its contents."""
+    try:
+        path = ensure_state_dir(settings.state_dir)
+    except InvalidSetting as error:
+        return [Check("State", "failed", error.message)]
+    if not os.access(path, os.W_OK | os.X_OK):
+        fix = "Fix its permissions, or set HELMSMAN_STATE_DIR to another directory."
+        return [Check("State", "failed", f"{path} cannot be written to.", fix)]
+    return [
+        Check("State", "ok", str(path)),
+        check_tasks(path),
+        *check_schedules(path),
+        *check_notices(settings),
+        *check_engines(engine_overviews(path)),
+    ]
+
+
+def check_tasks(state_dir: Path) -> Check:
+    """Check the registry read-only. Opening a damaged one normally would move it aside."""
+    path = state_dir / REGISTRY_NAME
+    if not path.exists():
+        return Check("Tasks", "ok", "none yet")
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.Error as error:
+        said = str(error)
+    if said != "ok":
+        detail = f"the task registry {path} is damaged ({said})."
+        return Check("Tasks", "failed", detail, DAMAGED)
+    try:
+        with closing(Registry(path)) as registry:
+            running = len(registry.running())
+    except RegistryUnavailable as error:
+        return Check("Tasks", "failed", error.message)
+    return Check("Tasks", "ok", f"the registry is whole; {running or 'none'} running")
+
+
+def check_schedules(state_dir: Path) -> list[Check]:
+    """Check that schedules will run."""
+    if not (state_dir / REGISTRY_NAME).exists():
+        return []
+    try:
+        with closing(Database(state_dir / REGISTRY_NAME)) as database:
+            due = [one.next_at for one in ScheduleStore(database).read() if one.next_at is not None]
+    except RegistryUnavailable:
+        return []  # reported by the check of tasks
+    if not due:
+        return []
+    ahead = f"{len(due)}, the next at {min(due).astimezone():%Y-%m-%d %H:%M}"
+    if service_of(state_dir).is_installed:
+        return [Check("Schedules", "ok", ahead)]
+    stays = "Have the hub start with the machine: helmsman hub install."
+    if ask_hub(state_dir, "status") is None:
+        return [Check("Schedules", "warning", f"{ahead}. No hub is running, so none would begin.", stays)]
+    return [Check("Schedules", "warning", f"{ahead}. After a restart none begins before a client connects.", stays)]
+
+
+def check_notices(settings: Settings) -> list[Check]:
+    """Check that notifications can be delivered, according to the latest attempts."""
+    try:
+        notify = NotifySettings.load(settings.files)
+        with closing(Database(settings.state_dir / REGISTRY_NAME)) as database:
+            ways = way_statuses(notify, NoticeStore(database).newest() if notify.to else {})
+    except InvalidSetting as error:
+        return [Check("Notices", "failed", error.message)]
+    except RegistryUnavailable:
+        return []  # reported by the check of tasks
+    checks = []
+    for way in ways:
+        if way.status == "failing" and way.last_at is not None:
+            detail = f"{way.name} does not work, last tried {way.last_at.astimezone():%Y-%m-%d %H:%M}: {way.note}"
+            checks.append(Check("Notices", "warning", detail, f"Try it: helmsman notify test {way.name}."))
+        elif way.note is not None:
+            checks.append(Check("Notices", "warning", f"{way.name}: {way.note}"))
+    if ways and not checks:
+        checks.append(Check("Notices", "ok", ", ".join(f"{way.name} ({way.status})" for way in ways)))
+    return checks
+
+
+def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
+    """Check detached engines for stale ones."""
+    well, checks = [], []
+    for engine in engines:
+        if engine["status"] in _STALE:
+            detail = f"{engine['id']} (pid {engine['pid']}) {_STALE[engine['status']]}."
+            checks.append(Check("Engines", "warning", detail, f"Run `helmsman engines stop {engine['id']}`."))
+        else:
+            agent = " ".join(filter(None, (engine["agent"], engine["version"])))
+            well.append(f"{engine['id']} ({agent}, {engine['status']})")
+    if well or not checks:
+        checks.insert(0, Check("Engines", "ok", ", ".join(well) or "none running"))
+    return checks
+
+
+def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mapping[str, str]) -> Check | None:
+    """Check the startup time of the user's login shell, which Codex runs commands in. None without such a shell."""
+    shell = login_shell(env)
+    return None if shell is None else login_shell_line(shell, measure_profile(shell, env), settings, binary)
+
+
+def login_shell_line(shell: str, seconds: float | None, settings: Settings, binary: CodexBinary | None) -> Check:
+    name, look = "Login shell", f"See where its time goes: `time {shell} -lc :`."
+    if seconds is None:
+        detail = f"{shell} cannot be run or does not end within {SLOWEST:g} s, and Codex runs every command in one."
+        return Check(name, "warning", detail, look)
+    taken = f"{shell} takes {seconds * 1000:.0f} ms"
+    if seconds >= _SLOW:
+        detail = f'{taken}, and Codex runs it for every command, or with shell_snapshots = "on" for every session.'
+        fix = f"{look} What only people need (pyenv, nvm, conda, prompts) belongs into the file for interactive shells."
+        return Check(name, "warning", detail, fix)
+    return Check(name, "ok", f"{taken}; {_snapshots(settings, binary)}")
+
+
+def _snapshots(settings: Settings, binary: CodexBinary | None) -> str:
+    if binary is not None and not binary.can(Feature.SHELL_SNAPSHOT):
+        return "this Codex runs it for every command"
+    if settings.shell_snapshots != "auto":
+        return f"snapshots of it are {settings.shell_snapshots} (HELMSMAN_SHELL_SNAPSHOTS)"
+    return "each command runs it, unless Codex is configured to take snapshots of it"
+
+
+def check_clients(settings: Settings) -> list[Check]:
+    running = Running.now()
+    here = {launch_words(running, shared=False), launch_words(running, shared=True)}
+    found = inspect_clients(surroundings(settings), here)
+    if not found:
+        return [Check("Clients", "ok", "none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
+    return [
+        Check(f"Client {finding.client.title}", "warning" if finding.fix else "ok", finding.detail, finding.fix)
+        for finding in found
+    ]
+
+
+def check_installation() -> list[Check]:
+    """Warn if sessions can write Helmsman's code or its Python, which run outside any sandbox."""
+    found = ((place, reason_of_sessions(place)) for place in installation_places())
+    place, reason = next(((place, reason) for place, reason in found if reason is not None), ("", None))
+    if reason is None:
+        return []
+    detail = f"Helmsman runs code in {place}, and {reason}: such a session could change the code that runs here."
+    return [Check("Installation", "warning", detail, "Install it elsewhere: pipx install codex-helmsman")]
+
+
+def check_user() -> list[Check]:
+    """Warn if agents run as root: sandboxes are weaker for root."""
+    if os.name != "posix" or os.geteuid() != 0:
+        return []
+    detail = (
+        "Helmsman runs as root, and so do all agents: what leaves a sandbox, or is approved, can change the system."
+    )
+    return [Check("User", "warning", detail, "Use an account of your own, or a container for this alone.")]
+
+
+def check_git() -> Check:
+    try:
+        git = find_program("git")
+    except ProgramRefused as error:
+        return Check("Git", "failed", error.message)
+    if git is None:
+        detail = "not found; Codex works without it, but worktrees and the exec engine's check of a repository do not."
+        fix = "Install git."
+        return Check("Git", "warning", detail, fix)
+    try:
+        shown = subprocess.run(
+            [git, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            env=environment_for(),
+            cwd="/",
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("Git", "warning", f"{git} does not run: {error}.", "Install git again.")
+    return Check("Git", "ok", shown.stdout.strip() or git)
 
 
 async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
@@ -60,9 +577,9 @@ async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
 async def examine(settings: Settings) -> Report:
     """Run all checks."""
     checks = [
-        *place_checks.check_settings(settings),
-        place_checks.check_rules(settings, Path.cwd()),
-        place_checks.check_codex_home(settings),
+        *check_settings(settings),
+        check_rules(settings, Path.cwd()),
+        check_codex_home(settings),
     ]
     binary: CodexBinary | None = None
     capabilities: Capabilities | None = None
@@ -79,9 +596,9 @@ async def examine(settings: Settings) -> Report:
             capabilities = helm.agents.explained(app_server_capabilities(binary, detached=detached))
         checks += await check_other_agents(helm, settings)
     # No other task is running, so these checks may block.
-    checks += place_checks.check_state(settings)
-    if (shell := place_checks.check_login_shell(settings, binary, os.environ)) is not None:
+    checks += check_state(settings)
+    if (shell := check_login_shell(settings, binary, os.environ)) is not None:
         checks.append(shell)
-    checks += [*place_checks.check_user(), place_checks.check_git(), *place_checks.check_installation()]
-    checks += place_checks.check_clients(settings)
+    checks += [*check_user(), check_git(), *check_installation()]
+    checks += check_clients(settings)
     return Report(binary=binary, checks=tuple(checks), capabilities=capabilities)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from helmsman.agents.protocol import Capabilities
-    from helmsman.cli.check_report import Check, Report
+    from helmsman.cli.checks import Check, Report
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 

@@ -14,7 +14,7 @@ from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import WAITING_FOR_YOU, limit_option, pager_option, print_list
-from helmsman.cli.respond import show_asking_elsewhere
+from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.cli.session_ids import short_id, there
 from helmsman.cli.tables import Column, ago
 from helmsman.model.options import DEFAULT_AGENT

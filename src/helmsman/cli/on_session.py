@@ -28,7 +28,7 @@ SESSION: Final = Named("helmsman list")
 # session by id or part of it
 session_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session)
 
-# session, or task by id (`helmsman.cli.whose_changes`)
+# session, or task by id (`helmsman.cli.changes`)
 changes_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session_or_task)
 
 # for commands that show a turn on a terminal

@@ -1,7 +1,4 @@
-r"""Shared parts of the outcome commands: options, live display of the job, its questions and its exit code.
-
-The first Ctrl-C cancels the job, the second exits immediately. Ctrl-\ leaves the job running in the hub.
-"""
+"""Commands of jobs whose outcome is verified: debug, refactor, test; and how they are shown."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ import click
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
-from helmsman.cli.command import with_options
+from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
@@ -42,10 +39,18 @@ if TYPE_CHECKING:
 
     ExitCodeOf = Callable[[Mapping[str, Any]], int]
 
+
 _LOOK_SECONDS: Final = 0.5
+
+
 _STOP_SECONDS: Final = 40.0
+
+
 _LEAVE_SECONDS: Final = 3.0
+
+
 _NOT_VERIFIED: Final = "not_verified"
+
 
 # options of all outcome commands
 outcome_options: Final = with_options(
@@ -370,3 +375,59 @@ class HumanJobView(JobView):
             self._print(f"✓ Verified. Apply it with helmsman apply {short_id(session_id)}", "green")
         else:
             self._print("✓ Verified", "green")
+
+
+@cli_command(
+    "debug",
+    "Have a failure found and fixed, and verified.",
+    'helmsman debug "test_parse fails: KeyError" --check "make test"',
+    'helmsman debug "The second login hangs" --agent codex --agent claude',
+    "gh issue view 17 --json title,body -q '.title+\"\\n\"+.body' | helmsman debug - --json",
+)
+@outcome_options
+@click.option("--test", metavar="NAME", help="The failing test.")
+def debug_command(request: str, test: str | None, **options: Any) -> int:
+    """Have a failure reproduced, its cause found and fixed, in a git worktree; REQUEST says what fails (`-` reads it from
+    stdin).
+
+    Helmsman runs the check itself: before the change, when it must show that failure, and after it, when it must pass. A
+    change that does not verify goes back to the agent with the evidence, at most three times, and is never applied.
+    """
+    return run_outcome("debug", request, more=None if test is None else {"test": test}, **options)
+
+
+@cli_command(
+    "refactor",
+    "Have code made better, with its check green before and after.",
+    'helmsman refactor "Split the parser in two" --scope src/parser --check "make test"',
+    'helmsman refactor "Less nesting in billing.py" --candidates 3 --apply never',
+)
+@outcome_options
+@click.option(
+    "--scope", metavar="PATH", multiple=True, help="Only this file or directory may change. Repeatable.  [default: all]"
+)
+def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> int:
+    """Have code made better without changing what it does, in a git worktree; REQUEST says what to improve (`-`
+    reads it from stdin).
+
+    Helmsman runs the check itself, before and after, checks that nothing outside the scope was touched, and reports what
+    changed in the public interface.
+    """
+    return run_outcome("refactor", request, more={"scope": list(scope)} if scope else None, **options)
+
+
+@cli_command(
+    "test",
+    "Have tests written that can fail.",
+    'helmsman test "The date parser, with leap years"',
+    'helmsman test "What the last commit added" --check "pytest -q" --apply verified',
+)
+@outcome_options
+@click.option("--base", metavar="COMMIT", help="A commit whose code the new tests are to fail with.")
+def test_command(request: str, base: str | None, **options: Any) -> int:
+    """Have tests written, in a git worktree; REQUEST says what to test (`-` reads it from stdin).
+
+    Helmsman runs them itself, three times, and then against the code of --base, and small mutations of the code under test:
+    at least one has to fail.
+    """
+    return run_outcome("test", request, more=None if base is None else {"base": base}, **options)

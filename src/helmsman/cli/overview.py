@@ -9,7 +9,7 @@ from helmsman.cli.consoles import result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.list import COLUMNS, cells
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.respond import show_asking_elsewhere
+from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import fitting_table
 

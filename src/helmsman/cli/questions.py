@@ -1,27 +1,31 @@
-"""`helmsman questions`: answer the open questions of all sessions one by one."""
+"""Commands on open questions: list them, show one, answer it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
 from helmsman.base.shown_text import one_line, visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consent import can_ask
-from helmsman.cli.consoles import message_console
+from helmsman.cli.completing import complete_session
+from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.consoles import message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import command_here
-from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.others import print_unreachable
-from helmsman.cli.output import counted
-from helmsman.cli.respond import AskingSession, asking_everywhere, show_all
-from helmsman.errors import HelmsmanError
+from helmsman.cli.host import command_here, host
+from helmsman.cli.on_session import on_session, with_helmsman
+from helmsman.cli.others import GLANCE_SECONDS, ask_others, print_unreachable
+from helmsman.cli.output import counted, print_json, print_result, standing
+from helmsman.cli.session_ids import SHORT, short_id, there
+from helmsman.errors import HelmsmanError, QuestionNotOpen
+from helmsman.model.answered_by import COMMAND_LINE
+from helmsman.model.questions import APPROVE_ALWAYS
 
 if TYPE_CHECKING:
     from helmsman.model.answered_by import Answered
     from helmsman.model.questions import Question
     from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
 
 
 @cli_command(
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     "helmsman questions",
     "helmsman questions --json | jq .sessions",
 )
-def command(as_json: bool) -> int:
+def questions_command(as_json: bool) -> int:
     """Go through the open questions of all sessions, oldest first, no matter who started them; then those on your other
     machines (`helmsman hosts`).
 
@@ -94,3 +98,200 @@ async def _answer(one: AskingSession, question: Question) -> None:
         await one.session.respond(question.id, *answered.answers, by=answered.by)
     except HelmsmanError as error:  # answered elsewhere, or the session is gone; continue with the next question
         console.print(f"  {visible(error.message)}", style="yellow")
+
+
+_MOST: Final = 1000  # running tasks that are checked for questions
+
+
+@cli_command(
+    "respond",
+    "Show what sessions ask, and answer it.",
+    "helmsman respond",
+    "helmsman respond 3b2d5c8e",
+    "helmsman respond 3b2d5c8e q_1f3a9c0b2d approve",
+    'helmsman respond 3b2d5c8e q_1f3a9c0b2d "deny: touches production"',
+)
+@click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete_session)
+@click.argument("question", required=False)
+@click.argument("answers", nargs=-1, metavar="[ANSWER]...")
+@yes_option
+def respond_command(
+    session: str | None, question: str | None, answers: tuple[str, ...], agreed: bool, as_json: bool
+) -> int:
+    """Answer a question of a session, or show what it asks when no answer is given; without a session, what all of them ask.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
+    ANSWER for each of its parts: an option, with a reason after a colon if you like, or free text if it has no options.
+    Showing an open question gives exit code 5. `approve_always` shows the rule it would make and asks; without a
+    terminal, it needs --yes.
+    """
+    if session is None:
+        return show_all(as_json=as_json)
+    if question is None or not answers:
+        return _show(session, question, as_json=as_json)
+    if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
+        _agree_to_rule(session, question, answers, as_json=as_json)
+
+    host().begin_change("repeatable")
+
+    async def respond(helm: Helmsman, session_id: str) -> str:
+        asking = await helm.session(session_id)
+        asking.require_here()
+        await asking.respond(question, *answers, by=COMMAND_LINE)
+        return asking.status
+
+    session_id, status = on_session(session, respond)
+    shown = {"sessionId": session_id, "question": question, "status": status}
+    print_result(f"Answered. Session {session_id} {standing(status)}.", shown, as_json=as_json)
+    return ExitCode.OK
+
+
+def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> None:
+    """Ask the user to confirm the rule that the answer creates. Invalid answers are refused later."""
+    from helmsman.approvals.rules_from_answers import rule_shown_for_always
+    from helmsman.model.questions import read_answers
+
+    async def look(helm: Helmsman, session_id: str) -> str | None:
+        asking = await helm.session(session_id)
+        found = next((one for one in asking.questions if one.id == question), None)
+        return None if found is None else rule_shown_for_always(found, read_answers(found, answers)[0].reason)
+
+    _, rule = on_session(session, look)
+    if rule is None:
+        return
+    shown = visible(rule).strip()
+    if can_ask(as_json=as_json):
+        click.echo(f"{shown}\n", err=True)
+    agree(
+        "This rule would decide from now on without asking. Keep it, and approve?",
+        agreed=False,
+        as_json=as_json,
+        otherwise=f"This answer keeps a rule that decides from now on without asking:\n\n{shown}\n\n",
+    )
+
+
+def _show(session: str, question: str | None, *, as_json: bool) -> int:
+    from helmsman.cli.open_question import open_question_lines
+    from helmsman.model.question_text import question_as_dict
+
+    async def look(helm: Helmsman, session_id: str) -> tuple[Session, list[Question]]:
+        asking = await helm.session(session_id)
+        return asking, [one for one in asking.questions if question in (None, one.id)]
+
+    session_id, (asking, questions) = on_session(session, look)
+    if question is not None and not questions:
+        raise QuestionNotOpen(
+            f"Session {session_id} has no open question {visible(question)}. The question's id comes before the answer: "
+            f"`helmsman respond {short_id(session_id)}` shows what is asked."
+        )
+    if as_json:
+        print_json({"sessionId": session_id, "questions": [question_as_dict(one) for one in questions]})
+    elif not questions:
+        asking.require_here()
+        click.echo(
+            f"Session {session_id} has no open question. See what it is doing: helmsman status {short_id(session_id)}",
+            err=True,
+        )
+    else:
+        console = result_console()
+        for one in questions:
+            console.print(*open_question_lines(console, asking, one), sep="\n", soft_wrap=True)
+    return ExitCode.ASKED if questions else ExitCode.OK
+
+
+def show_all(*, as_json: bool) -> int:
+    """Show all open questions, oldest first, then those of other machines. Name the place of those that need another
+    client.
+    """
+    from rich.text import Text
+
+    from helmsman.cli.open_question import open_question_lines
+    from helmsman.model.question_text import question_as_dict
+
+    away: dict[str, str] = {}
+    asking = with_helmsman(lambda helm: asking_everywhere(helm, away))
+    print_unreachable(away)
+    if as_json:
+        shown = [
+            {
+                "sessionId": one.id,
+                **({"host": one.machine} if one.machine else {}),
+                "questions": [question_as_dict(question) for question in one.session.questions],
+            }
+            for one in asking
+        ]
+        print_json({"sessions": shown})
+        return ExitCode.ASKED if asking else ExitCode.OK
+    if not asking:
+        click.echo("There are no open questions.", err=True)
+    console = result_console()
+    for one in asking:
+        console.print(Text.assemble((one.id, "bold"), f"  {one_line(one.instruction)[:200]}"), soft_wrap=True)
+        if one.session.elsewhere is not None:
+            console.print(Text(f"  {visible(one.session.elsewhere)}"), soft_wrap=True)
+        for question in one.session.questions:
+            lines = open_question_lines(console, one.session, question, name=one.short_id)
+            console.print(*lines, sep="\n", soft_wrap=True)
+        console.print()
+    return ExitCode.ASKED if asking else ExitCode.OK
+
+
+class AskingSession(NamedTuple):
+    """A session with an open question."""
+
+    session: Session
+    instruction: str  # its task
+    machine: str = ""  # name of another machine
+
+    @property
+    def id(self) -> str:
+        """The session's id for commands on this machine."""
+        return there(one_line(self.session.id), self.machine)
+
+    @property
+    def short_id(self) -> str:
+        return there(one_line(self.session.id[-SHORT:]), self.machine or None)
+
+
+async def asking_everywhere(helm: Helmsman, away: dict[str, str]) -> list[AskingSession]:
+    """Return all sessions with open questions, longest waiting first, then those of other machines. Unreachable
+    machines are added to `away`.
+    """
+    found = await _asking(helm)
+    others = await ask_others(helm, _asking, away)
+    return [*found, *(one._replace(machine=name) for name, asking in others.items() for one in asking)]
+
+
+def show_asking_elsewhere() -> None:
+    """List sessions with open questions on other machines. They come last, because a machine may be slow."""
+    from rich.text import Text
+
+    from helmsman.base.surroundings import environment
+    from helmsman.hub.hosts import HostFailed, known_hosts
+
+    try:
+        if not host().sees_others or not known_hosts(environment()):
+            return
+    except HostFailed as error:
+        click.echo(f"Your other machines are not asked: {error}", err=True)
+        return
+    away: dict[str, str] = {}
+    others = with_helmsman(lambda helm: ask_others(helm, _asking, away, GLANCE_SECONDS))
+    asking = [one._replace(machine=name) for name, found in others.items() for one in found]
+    if asking:
+        console = result_console()
+        console.print(Text("\nWaits for you on other machines (helmsman questions)", "bold yellow"))
+        for one in asking:
+            line = Text.assemble("  ", (one.short_id, "cyan"), f"  {one_line(one.instruction)[:200]}")
+            console.print(line, overflow="ellipsis", no_wrap=True)
+    print_unreachable(away)
+
+
+async def _asking(helm: Helmsman) -> list[AskingSession]:
+    working, _ = await helm.tasks.list(status=["working"], limit=_MOST)
+    asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
+    return [
+        AskingSession(await helm.session(task.session_id), task.instruction)
+        for task in asking
+        if task.session_id is not None
+    ]

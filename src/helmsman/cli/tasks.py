@@ -17,7 +17,7 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
 from helmsman.base.surroundings import from_here
-from helmsman.cli.agreed_diff import agreed_digest, agreed_options
+from helmsman.cli.changes import agreed_digest, agreed_options, cloud_patch
 from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import is_terminal, result_console
@@ -37,7 +37,6 @@ from helmsman.cli.output import (
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
-from helmsman.cli.whose_changes import cloud_patch
 from helmsman.errors import InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.tasks.model import BUDGET, QUOTA, TaskOrigin, TaskStatus

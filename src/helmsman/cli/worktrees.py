@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.shown_text import one_line
+from helmsman.cli.changes import show_discarded
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, can_ask, yes_option
-from helmsman.cli.discard import show_discarded
 from helmsman.cli.host import host
 from helmsman.cli.on_session import titles, with_helmsman
 from helmsman.cli.output import counted, pager_option, print_list

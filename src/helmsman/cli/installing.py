@@ -1,19 +1,21 @@
-"""`helmsman install`: add Helmsman as an MCP server to a client's configuration file."""
+"""Add Helmsman to the configuration of an MCP client, or remove it: install, uninstall."""
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from helmsman.base.shown_text import visible
-from helmsman.cli import client_files
 from helmsman.cli.command import cli_command
+from helmsman.cli.consent import can_ask, confirmed
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json
-from helmsman.clients.locations import CLIENTS, Client, Scope, Surroundings
+from helmsman.clients.locations import CLIENTS, Client, Location, Scope, Surroundings
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.settings import TOOLSETS
 
@@ -23,8 +25,140 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from helmsman.clients.changes import Change, Wish
-    from helmsman.clients.configuration import Entry
+    from helmsman.clients.configuration import ConfigurationFile, Entry
     from helmsman.clients.handshake import Answer
+    from helmsman.clients.record import Record
+    from helmsman.settings import Settings
+
+
+CONSENT_HELP: Final = """The change is shown first. --yes makes it; without it you are asked, and if there is no
+terminal to ask on, nothing is changed and the exit code is 2 (1 if you say no)."""
+
+
+client_argument: Final = click.argument("client", type=click.Choice(list(CLIENTS)))
+
+
+scope_option: Final = click.option(
+    "--scope",
+    type=click.Choice(get_args(Scope)),
+    help="user: for you, everywhere. local: for you, in this project (claude). project: a file in the project.",
+)
+
+
+yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Make the change without asking.")
+
+
+def surroundings(settings: Settings) -> Surroundings:
+    """Return the values that the paths of clients depend on."""
+    from helmsman.base.git_view import repository_root
+    from helmsman.clients.claude_project import claude_project
+
+    cwd = Path.cwd()
+    return Surroundings(
+        platform=sys.platform,
+        env={**os.environ, "CODEX_HOME": str(settings.codex_home)},
+        home=Path.home(),
+        project=repository_root(cwd) or cwd,
+        claude_project=claude_project(cwd),
+    )
+
+
+def locations_of(client: Client, scope: Scope | None, around: Surroundings) -> list[Location]:
+    """Return the locations of the given scope, or all that belong to this user only."""
+    if scope is not None:
+        return [client.location(scope, around)]
+    return [client.location(each, around) for each in client.places if each != "project"]
+
+
+def read_files(locations: Sequence[Location]) -> list[ConfigurationFile]:
+    """Read each file once, with all its locations."""
+    from helmsman.clients.configuration import read_configuration
+
+    by_path: dict[Any, list[Location]] = {}
+    for location in locations:
+        by_path.setdefault(location.path, []).append(location)
+    return [read_configuration(places) for places in by_path.values()]
+
+
+def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
+    """Print the changes with secrets redacted: neighbouring lines may contain keys."""
+    from rich.text import Text
+
+    from helmsman.base.redaction import redact
+    from helmsman.base.shown_text import visible
+    from helmsman.terminal.diffs import HEADING, diff_lines
+
+    for change in changes:
+        done = ", ".join(f"{entry.name} ({entry.location.scope} scope) is {entry.action}" for entry in change.entries)
+        where = visible(str(change.path))
+        if change.target != change.path.absolute():
+            where = f"{where}, which is {visible(str(change.target))}"
+        console.print(Text(f"{client.title}, {where}: {visible(done)}", HEADING), soft_wrap=True)
+        _names, _newer, *body = redact(change.diff).split("\n", 2)
+        console.print(Text("\n").join(diff_lines("".join(body))), soft_wrap=True)
+
+
+def make_changes(
+    console: Console, client: Client, changes: Sequence[Change], record: Record, *, agreed: bool, as_json: bool
+) -> ExitCode:
+    """Show the changes, and make them if the user agrees. Return the exit code."""
+    from helmsman.settings import ensure_state_dir
+
+    if changes and not as_json:
+        show(console, client, changes)
+    if agreed or not can_ask(as_json=as_json):
+        _refuse_links_out_of_the_project(changes)
+    if changes and not agreed:
+        asked = can_ask(as_json=as_json)
+        if not asked or not confirmed("Make this change?"):
+            click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
+            return ExitCode.FAILED if asked else ExitCode.USAGE
+    if changes:
+        ensure_state_dir(record.path.parent)
+    for change in changes:
+        change.apply(record)
+    return ExitCode.OK
+
+
+def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
+    """Refuse to write through symbolic links of a repository, unless the user approves the displayed target."""
+    from helmsman.errors import ConfigurationUnusable
+
+    for change in changes:
+        if any(entry.location.shared for entry in change.entries) and _leads_out(change):
+            raise ConfigurationUnusable(
+                f"{change.path} is a link of the project to {change.target}, which is outside of the project; nothing was "
+                "changed. Run this on a terminal without --yes to agree to that file, or remove the link."
+            )
+
+
+def _leads_out(change: Change) -> bool:
+    from helmsman.base.git_view import repository_root
+
+    cwd = Path.cwd()
+    return not change.target.is_relative_to((repository_root(cwd) or cwd).resolve())
+
+
+def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
+    from helmsman.base.redaction import redact, redact_value
+
+    return [
+        {
+            "path": str(change.path),
+            **({} if change.target == change.path.absolute() else {"target": str(change.target)}),
+            "diff": redact(change.diff),
+            "entries": [
+                {
+                    "name": entry.name,
+                    "scope": entry.location.scope,
+                    "action": entry.action,
+                    "entry": redact_value(entry.content),
+                }
+                for entry in change.entries
+            ],
+        }
+        for change in changes
+    ]
 
 
 @cli_command(
@@ -38,18 +172,18 @@ if TYPE_CHECKING:
 An old entry keeps its name, environment and time limit and runs the same two tools (toolset compat), unless --tools
 says otherwise. Nothing else in the file changes. Afterwards the entry is tested.
 
-{client_files.CONSENT_HELP}
+{CONSENT_HELP}
 """,
 )
-@client_files.client_argument
+@client_argument
 @click.option("--tools", metavar="SETS", help=f"Toolsets to offer, separated by commas: {', '.join(TOOLSETS)}.")
-@client_files.scope_option
+@scope_option
 @click.option("--name", help="The entry's name; no other entry is then touched. Default: helmsman, or the old entry's.")
 @click.option(
     "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the entry's environment; may be repeated."
 )
-@client_files.yes_option
-def command(
+@yes_option
+def install_command(
     client: str,
     tools: str | None,
     scope: Scope | None,
@@ -67,8 +201,8 @@ def command(
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
         raise InvalidInput("--name is empty. Give the entry a name, or leave the option out.")
-    program, around = CLIENTS[client], client_files.surroundings(settings)
-    places = client_files.locations_of(program, scope, around)
+    program, around = CLIENTS[client], surroundings(settings)
+    places = locations_of(program, scope, around)
     record = Record(settings.state_dir)
     running = Running.now()
     wish = Wish(
@@ -78,23 +212,23 @@ def command(
         name=name,
         env=dict(_variable(given) for given in env),
     )
-    changes = plan_install(client_files.read_files(places), places[0], wish, record)
+    changes = plan_install(read_files(places), places[0], wish, record)
     console = result_console()
     notes = [*_kept_variables(changes), *_notes(program, scope, around)]
     shown: dict[str, Any] = {
         "client": client,
-        "changes": client_files.changes_as_json(changes),
+        "changes": changes_as_json(changes),
         "applied": False,
         "notes": notes,
     }
-    verdict = client_files.make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
+    verdict = make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
     if verdict is not ExitCode.OK:
         if as_json:
             print_json(shown)
         return verdict
     checks = [
         (entry, _check(_startable(entry, wish), Path(around.home)))
-        for entry in _installed(client_files.read_files(places), changes, name)
+        for entry in _installed(read_files(places), changes, name)
     ]
     if as_json:
         tried = [_check_as_json(entry, answer) for entry, answer in checks]
@@ -179,7 +313,7 @@ def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[s
         try:
             old = [
                 entry.name
-                for file in client_files.read_files([place])
+                for file in read_files([place])
                 for entry in file.entries
                 if isinstance(entry.kind, OldServer)
             ]
@@ -219,3 +353,40 @@ def _report(
         console.print(*fold(console, text, lead=lead), sep="\n")
     for note in notes:
         console.print(*fold(console, Text(visible(note), "dim"), lead=Text("  ")), sep="\n")
+
+
+@cli_command(
+    "uninstall",
+    "Remove Helmsman from an MCP client.",
+    "helmsman uninstall claude",
+    help=f"""Remove Helmsman from the configuration of an MCP client.
+
+Entries that run Helmsman are removed; one that `install` made out of another is put back as it was. Nothing else in the
+file changes.
+
+{CONSENT_HELP}
+""",
+)
+@client_argument
+@scope_option
+@click.option("--name", help="Only the entry of this name.")
+@yes_option
+def uninstall_command(client: str, scope: Scope | None, name: str | None, agreed: bool, as_json: bool) -> int:
+    from helmsman.clients.changes import plan_uninstall
+    from helmsman.clients.record import Record
+
+    settings = settings_of_command()
+    program, console = CLIENTS[client], result_console()
+    places = locations_of(program, scope, surroundings(settings))
+    record = Record(settings.state_dir)
+    changes = plan_uninstall(read_files(places), name, record)
+    verdict = make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)
+    applied = bool(changes) and verdict is ExitCode.OK
+    if as_json:
+        print_json({"client": client, "changes": changes_as_json(changes), "applied": applied})
+    elif applied:
+        console.print("Done.")
+    elif not changes:
+        looked_at = ", ".join(dict.fromkeys(str(place.path) for place in places))
+        console.print(f"Nothing in {looked_at} runs Helmsman; nothing to change.", soft_wrap=True)
+    return verdict

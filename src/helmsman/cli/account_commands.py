@@ -1,0 +1,90 @@
+"""Commands on agents' accounts: account, models, login."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from helmsman.base.shown_text import one_line, visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.output import print_json, print_list, print_result
+from helmsman.cli.tables import Column
+
+if TYPE_CHECKING:
+    from helmsman.agents.account import Login, Model
+
+
+@cli_command("account", "Show Codex's login and its rate limits.", "helmsman account", "helmsman account --json")
+def account_command(as_json: bool) -> None:
+    """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
+    report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
+    if as_json:
+        from helmsman.shapes.rendering import fields_as_dict
+
+        print_json(fields_as_dict(report))
+        return
+    who = ", ".join(part for part in (report.email, f"plan {report.plan}" if report.plan else None) if part)
+    click.echo(one_line(report.login + (f" ({who})" if who else "")))
+    for limit in report.limits:
+        click.echo(f"  {one_line(str(limit))}")
+    click.echo(one_line(report.advice))
+
+
+_COLUMNS: Final = (
+    Column("MODEL", "cyan"),
+    Column(""),
+    Column("EFFORTS"),
+    Column("DEFAULT"),
+    Column("WHAT", "dim", gives_way="at its end", left_out=1),
+)
+
+
+@cli_command("models", "List the models Codex can use.", "helmsman models", "helmsman models --json")
+def models_command(as_json: bool) -> None:
+    """List the models Codex can use, with their efforts.
+
+    Not on a terminal, the columns are separated by tabs: id, whether it is the default (`*`), efforts, default effort,
+    description.
+    """
+    from helmsman.shapes.rendering import fields_as_dict
+
+    models = with_helmsman(lambda helm: helm.extras.account.models(), detach=False)
+    rows = [_cells(model) for model in models]
+    shown = {"models": [fields_as_dict(model) for model in models]}
+    print_list(shown, rows, _COLUMNS, lambda _: rows, nothing="Codex names no models.", as_json=as_json)
+
+
+def _cells(model: Model) -> list[str]:
+    mark = "*" if model.is_default else ""
+    cells = (model.id, mark, ",".join(model.efforts), model.default_effort or "", model.description or "")
+    return [one_line(cell) for cell in cells]
+
+
+@cli_command("login", "Log Codex in.", "helmsman login", "helmsman login --device-code")
+@click.option("--device-code", "with_code", is_flag=True, help="Show a code to enter in a browser on any machine.")
+def login_command(with_code: bool, as_json: bool) -> int:
+    """Log Codex in with ChatGPT: open the page that is shown in a browser on this machine, and come back.
+
+    On a machine without a browser, --device-code shows a code and the page to enter it on. It waits until that is done;
+    Ctrl-C gives up.
+    """
+
+    def show(login: Login) -> None:
+        if as_json:
+            print_json({"url": login.url} | ({} if login.code is None else {"code": login.code}))
+            return
+        click.echo("Open this page to log in:", err=True)
+        click.echo(visible(login.url))
+        if login.code is not None:
+            click.echo("and enter this code there:", err=True)
+            click.echo(visible(login.code))
+
+    error = with_helmsman(lambda helm: helm.extras.account.log_in(show, with_code=with_code), detach=False)
+    if error is None:
+        print_result("Codex is logged in.", {"loggedIn": True}, as_json=as_json)
+        return ExitCode.OK
+    print_result(f"Codex is not logged in: {error}", {"loggedIn": False, "error": error}, as_json=as_json)
+    return ExitCode.FAILED

@@ -1,0 +1,403 @@
+"""Commands on the changes of a session or task: diff, apply, discard."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from helmsman.base.patches import diff_digest
+from helmsman.base.shown_text import named, one_line, visible
+from helmsman.cli.command import cli_command
+from helmsman.cli.consent import agree, can_ask, confirmed, yes_option
+from helmsman.cli.consoles import is_terminal, message_console, result_console, settings_of_command
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import TreeElsewhere, host, hosted
+from helmsman.cli.on_session import changes_argument, with_helmsman
+from helmsman.cli.output import counted, page_diff, pager_option, print_diff, print_json
+from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.errors import ConfirmationNeeded, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from helmsman.capabilities.changes import SessionDiff
+    from helmsman.hub.away import AwayWork
+    from helmsman.model.unified_diff import FileStat
+    from helmsman.service import Helmsman
+    from helmsman.tasks.model import Task
+    from helmsman.worktrees import Discarded, Unsaved
+    from helmsman.worktrees.returning import Away
+
+
+async def cloud_task(helm: Helmsman, reference: str) -> Task | None:
+    """Return the named cloud task, or None for a local reference.
+
+    Raises:
+        TaskNotFound: There is no task with this id.
+    """
+    if not reference.startswith("T-"):
+        return None
+    task = await helm.tasks.find(reference)
+    return task if task.origin == "cloud" else None
+
+
+async def local_session(helm: Helmsman, reference: str) -> str:
+    """Return the named session, by id, prefix, suffix or task id.
+
+    Raises:
+        InvalidInput: Several match, or the task has no local session.
+        SessionNotFound: There is no such session.
+        TaskNotFound: There is no such task.
+    """
+    if not reference.startswith("T-"):
+        return await full_session_id(helm, reference)
+    task = await helm.tasks.find(reference)
+    if task.session_id is None:
+        where = "is in the cloud" if task.origin == "cloud" else "never became a session"
+        raise InvalidInput(f"Task {task.id} {where}, so there is no worktree of it here. Name a session.")
+    return task.session_id
+
+
+async def cloud_patch(helm: Helmsman, task: Task, attempt: int = 1) -> bytes:
+    """Return the changes of a cloud task as a diff."""
+    return ((await helm.tasks.cloud.results(task, attempt=attempt)).diff or "").encode("utf-8", "surrogateescape")
+
+
+def file_line(file: FileStat) -> str:
+    """Format a changed file as a line."""
+    path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")
+    lines = "binary" if file.binary else f"+{file.added} -{file.removed}"
+    return f"{file.kind:<8}  {path}  {lines}"
+
+
+CommandT = TypeVar("CommandT", bound="Callable[..., object]")
+
+
+_YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask: apply what `helmsman diff` shows now.")
+
+
+_DIGEST: Final = click.option(
+    "--digest", metavar="DIGEST", help="Do not ask: apply the diff with this digest, and nothing else."
+)
+
+
+def agreed_options(command: CommandT) -> CommandT:
+    """Add the options of a command that applies a diff: `yes` and `digest`."""
+    return _YES(_DIGEST(command))
+
+
+def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
+    """Return the digest of a diff that the user approved, interactively or with `--yes`.
+
+    Raises:
+        ConfirmationNeeded: There is no terminal to ask on.
+        click.exceptions.Exit: The user declined.
+    """
+    from helmsman.base.patches import diff_digest
+
+    if patch and not yes:
+        if not can_ask(as_json=as_json):
+            raise ConfirmationNeeded(
+                "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give "
+                "--digest with the digest it shows, or --yes."
+            )
+        print_diff(patch, message_console())
+        if not confirmed(f"{about} Apply it?"):
+            click.echo("Nothing was touched.", err=True)
+            raise click.exceptions.Exit(ExitCode.FAILED)
+    return diff_digest(patch)
+
+
+ResultT = TypeVar("ResultT")
+
+
+def away_session(reference: str) -> Away | None:
+    """Return the remote session with a local tree that matches the reference, or None.
+
+    Raises:
+        InvalidInput: Several sessions match.
+    """
+    if host().is_elsewhere:
+        return None
+    from helmsman.worktrees.returning import find_away
+
+    found = find_away(settings_of_command().state_dir, reference)
+    if len(found) > 1:
+        raise InvalidInput(f"{reference} may be several sessions. Give more of the id.")
+    if not found:
+        return None
+    host().require_own_process()
+    return found[0]
+
+
+def refuse_brought(reference: str) -> None:
+    """Refuse to apply remotely what belongs to a tree of the local machine.
+
+    Raises:
+        InvalidInput: The session works on a local tree.
+    """
+    from helmsman.worktrees.returning import find_away
+
+    name = host().name
+    known = find_away(settings_of_command().state_dir, reference) if host().is_elsewhere else ()
+    if any(one.host == name for one in known):
+        raise InvalidInput(f"It works on a tree of this machine. Bring it in here: helmsman apply {reference}")
+
+
+def with_away(known: Away, do: Callable[[AwayWork, str], Awaitable[ResultT]]) -> ResultT:
+    """Call `do` with a remote session that uses a local tree."""
+    session_id = known.session_id
+    if session_id is None:
+        raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {known.host}.")
+    with hosted(TreeElsewhere(known.host)):
+        return with_helmsman(lambda helm: do(helm.workspaces, session_id))
+
+
+@cli_command(
+    "diff",
+    "Show what a session changed.",
+    "helmsman diff 3b2d5c8e",
+    "helmsman diff --stat 3b2d5c8e",
+    "helmsman diff T-cloud-1f3a9c0b2d4e > change.patch",
+)
+@changes_argument
+@click.option("--stat", "only_stat", is_flag=True, help="Only the files, and how many lines changed in each.")
+@pager_option
+def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> None:
+    """Show what a session changed, as one unified diff.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. What a worktree session
+    changed is known exactly. For any other session it is what its last turn edited or, if that is not known, everything
+    uncommitted in its directory, whoever changed it; a line on stderr says which. On a terminal it goes through your git
+    pager; anywhere else it is exact to the byte, for `git apply`.
+    """
+
+    async def show(helm: Helmsman) -> None:
+        task = await cloud_task(helm, session)
+        if task is not None:
+            patch = await cloud_patch(helm, task)
+            if as_json:
+                diff = patch.decode("utf-8", "surrogateescape")
+                print_json({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
+            else:
+                _write(patch, f"What cloud task {task.id} changed.", no_pager=no_pager)
+            return
+        print_changes(await helm.extras.changes.diff(await local_session(helm, session)))
+
+    def print_changes(changed: SessionDiff) -> None:
+        if as_json:
+            from helmsman.shapes.rendering import diff_as_dict
+
+            print_json(diff_as_dict(changed))
+        elif only_stat:
+            click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
+            click.echo(visible(changed.diff.stat), nl=False)
+        else:
+            _write(changed.diff.patch, changed.about, no_pager=no_pager)
+
+    if (away := away_session(session)) is not None:
+        print_changes(with_away(away, lambda work, session_id: work.diff(session_id)))
+    else:
+        with_helmsman(show)
+
+
+def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
+    """Show the diff on a terminal through the pager; otherwise write it unchanged."""
+    click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
+    console = result_console()
+    if is_terminal(console):
+        if no_pager:
+            print_diff(patch, console)
+        else:
+            page_diff(patch, console)
+    else:
+        sys.stdout.buffer.write(patch)
+
+
+@cli_command(
+    "apply",
+    "Bring a session's changes into your tree.",
+    "helmsman apply 3b2d5c8e",
+    "helmsman apply --yes --allow-dirty 3b2d5c8e",
+    "helmsman apply T-cloud-1f3a9c0b2d4e --attempt 2",
+)
+@changes_argument
+@click.option("--allow-dirty", is_flag=True, help="Even if other files have uncommitted changes.")
+@click.option(
+    "--attempt", type=click.IntRange(min=1), metavar="N", help="Of a cloud task: which attempt.  [default: 1]"
+)
+@click.option("-C", "--cd", "directory", metavar="DIR", help="Of a cloud task: where to.  [default: here]")
+@agreed_options
+def apply_command(
+    session: str,
+    allow_dirty: bool,
+    attempt: int | None,
+    directory: str | None,
+    yes: bool,
+    digest: str | None,
+    as_json: bool,
+) -> None:
+    """Bring what a worktree session changed into the repository it was started for, or what a cloud task changed into
+    the one around the current directory: all of it, or nothing.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are shown
+    first, and exactly what you approve is applied. They are then uncommitted in your tree. A tree that already has
+    uncommitted changes is left alone; so is one that the changes do not apply to. The worktree stays until `helmsman
+    discard`.
+    """
+    refuse_brought(session)
+    away = away_session(session)
+    host().begin_change("repeatable")
+    if away is not None and attempt is None and directory is None:
+        if digest is None:
+            changed = with_away(away, lambda work, session_id: work.diff(session_id))
+            digest = agreed_digest(changed.diff.patch, changed.about, yes=yes, as_json=as_json)
+        seen = digest
+        done = with_away(away, lambda work, session_id: work.apply(session_id, allow_dirty=allow_dirty, digest=seen))
+        from helmsman.shapes.rendering import applied_as_dict
+
+        (print_json if as_json else _print)(applied_as_dict(done))
+        return
+    if digest is None:
+        patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
+        digest = agreed_digest(patch, about, yes=yes, as_json=as_json)
+    agreed = digest
+    place = None if directory is None else host().place(directory)
+    applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
+    if as_json:
+        print_json(applied)
+    else:
+        _print(applied)
+
+
+async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[bytes, str]:
+    """Return the diff to apply and its description."""
+    task = await cloud_task(helm, reference)
+    if task is not None:
+        return await cloud_patch(helm, task, attempt or 1), f"What cloud task {task.id} changed."
+    changed = await helm.extras.changes.diff(await local_session(helm, reference))
+    if changed.scope != "worktree":
+        return b"", changed.about  # nothing to apply; the apply step reports that
+    return changed.diff.patch, changed.about
+
+
+async def _apply(
+    helm: Helmsman, reference: str, allow_dirty: bool, attempt: int | None, directory: Path | None, digest: str
+) -> dict[str, Any]:
+    from helmsman.shapes.rendering import applied_as_dict
+
+    task = await cloud_task(helm, reference)
+    if task is not None:
+        done = await helm.tasks.cloud.apply(
+            task, directory or host().place(None), attempt=attempt or 1, allow_dirty=allow_dirty, digest=digest
+        )
+        shown: dict[str, Any] = {"taskId": task.id, "repository": str(done.repository)}
+        how = "three-way" if done.three_way else "clean"
+        return shown | {"how": how, "files": [{"path": file} for file in done.files], "digest": done.digest}
+    if attempt is not None or directory is not None:
+        raise InvalidInput("--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from.")
+    session_id = await local_session(helm, reference)
+    applied = await helm.extras.changes.apply(session_id, allow_dirty=allow_dirty, digest=digest)
+    return applied_as_dict(applied)
+
+
+def _print(applied: dict[str, Any]) -> None:
+    for command_line in applied.get("ended", ()):
+        click.echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
+    merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
+    files = counted(len(applied["files"]), "file")
+    click.echo(f"{files} brought into {one_line(applied['repository'])}{merged}.", err=True)
+    for file in applied["files"]:
+        click.echo(one_line(file["path"]))
+
+
+@cli_command(
+    "discard",
+    "Drop a session's worktree.",
+    "helmsman diff --stat 3b2d5c8e && helmsman discard 3b2d5c8e",
+    "helmsman discard 3b2d5c8e --yes",
+)
+@changes_argument
+@yes_option
+def discard_command(session: str, agreed: bool, as_json: bool) -> None:
+    """Drop the worktree of a session, with its branch and everything in it that was not applied. This cannot be undone.
+
+    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The session itself stays.
+    Refused while it is still working. On a terminal you are asked first. Without one, --yes is needed if the worktree has
+    work that exists nowhere else.
+    """
+    away = away_session(session)
+    host().begin_change("repeatable")
+
+    async def look(helm: Helmsman) -> tuple[str, Unsaved]:
+        session_id = await local_session(helm, session)
+        return session_id, await helm.extras.changes.unsaved(session_id)
+
+    async def look_there(work: AwayWork, session_id: str) -> tuple[str, Unsaved]:
+        return session_id, await work.unsaved(session_id)
+
+    session_id, losing = with_helmsman(look) if away is None else with_away(away, look_there)
+    if losing:
+        _agree(losing, session_id, agreed=agreed, as_json=as_json)
+    else:
+        question = f"Drop the worktree of session {short_id(session_id)}? Nothing in it would be lost."
+        agree(question, agreed=agreed, as_json=as_json, otherwise=None)
+    expected = None if agreed else losing
+    if away is not None:
+        gone = with_away(away, lambda work, session_id: work.discard(session_id, losing=expected))
+    else:
+        gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
+    show_discarded((gone,), as_json=as_json)
+
+
+def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> None:
+    if not agreed and can_ask(as_json=as_json):
+        _show_lost(losing.commits, losing.files, err=True)
+        for repository in losing.nested:
+            click.echo(f"  repository  {one_line(repository)}", err=True)
+    parts = [
+        counted(len(losing.commits), "commit") if losing.commits else "",
+        counted(len(losing.files), "changed file") if losing.files else "",
+        counted(len(losing.nested), "git repository", "git repositories") if losing.nested else "",
+    ]
+    what = "what is in there cannot be read" if losing.unreadable else ", ".join(filter(None, parts))
+    agree(
+        f"This work exists nowhere else and cannot be recovered: {what}. Drop it?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=f"The worktree of session {session_id} has work that is nowhere else and would be lost: {what}.",
+    )
+
+
+def _show_lost(commits: Sequence[str], files: Sequence[FileStat], *, err: bool) -> None:
+    for commit in commits:
+        click.echo(f"  commit    {one_line(commit)}", err=err)
+    for file in files:
+        click.echo(f"  {file_line(file)}", err=err)
+
+
+def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
+    """Show deleted worktrees and the work lost with them."""
+    if as_json:
+        from helmsman.shapes.rendering import fields_as_dict
+
+        shown = [
+            {
+                "worktree": str(one.worktree.path),
+                "branch": one.worktree.branch,
+                "branchKept": one.branch_kept,
+                "sessionId": one.worktree.session_id,
+                "repository": str(one.worktree.repository),
+                "commits": list(one.commits),
+                "files": [fields_as_dict(file) for file in one.files],
+            }
+            for one in gone
+        ]
+        print_json({"discarded": shown})
+        return
+    for one in gone:
+        click.echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
+        _show_lost(one.commits, one.files, err=False)
