@@ -18,12 +18,9 @@ from generated_page import write_or_check
 from helmsman import errors
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
-from helmsman.mcp.agent_tools import AGENT_TOOLS
-from helmsman.mcp.capability_tools import capability_tools
 from helmsman.mcp.compat_tools import compat_tools
-from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
-from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.mcp.server import toolset_tools
 from helmsman.settings import TOOLSETS, load_settings, setting_texts
 
 if TYPE_CHECKING:
@@ -75,10 +72,7 @@ def reference() -> str:
 
 def _tools() -> Iterator[str]:
     offered: dict[str, Sequence[Offered]] = {
-        "sessions": SESSION_TOOLS,
-        "agents": AGENT_TOOLS,
-        "extras": EXTRAS_TOOLS,
-        "capabilities": capability_tools(("sessions",)),
+        **{name: toolset_tools(name, ("sessions",)) for name in ("sessions", "agents", "extras", "capabilities")},
         "compat": compat_tools(),
         "router": router_tools({"codex": "Codex"}, expose_primitives=True),
     }

@@ -18,13 +18,16 @@ PAGE = REPOSITORY / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by tests/architecture.py -->", "<!-- end of the drawing -->"
 
 ROOMS = (
-    *("cli", "httpd", "web", "mcp", "terminal", "testing", "clients", "shapes", "router"),
+    *("cli", "httpd", "web", "mcp", "terminal", "testing", "clients"),
     *(
         "sync",
         "step",
         "fleet",
         "service",
         "hub",
+        "operations",
+        "shapes",
+        "router",
         "capabilities",
         "steering",
         "notices",

@@ -14,11 +14,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.mcp.agent_tools import AGENT_TOOLS
-from helmsman.mcp.capability_tools import capability_tools
-from helmsman.mcp.extras_tools import EXTRAS_TOOLS
 from helmsman.mcp.router_tool import router_tools
-from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.mcp.server import toolset_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,10 +27,10 @@ AT_MOST: Final = 0.75
 _BEFORE: Final = Path(__file__).parent / "golden" / "listed_before.json"
 _PIECE: Final = re.compile(r"[^\r\n\w]?[A-Z]*[a-z]+|[^\r\n\w]?[A-Z]+|\d{1,3}| ?(?:[^\s\w]|_)+|\s+|\w")
 OFFERED: Final = (
-    *SESSION_TOOLS,
-    *AGENT_TOOLS,
-    *EXTRAS_TOOLS,
-    *capability_tools(("sessions",)),
+    *toolset_tools("sessions", ("sessions",)),
+    *toolset_tools("agents", ("agents",)),
+    *toolset_tools("extras", ("extras",)),
+    *toolset_tools("capabilities", ("sessions",)),
     *router_tools({"codex": "Codex"}, expose_primitives=True),
 )
 """Every tool but those of compat, which are listed as the original listed them."""

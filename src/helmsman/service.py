@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Never, Protocol, Self, TypeAlias, cast
 
 from helmsman.base.concurrency import require_asyncio
 from helmsman.base.surroundings import environment
+from helmsman.capabilities.service import AgentService
 from helmsman.errors import InvalidInput, InvalidSetting, NotOpen
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES, VERBS
 from helmsman.model.events import EngineGone, TurnEnded
@@ -69,7 +70,7 @@ class Elsewhere(Protocol):
         ...
 
 
-class Helmsman(Steering):
+class Helmsman(AgentService):
     """Runs agents, under asyncio. Use it as an async context manager; in notebooks, `await open()` and `await close()`.
 
     In a script without an event loop use `helmsman.SyncHelmsman`.

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema
 
 from helmsman._version import __version__
-from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.mcp.server import toolset_tools
 from helmsman.settings import setting_texts
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,9 @@ def test_manifests_name_variables_and_tools_that_exist() -> None:
     server, manifest = load(ROOT / "server.json"), load(BUNDLE / "manifest.json")
     assert {variable["name"] for variable in server["packages"][0]["environmentVariables"]} <= known
     assert set(manifest["server"]["mcp_config"]["env"]) <= known
-    assert [tool["name"] for tool in manifest["tools"]] == [tool.name for tool in SESSION_TOOLS]
+    assert [tool["name"] for tool in manifest["tools"]] == [
+        tool.name for tool in toolset_tools("sessions", ("sessions",))
+    ]
 
 
 def test_what_the_bundle_starts_is_in_it() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from helmsman.router import vocabulary, words
 from helmsman.router.intent import Hints, parse
-from helmsman.router.operations import Operation
+from helmsman.router.verbs import RouterVerb
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
 
@@ -43,7 +43,7 @@ def requests(draw: st.DrawFn) -> str:
 @given(requests())
 def test_nothing_is_made_up(request: str) -> None:
     intent = parse(request)
-    assert intent.action in (*get_args(Operation), "choose", "none")
+    assert intent.action in (*get_args(RouterVerb), "choose", "none")
     assert intent.instruction in request
     if intent.action == "run":
         assert intent.instruction.strip()
@@ -61,8 +61,8 @@ def test_blanks_around_a_request_make_no_difference(request: str, before: str, a
 
 
 @fuzzed(300)
-@given(requests(), st.sampled_from(get_args(Operation)), st.sampled_from([None, "auto", "local", "cloud"]))
-def test_hints_win_over_any_words(request: str, operation: Operation, mode: Mode | None) -> None:
+@given(requests(), st.sampled_from(get_args(RouterVerb)), st.sampled_from([None, "auto", "local", "cloud"]))
+def test_hints_win_over_any_words(request: str, operation: RouterVerb, mode: Mode | None) -> None:
     intent = parse(request, Hints(operation=operation, mode=mode, task_id=IDS[0]))
     assert intent.action == operation or (operation == "run" and intent.action == "none" and not request.strip())
     if mode in ("local", "cloud"):

@@ -12,9 +12,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.base.structs import replace
-from helmsman.mcp.agent_tools import AGENT_TOOLS
-from helmsman.mcp.server import build_server
-from helmsman.mcp.session_tools import SESSION_TOOLS
+from helmsman.mcp.server import build_server, toolset_tools
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
 from mcp import Client
 from tests.listings import count
@@ -28,8 +26,11 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.anyio
 
+SESSION_TOOLS = toolset_tools("sessions", ("sessions",))
+AGENT_TOOLS = toolset_tools("agents", ("agents",))
 
-def tokens(tools: Iterable[Tool[Any]]) -> int:
+
+def tokens(tools: Iterable[Tool]) -> int:
     return sum(count(tool.listed().model_dump(by_alias=True, exclude_none=True, mode="json")) for tool in tools)
 
 

@@ -10,8 +10,7 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
 from helmsman.capabilities.outcomes.work import Found
-from helmsman.mcp.capability_tools import capability_tools
-from helmsman.mcp.server import build_server
+from helmsman.mcp.server import build_server, toolset_tools
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.listings import count
@@ -84,8 +83,8 @@ async def test_the_five_are_listed_in_few_words_with_what_answers_their_question
     told = client.client.instructions or ""
     assert "agent_respond" in told
     assert "codex_" not in told
-    assert [tool.name for tool in capability_tools(("sessions",))] == KINDS, "codex_respond is there"
-    for tool in capability_tools(("sessions",)):
+    assert [tool.name for tool in toolset_tools("capabilities", ("sessions",))] == KINDS, "codex_respond is there"
+    for tool in toolset_tools("capabilities", ("sessions",)):
         listed = tool.listed().model_dump(by_alias=True, exclude_none=True, mode="json")
         assert count(listed["inputSchema"]) <= 400
         assert count(listed) <= 1750  # most of it what the report has, which models do not read

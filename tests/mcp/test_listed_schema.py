@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import Field
 
-from helmsman.mcp.listed_schema import listed_schema
 from helmsman.mcp.primitives import PRIMITIVES
+from helmsman.operations.schemas import listed_schema
 from helmsman.shapes.contract import Input, Output
 from tests.listings import AT_MOST, OFFERED, counts, fields, listed_before, listed_now
 
@@ -102,7 +102,7 @@ def test_a_null_is_as_good_as_an_argument_that_is_left_out(tool: Any) -> None:
     needed = {name: ["x"] if name in is_list else one[name] for name in schema.get("required", ())}
     if tool.name == "codex":
         needed = {"request": "fix the parser"}
-    read = partial(tool._models[0].read, whole="arguments")
+    read = partial(tool._input.read, whole="arguments")
     nothing = {name: None for name in properties if name not in needed}
     assert read(needed | nothing) == read(needed)
     assert read(needed | nothing).model_fields_set == read(needed).model_fields_set

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from helmsman.errors import InvalidInput
 from helmsman.router import vocabulary
 from helmsman.router.intent import Hints, Reference, parse
-from helmsman.router.operations import Operation
+from helmsman.router.verbs import RouterVerb
 from helmsman.router.words import corrected
 from tests.router.shelf import labelled_requests
 
@@ -29,8 +29,8 @@ anything = st.one_of(st.text(max_size=60), st.lists(command_words, max_size=12).
 # --- hints -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("operation", get_args(Operation))
-def test_an_operation_hint_wins_over_the_words(operation: Operation) -> None:
+@pytest.mark.parametrize("operation", get_args(RouterVerb))
+def test_an_operation_hint_wins_over_the_words(operation: RouterVerb) -> None:
     for request in ("cancel it", "status?", "fix the tests"):
         assert parse(request, Hints(operation=operation)).action == operation
 

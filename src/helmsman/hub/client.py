@@ -43,11 +43,12 @@ from helmsman.errors import (
 from helmsman.hub.connection import Connection
 from helmsman.hub.hello import in_hex, text_in
 from helmsman.hub.hosts import HostFailed, HostWay
-from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, READING, SESSION, ConnectionTransport
+from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
 from helmsman.model.client_tools import definitions_of, functions_of
+from helmsman.operations.nature import READING
 from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed

@@ -37,6 +37,7 @@ from helmsman.hub.process import NotServed
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
+from helmsman.operations.nature import nature_of
 from helmsman.sessions.copies import copy_of, facts_of
 from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
@@ -66,38 +67,6 @@ SESSION: Final = "session"
 FUNCTION: Final = "function"
 """The stand-in for a function of the program's: its number, and what it is called with is told as `called`."""
 
-READING: Final = frozenset(
-    {
-        *("installed", "capabilities", "history", "list", "session", "last_statuses"),
-        *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
-        *("extras.account.models", "extras.account.read", "extras.account.check_remaining", "extras.account.skills"),
-        *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
-        *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
-        "extras.rewinding.preview",
-        *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
-        "extras.upkeep.own_terminal",
-        "extras.search.find",
-        *("extras.notices.ways", "extras.notices.log"),
-        *("extras.schedules.list", "extras.schedules.get", "extras.schedules.runs"),
-        *("extras.workspaces.known", "extras.workspaces.result", "extras.workspaces.read"),
-        *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
-    }
-)
-"""What changes nothing: nobody does it for a program that has left."""
-_REPEATABLE: Final = READING | {
-    "interrupt",
-    *("extras.workspaces.put", "extras.workspaces.place", "extras.workspaces.remove"),
-}
-"""What may be done again when it is asked again of the next hub. All else is done once."""
-_SEEN_THROUGH: Final = frozenset({"interrupt"})
-"""What nobody takes back: who leaves before a turn has stopped wants it stopped all the same."""
-_FIND_OUT: Final = frozenset(
-    {
-        *("start", "say", "tasks.local.run", "tasks.local.follow_up", "respond", "extras.outcomes.start"),
-        *("extras.changes.apply", "extras.changes.discard", "tasks.cloud.apply"),
-    }
-)
-"""What finds out, when it is asked again, whether an earlier hub has done it: by its task, the answer, the tree."""
 _MOST_CALLS: Final = 1000
 """So many calls of one program are under way at once, so that all others are served too."""
 
@@ -342,8 +311,8 @@ class _Program:
             raise ValueError(f"call {number} is under way")
         result: dict[str, Any] = {}
         with anyio.CancelScope() as scope:
-            self._running[number] = anyio.CancelScope() if verb in _SEEN_THROUGH else scope
-            if verb in READING:
+            self._running[number] = anyio.CancelScope() if nature_of(verb).completes else scope
+            if nature_of(verb).reads:
                 self._reading[number] = scope
             try:
                 result = await self._call(number, params)
@@ -365,13 +334,13 @@ class _Program:
             return await self._answer_page(number, verb, params)
         if (verb not in VERBS and verb.partition(".")[0] not in PARTS) or "._" in verb:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
-        if verb in _REPEATABLE:
+        if nature_of(verb).repeat == "freely":
             return self._shown(await self._do(verb, params))
 
         async def do() -> dict[str, Any]:
             return self._shown(await self._do(verb, params))
 
-        result = await self._once(number, params, do, repeatable=verb in _FIND_OUT)
+        result = await self._once(number, params, do, repeatable=nature_of(verb).repeat == "finds out")
         for session_id in result.get("sessions", ()):
             if session_id not in self._helm.sessions:  # of one that an earlier hub answered
                 await self._helm.session(session_id)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.agents.protocol import Engine
-    from helmsman.mcp.toolset import CallContext
+    from helmsman.mcp.call import CallContext
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session

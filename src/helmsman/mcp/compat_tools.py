@@ -21,7 +21,7 @@ from helmsman.mcp.compat_schema import CODEX, CODEX_REPLY, BadArguments, read_co
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from helmsman.mcp.toolset import CallContext, CallOutcome
+    from helmsman.mcp.call import CallContext, CallOutcome
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 

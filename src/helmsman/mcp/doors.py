@@ -27,6 +27,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
+from helmsman.operations.table import Deferred
 from helmsman.sessions.desk import cancel_when_closed
 from helmsman.steering.ownership import may_answer, refuse_before_person
 
@@ -296,15 +297,14 @@ class Confirmation:
             if name.startswith(_CONFIRM) and isinstance(response, types.ElicitResult):
                 self.answered, self.is_yes = name.removeprefix(_CONFIRM), _says_yes(response)
 
-    async def ask(
-        self, what: str, message: str, confirmed: Callable[[], Awaitable[object]]
-    ) -> types.InputRequiredResult | None:
-        """Ask the person, if the client can show a form; what the client is told instead of an answer, if anything."""
+    async def ask(self, what: str, message: str, confirmed: Callable[[], Awaitable[object]]) -> Deferred | None:
+        """Ask the user, if the client can show a form. Returns the reply to give instead of a result, if there is one."""
         if not has_forms(self._context):
             return None
         if self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             form = types.ElicitRequestFormParams(message=message, requested_schema=_CONFIRM_SCHEMA)
-            return types.InputRequiredResult(input_requests={f"{_CONFIRM}{what}": types.ElicitRequest(params=form)})
+            request = types.ElicitRequest(params=form)
+            return Deferred(types.InputRequiredResult(input_requests={f"{_CONFIRM}{what}": request}))
         if _can_be_called(self._context):
             if self._context.request is None:
                 self._helm.in_background(partial(self._elicit, message, confirmed, None))

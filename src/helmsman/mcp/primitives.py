@@ -7,7 +7,7 @@ local tasks every agent has (`call.agent`), under its own name.
 from __future__ import annotations
 
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -20,10 +20,13 @@ from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK, CloudListed
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import ConfirmationNeeded, InvalidInput
-from helmsman.mcp.resources import client_of
-from helmsman.mcp.toolset import ACTS, ARRANGES, CODEX, READS, STOPS, CallContext, Instead, Tool, tool, tools_in
+from helmsman.mcp.call import CallContext
+from helmsman.mcp.toolset import Tool
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session
 from helmsman.model.inputs import directory
+from helmsman.operations.nature import ACTS, ANSWERS, ARRANGES, READS, STARTS, STOPS
+from helmsman.operations.table import Deferred, Operation, operation
+from helmsman.operations.texts import CODEX, voice_of
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.contract import NothingInput
 from helmsman.shapes.questions import question_in_words
@@ -59,19 +62,19 @@ def _in_words(output: TaskAnswer) -> str:
 # --- local -----------------------------------------------------------------------------------------------------------
 
 
-@tool("Run a task on this machine", ACTS, _in_words)
-async def _codex_local_run(call: CallContext, args: contract.LocalRunInput) -> TaskAnswer:
-    """Start Codex on a task here, like pressing run on a script. Returns a task_id at once and works on in the background;
-    follow it with _codex_local_wait. For work that stands alone (run tests, explain code, fix a bug); read-only unless
-    mode says more. Not for a conversation (_codex_local_exec). Hours of work that should survive this machine are for
-    the cloud (_codex_cloud_submit)."""
+@operation("_{tool}_local_run", "Run a task on this machine", STARTS, _in_words)
+async def local_run(call: CallContext, args: contract.LocalRunInput) -> TaskAnswer:
+    """Start {agent} on a task here, like pressing run on a script. Returns a task_id at once and works on in the background;
+    follow it with _{tool}_local_wait. For work that stands alone (run tests, explain code, fix a bug); read-only unless
+    mode says more. Not for a conversation (_{tool}_local_exec). [[Hours of work that should survive this machine are
+    for the cloud (_{tool}_cloud_submit).]]"""
     return await _now(call, await _run(call, args))
 
 
-@tool("Run a task in a thread", ACTS, _in_words)
-async def _codex_local_exec(call: CallContext, args: contract.LocalExecInput) -> TaskAnswer:
+@operation("_{tool}_local_exec", "Run a task in a thread", STARTS, _in_words)
+async def local_exec(call: CallContext, args: contract.LocalExecInput) -> TaskAnswer:
     """Run a task in a thread that you will keep talking to, like opening a chat. Returns once the thread exists, with its
-    thread_id: give it here again, or use _codex_local_resume. Not for work that stands alone: _codex_local_run
+    thread_id: give it here again, or use _{tool}_local_resume. Not for work that stands alone: _{tool}_local_run
     returns faster."""
     if args.thread_id is None:
         task_id = await _run(call, args)
@@ -86,9 +89,9 @@ async def _codex_local_exec(call: CallContext, args: contract.LocalExecInput) ->
     return await _now(call, task_id)
 
 
-@tool("Follow up in a thread", ACTS, _in_words)
-async def _codex_local_resume(call: CallContext, args: contract.LocalResumeInput) -> TaskAnswer:
-    """Send the next message to a thread, like answering in a chat: Codex remembers what was done, also in threads of
+@operation("_{tool}_local_resume", "Follow up in a thread", STARTS, _in_words)
+async def local_resume(call: CallContext, args: contract.LocalResumeInput) -> TaskAnswer:
+    """Send the next message to a thread, like answering in a chat: {agent} remembers what was done, also in threads of
     earlier runs and of people. Returns a new task_id at once. Not while a turn is running in it: wait for that first."""
     return await _now(call, await _follow_up(call, args.thread_id, args))
 
@@ -120,38 +123,39 @@ async def _follow_up(
     )
 
 
-@tool("Look at a local task", READS, _in_words)
-async def _codex_local_status(call: CallContext, args: contract.LocalTaskInput) -> TaskAnswer:
+@operation("_{tool}_local_status", "Look at a local task", READS, _in_words)
+async def local_status(call: CallContext, args: contract.LocalTaskInput) -> TaskAnswer:
     """How a local task stands right now, like a glance at a timer: for "is it done yet?". Returns status, progress, what
-    it asks and how often to look. Not for the output (_codex_local_results), nor to be told of the end
-    (_codex_local_wait)."""
+    it asks and how often to look. Not for the output (_{tool}_local_results), nor to be told of the end
+    (_{tool}_local_wait)."""
     return await _now(call, (await _found(call, args.task_id, "local")).id)
 
 
-@tool("Wait for a local task", READS, _in_words)
-async def _codex_local_wait(call: CallContext, args: contract.LocalWaitInput) -> WaitAnswer | Instead:
+@operation("_{tool}_local_wait", "Wait for a local task", READS, _in_words)
+async def local_wait(call: CallContext, args: contract.LocalWaitInput) -> WaitAnswer | Deferred:
     """Wait for a local task, like watching a progress bar: one call instead of many looks. Returns as soon as it has ended
     or asks something, with its result; or after timeout_sec with timed_out true: then call it again. Sends progress
-    meanwhile. Not for hours: look later with _codex_local_status."""
+    meanwhile. Not for hours: look later with _{tool}_local_status."""
     task = await _found(call, args.task_id, "local")
     first, every = args.initial_delay_sec, args.poll_interval_sec
     return await wait_for_task(call, task, seconds=args.timeout_sec, first=first, every=every)
 
 
-@tool("Stop a local task", STOPS, _in_words)
-async def _codex_local_cancel(call: CallContext, args: contract.LocalCancelInput) -> CancelAnswer:
-    """Stop a local task that is stuck or no longer needed, like Ctrl-C: Codex's turn and the commands it is running. Returns
-    when they have really stopped, with what was stopped. Not an undo: what was changed stays changed. A task that has
+@operation("_{tool}_local_cancel", "Stop a local task", STOPS, _in_words)
+async def local_cancel(call: CallContext, args: contract.LocalCancelInput) -> CancelAnswer:
+    """Stop a local task that is stuck or no longer needed, like Ctrl-C: {agent}'s turn and the commands it is running.
+    Returns when they have really stopped, with what was stopped. Not an undo: what was changed stays changed. A task that
+    has
     ended is left as it is."""
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "local"), reason=args.reason)
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
-@tool("Read what a local task gave", READS, _in_words)
-async def _codex_local_results(call: CallContext, args: contract.LocalTaskInput) -> ResultsAnswer:
+@operation("_{tool}_local_results", "Read what a local task gave", READS, _in_words)
+async def local_results(call: CallContext, args: contract.LocalTaskInput) -> ResultsAnswer:
     """Everything a local task gave, like opening the parcel: for when it has ended. Returns its messages, the diff, files
     changed, tests passed and failed, tokens and cost, as far as they are known. Not for "is it done yet?":
-    _codex_local_status is lighter."""
+    _{tool}_local_status is lighter."""
     results = await call.helm.tasks.results(await _found(call, args.task_id, "local"))
     return results_answer(call.helm, results)
 
@@ -159,12 +163,12 @@ async def _codex_local_results(call: CallContext, args: contract.LocalTaskInput)
 # --- cloud -----------------------------------------------------------------------------------------------------------
 
 
-@tool("Hand a task to the Codex cloud", ACTS, _in_words)
-async def _codex_cloud_submit(call: CallContext, args: contract.CloudSubmitInput) -> TaskAnswer:
-    """Hand a task to the Codex cloud, like posting a parcel: it runs there in an environment of your account, for hours if
-    need be, and survives this machine. Returns a task_id at once; follow it with _codex_cloud_wait. Say in the task
-    which branch and tests you want. Needs a ChatGPT login of Codex and an environment
-    (_codex_cloud_list_environments). Not for quick work on the files here: _codex_local_run."""
+@operation("_{tool}_cloud_submit", "Hand a task to the {agent} cloud", ACTS, _in_words)
+async def cloud_submit(call: CallContext, args: contract.CloudSubmitInput) -> TaskAnswer:
+    """Hand a task to the {agent} cloud, like posting a parcel: it runs there in an environment of your account, for hours if
+    need be, and survives this machine. Returns a task_id at once; follow it with _{tool}_cloud_wait. Say in the task
+    which branch and tests you want. Needs a ChatGPT login of {agent} and an environment
+    (_{tool}_cloud_list_environments). Not for quick work on the files here: _{tool}_local_run."""
     task_id = await call.helm.tasks.cloud.submit(
         args.task,
         environment=args.env_id,
@@ -174,42 +178,42 @@ async def _codex_cloud_submit(call: CallContext, args: contract.CloudSubmitInput
     return answer(TaskAnswer, call.helm, await call.helm.tasks.find(task_id))
 
 
-@tool("Look at a cloud task", READS, _in_words)
-async def _codex_cloud_status(call: CallContext, args: contract.CloudTaskInput) -> TaskAnswer:
+@operation("_{tool}_cloud_status", "Look at a cloud task", READS, _in_words)
+async def cloud_status(call: CallContext, args: contract.CloudTaskInput) -> TaskAnswer:
     """How a cloud task stands, like a tracking number: for "is it done yet?". Returns what the cloud says now (pending,
-    ready or error, no percentage) and the web address. Not for the change itself (_codex_cloud_results), nor to be
-    told of the end (_codex_cloud_wait)."""
+    ready or error, no percentage) and the web address. Not for the change itself (_{tool}_cloud_results), nor to be
+    told of the end (_{tool}_cloud_wait)."""
     return await _now(call, (await _found(call, args.task_id, "cloud")).id)
 
 
-@tool("Wait for a cloud task", READS, _in_words)
-async def _codex_cloud_wait(call: CallContext, args: contract.CloudWaitInput) -> WaitAnswer | Instead:
+@operation("_{tool}_cloud_wait", "Wait for a cloud task", READS, _in_words)
+async def cloud_wait(call: CallContext, args: contract.CloudWaitInput) -> WaitAnswer | Deferred:
     """Wait for a cloud task, like leaving the tracking page open: one call instead of many looks. Returns when it has ended,
     or after timeout_sec with timed_out true: then call it again. Not for hours: look later with
-    _codex_cloud_status."""
+    _{tool}_cloud_status."""
     task = await _found(call, args.task_id, "cloud")
     first, then = args.initial_delay_sec, args.poll_interval_sec
     return await wait_for_task(call, task, seconds=args.timeout_sec, first_look=first, next_look=then)
 
 
-@tool("How to stop a cloud task", ARRANGES, _in_words)
-async def _codex_cloud_cancel(call: CallContext, args: contract.CloudCancelInput) -> CancelAnswer:
-    """Where to stop a cloud task, like being told which counter to go to: the Codex cloud cannot be told to cancel from
+@operation("_{tool}_cloud_cancel", "How to stop a cloud task", ARRANGES, _in_words)
+async def cloud_cancel(call: CallContext, args: contract.CloudCancelInput) -> CancelAnswer:
+    """Where to stop a cloud task, like being told which counter to go to: the {agent} cloud cannot be told to cancel from
     here, so nothing is stopped. Returns the task's web address, where a person can. Not for local tasks:
-    _codex_local_cancel."""
+    _{tool}_local_cancel."""
     task, message = await call.helm.tasks.cancel(await _found(call, args.task_id, "cloud"), reason=args.reason)
     return answer(CancelAnswer, call.helm, task, message=message)
 
 
-@tool("Read or apply what a cloud task gave", ACTS, _in_words)
-async def _codex_cloud_results(call: CallContext, args: contract.CloudResultsInput) -> ResultsAnswer:
+@operation("_{tool}_cloud_results", "Read or apply what a cloud task gave", ANSWERS, _in_words)
+async def cloud_results(call: CallContext, args: contract.CloudResultsInput) -> ResultsAnswer:
     """What a finished cloud task gave, like opening the parcel. Returns the diff of one of its attempts; called again with
     apply_to, a diff that was shown is also brought into that repository: all of it or nothing, refused when there are
     uncommitted changes unless allow_dirty. Not for the agent's message, which is only on the task's web page."""
     task = await _found(call, args.task_id, "cloud")
     results = await call.helm.tasks.results(task, attempt=args.attempt)
     patch = (results.diff or "").encode("utf-8", "surrogateescape")
-    shown, viewer, what = call.helm.extras.changes.shown, client_of(call.context), f"{task.id}/{args.attempt}"
+    shown, viewer, what = call.helm.extras.changes.shown, call.viewer, f"{task.id}/{args.attempt}"
     applied: list[str] | None = None
     if args.apply_to is not None:
         if not fits_in_an_answer(results.diff or ""):
@@ -235,11 +239,11 @@ def _listed_in_words(output: contract.CloudTasksAnswer) -> str:
     return "\n".join(rows) or "None."
 
 
-@tool("Which tasks are in the cloud", READS, _listed_in_words)
-async def _codex_cloud_list_tasks(call: CallContext, args: contract.CloudListInput) -> contract.CloudTasksAnswer:
-    """The tasks of your account in the Codex cloud, like the list of your parcels, whoever submitted them: for finding
+@operation("_{tool}_cloud_list_tasks", "Which tasks are in the cloud", READS, _listed_in_words)
+async def cloud_list_tasks(call: CallContext, args: contract.CloudListInput) -> contract.CloudTasksAnswer:
+    """The tasks of your account in the {agent} cloud, like the list of your parcels, whoever submitted them: for finding
     one. Returns the newest 20, with titles, states, web addresses, and a task_id where it was submitted here. Not for
-    following one: _codex_cloud_status."""
+    following one: _{tool}_cloud_status."""
     found, cursor = await call.helm.tasks.in_cloud(environment=args.env_id, cursor=args.cursor)
     return contract.CloudTasksAnswer(tasks=[_listed_task(*each) for each in found], next_cursor=cursor)
 
@@ -265,30 +269,35 @@ def _environments_in_words(output: contract.EnvironmentsAnswer) -> str:
     return "\n".join([*rows, output.note])
 
 
-@tool("Which cloud environments there are", READS, _environments_in_words)
-async def _codex_cloud_list_environments(call: CallContext, _args: NothingInput) -> contract.EnvironmentsAnswer:
-    """Where cloud tasks can run, like the addresses a parcel can go to: one of them is env_id of _codex_cloud_submit.
+@operation("_{tool}_cloud_list_environments", "Which cloud environments there are", READS, _environments_in_words)
+async def cloud_list_environments(call: CallContext, _args: NothingInput) -> contract.EnvironmentsAnswer:
+    """Where cloud tasks can run, like the addresses a parcel can go to: one of them is env_id of _{tool}_cloud_submit.
     Returns those in the user's helmsman.toml and those that recent tasks ran in. Not all there are: the cloud has no
     list to ask for."""
     found = await call.helm.tasks.cloud.environments()
     return contract.EnvironmentsAnswer.model_validate(found, from_attributes=True)
 
 
-@tool("How to set up GitHub for the cloud", READS, lambda output: output.guide)
-async def _codex_cloud_github_setup(call: CallContext, args: contract.GitHubSetupInput) -> contract.GuideAnswer:
-    """How to make the repository at working_dir usable in the Codex cloud, like a checklist made for it: before its first
+@operation("_{tool}_cloud_github_setup", "How to set up GitHub for the cloud", READS, lambda output: output.guide)
+async def cloud_github_setup(call: CallContext, args: contract.GitHubSetupInput) -> contract.GuideAnswer:
+    """How to make the repository at working_dir usable in the {agent} cloud, like a checklist made for it: before its first
     cloud task. Returns a guide: its remote, its default branch, its checks, what is missing. Not a setup by itself: it
     reads the repository and changes nothing."""
     return await setup_guide(call, _directory(call, "working_dir", args.working_dir))
 
 
-PRIMITIVES: Final = tools_in(globals())
+PRIMITIVES: Final = tuple(Tool(one, agent=CODEX) for one in globals().values() if isinstance(one, Operation))
 
 
 @cache
-def primitives_of(agent: str, title: str) -> tuple[Tool[Any], ...]:
-    """Those of one agent. Made once in a process, as all tools are."""
-    return tuple(one.for_agent(agent, title) for one in PRIMITIVES if agent == CODEX or "_cloud_" not in one.name)
+def primitives_of(agent: str, title: str) -> tuple[Tool, ...]:
+    """Return the primitives of one agent. Only Codex has a cloud. Made once in a process, as all tools are."""
+    voice = voice_of(agent, title)
+    return tuple(
+        Tool(one.operation, voice, agent=agent, agent_title=title)
+        for one in PRIMITIVES
+        if agent == CODEX or "_cloud_" not in one.name
+    )
 
 
 # --- shared with the tool `codex` ------------------------------------------------------------------------------------
@@ -303,7 +312,7 @@ async def wait_for_task(
     every: float = HEARTBEAT_SECONDS,
     first_look: float = FIRST_LOOK,
     next_look: float = NEXT_LOOK,
-) -> WaitAnswer | Instead:
+) -> WaitAnswer | Deferred:
     """Wait for a task on behalf of a client, which meanwhile hears how far it has come.
 
     Args:
@@ -322,7 +331,7 @@ async def wait_for_task(
             if session is not None:
                 instead = await wait_for_session(call, session, seconds=seconds, every=every, first=first)
                 if instead is not None:
-                    return instead
+                    return Deferred(instead)
             else:
                 async with background_tasks() as background:
                     now = partial(_standing, task)

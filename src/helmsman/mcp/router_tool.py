@@ -16,8 +16,9 @@ from helmsman.base.git_view import repository_root
 from helmsman.base.structs import replace
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.mcp.call import CallContext
 from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task
-from helmsman.mcp.resources import client_of, session_of
+from helmsman.mcp.resources import session_of
 from helmsman.mcp.router_words import (
     WHAT_TO_SAY,
     about,
@@ -33,10 +34,13 @@ from helmsman.mcp.router_words import (
     terms,
     theirs,
 )
-from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, Tool
+from helmsman.mcp.toolset import Tool
 from helmsman.model.events import CommandExecution
 from helmsman.model.inputs import directory
 from helmsman.model.question_text import part_texts
+from helmsman.operations.nature import STARTS
+from helmsman.operations.table import Deferred, Operation, operation
+from helmsman.operations.texts import CODEX, voice_of
 from helmsman.router.answers import answers_to
 from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
@@ -103,16 +107,8 @@ class Router:
         """Tasks by client and id: "it" and "the last task" of a client are of those it has begun or heard of."""
         self._key = secrets.token_bytes(32)
 
-    async def codex(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Instead:
-        """Codex, OpenAI's coding agent, by one tool: say in plain words what you want. Work ("fix the failing test in
-        tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the
-        background. Then ask about it: "check my task", "check all", "wait for it", "show the results", "cancel it"; name it
-        by id or alias when there are several. When it asks something: "approve it", "deny it: reason", "answer: text".
-        "Continue with the last task: …" goes on in its session. An approval is exactly that, in English;
-        other short commands are also understood in German, French, Spanish and Chinese, and work in any language. A short
-        request without an object of its own ("undo it") is asked back. "List cloud environments" and "set up GitHub for this
-        repository" are for the Codex cloud. Use hints when you know exactly what you want, dryRun to see what would be done,
-        explain to see why."""
+    async def ask(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Deferred:
+        """Carry out a request in plain words."""
         hints = args.hints
         intent = parse(
             args.request,
@@ -177,7 +173,7 @@ class Router:
 
     async def _done(
         self, call: CallContext, args: contract.CodexInput, planned: Route, place: Path
-    ) -> contract.CodexOutput | Instead:
+    ) -> contract.CodexOutput | Deferred:
         if planned.error is not None:
             return failed(planned, planned.error_code, planned.error)
         if planned.choices or planned.action == "choose":
@@ -377,7 +373,7 @@ async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = Fa
 
 async def _do(
     call: CallContext, args: contract.CodexInput, planned: Route, place: Path
-) -> contract.CodexOutput | Instead:
+) -> contract.CodexOutput | Deferred:
     tasks = call.helm.tasks
     match planned.action:
         case "run":
@@ -404,7 +400,7 @@ async def _do(
             return await _with_results(call, planned, task, attempt=args.hints.attempt)
 
 
-async def _wait(call: CallContext, planned: Route, task: Task) -> contract.CodexOutput | Instead:
+async def _wait(call: CallContext, planned: Route, task: Task) -> contract.CodexOutput | Deferred:
     asked = WAIT_SECONDS if planned.timeout_ms is None else planned.timeout_ms / 1000
     seconds = min(asked, _LONGEST_WAIT_SECONDS)
     every = {} if planned.poll_frequency_ms is None else {"every": planned.poll_frequency_ms / 1000}
@@ -451,7 +447,7 @@ async def _apply(
     call: CallContext, args: contract.CodexInput, planned: Route, task: Task, place: Path
 ) -> contract.CodexOutput:
     """Bring what a task has changed into a working tree; only what this client was shown, all of it or nothing."""
-    viewer, allow_dirty = client_of(call.context), args.safety.allow_dirty
+    viewer, allow_dirty = call.viewer, args.safety.allow_dirty
     if task.origin == "cloud":
         digest = call.helm.tasks.shown.last(viewer, f"{task.id}/{args.hints.attempt}")
         if digest is None:
@@ -492,7 +488,7 @@ async def _shown_first(
 
 async def _run(
     call: CallContext, args: contract.CodexInput, planned: Route, place: Path
-) -> contract.CodexOutput | Instead:
+) -> contract.CodexOutput | Deferred:
     tasks = call.helm.tasks
     limit = args.safety.max_cost_usd
     # What was agreed to once is begun once, however often the token comes back.
@@ -564,7 +560,7 @@ async def _with_results(call: CallContext, planned: Route, task: Task, *, attemp
     told = about(call, planned, results.task)
     if results.task.origin == "cloud" and results.diff and fits_in_an_answer(results.diff):
         patch = results.diff.encode("utf-8", "surrogateescape")
-        call.helm.tasks.shown.show(client_of(call.context), f"{task.id}/{attempt}", patch)
+        call.helm.tasks.shown.show(call.viewer, f"{task.id}/{attempt}", patch)
     told.result_summary = result_summary(results)
     if results.task.result:
         told.user_message += f"\n{results.task.result}"
@@ -573,10 +569,29 @@ async def _with_results(call: CallContext, planned: Route, task: Task, *, attemp
     return told
 
 
+def _declared(router: Router) -> Operation[contract.CodexInput]:
+    """Declare the operation of one agent's router."""
+
+    @operation("{tool}", "{agent}, in plain words", STARTS, answer_in_words)
+    async def codex(call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Deferred:
+        """{agent}[[, OpenAI's coding agent]], by one tool: say in plain words what you want. Work ("fix the failing test in
+        tests/test_parser.py", "explain how login works") starts a task and returns its id at once; the task works on in the
+        background. Then ask about it: "check my task", "check all", "wait for it", "show the results", "cancel it"; name it
+        by id or alias when there are several. When it asks something: "approve it", "deny it: reason", "answer: text".
+        "Continue with the last task: …" goes on in its session. An approval is exactly that, in English;
+        other short commands are also understood in German, French, Spanish and Chinese, and work in any language. A short
+        request without an object of its own ("undo it") is asked back. [["List cloud environments" and "set up
+        GitHub for this repository" are for the Codex cloud. ]]Use hints when you know exactly what you want, dryRun to see
+        what would be done, explain to see why."""
+        return await router.ask(call, args)
+
+    return codex
+
+
 def router_tools(agents: Mapping[str, str], *, expose_primitives: bool) -> list[Offered]:
     """The tools of these agents, by name and with their titles; and their primitives, where they are to be seen."""
     tools: list[Offered] = []
     for name, title in agents.items():
-        codex = Tool(Router().codex, "Codex, in plain words", ACTS, answer_in_words)
-        tools += [codex.for_agent(name, title), *(primitives_of(name, title) if expose_primitives else ())]
+        tools.append(Tool(_declared(Router()), voice_of(name, title), agent=name, agent_title=title))
+        tools += primitives_of(name, title) if expose_primitives else ()
     return tools

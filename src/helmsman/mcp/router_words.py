@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from helmsman.mcp.toolset import CallContext
+    from helmsman.mcp.call import CallContext
     from helmsman.router.intent import Action
     from helmsman.router.route import Route
     from helmsman.shapes.contract import PendingQuestion

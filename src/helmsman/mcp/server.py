@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import Server
@@ -14,10 +15,12 @@ from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.doors import Doors
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
-from helmsman.mcp.toolset import Offered, Tool, Toolbox, in_words_for_any
+from helmsman.mcp.toolset import Offered, Tool, Toolbox
+from helmsman.operations.texts import FOR_ANY, FOR_CODEX
+from helmsman.operations.toolsets import operations_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from helmsman.service import Helmsman
     from helmsman.settings import Settings
@@ -28,12 +31,13 @@ _HELMSMAN: Final[dict[str, Any]] = {
     "description": "Steer OpenAI Codex: start work, follow it, answer its questions, stop it.",
 }
 _LOOP: Final = """\
-Helmsman runs OpenAI Codex for you. The loop:
-1. codex_start with a prompt (and workingDirectory, sandbox); it returns a sessionId at once.
-2. codex_wait with that sessionId, again and again while status is active.
-3. When pendingQuestion is there (status awaiting_approval), show or judge it and answer with codex_respond, then wait again.
-4. status done: result is the final message. error: error says why. codex_say continues the same session.
-codex_interrupt stops a turn; codex_list finds sessions, also those of earlier runs. Several sessions may run at once.
+Helmsman runs {agents} for you. The loop:
+1. {tool}_start with a prompt (and workingDirectory, sandbox); it returns a sessionId at once.
+2. {tool}_wait with that sessionId, again and again while status is active.
+3. When pendingQuestion is there (status awaiting_approval), show or judge it and answer with {tool}_respond, then wait \
+again.
+4. status done: result is the final message. error: error says why. {tool}_say continues the same session.
+{tool}_interrupt stops a turn; {tool}_list finds sessions, also those of earlier runs. Several sessions may run at once.
 """
 _AGENTS: Final = """
 In agent_* tools `agent` says who works: codex, claude, gemini, opencode, qwen, copilot or one of the user's own.
@@ -43,7 +47,7 @@ pass on by agent_say; agent_diff and agent_apply bring the changes of a session 
 _OUTCOMES: Final = """\
 Ask for an outcome with debug, review, plan, refactor or test: an agent works in a git worktree, and Helmsman itself checks
 what it did. The call returns a taskId at once; the same tool with taskId and waitSec follows it. When pendingQuestion is
-there, show or judge it and answer with codex_respond (its sessionId, its id), then follow again. At the end only verified:
+there, show or judge it and answer with {tool}_respond (its sessionId, its id), then follow again. At the end only verified:
 true is done; report has the evidence. With apply ask the change comes as a question before it reaches the main tree.
 """
 _PLAIN_WORDS: Final = """\
@@ -62,25 +66,15 @@ _COMPAT: Final[dict[str, Any]] = {  # the name is the original's: clients may kn
 
 
 def offered_tools(helm: Helmsman) -> list[Offered]:
-    """The tools to offer. What is not asked for is not even imported: a client waits for this."""
+    """Return the tools of the chosen toolsets. Modules of other toolsets are not imported: a client waits for this."""
     settings = helm.settings
-    tools: list[Offered] = []
-    if "sessions" in settings.tools:
-        from helmsman.mcp.session_tools import SESSION_TOOLS
-
-        tools += SESSION_TOOLS if settings.fleet_url is None else _for_fleets(SESSION_TOOLS)
-    if "agents" in settings.tools:
-        from helmsman.mcp.agent_tools import AGENT_TOOLS
-
-        tools += AGENT_TOOLS if settings.fleet_url is None else _for_fleets(AGENT_TOOLS)
-    if "extras" in settings.tools:
-        from helmsman.mcp.extras_tools import EXTRAS_TOOLS
-
-        tools += EXTRAS_TOOLS
-    if "capabilities" in settings.tools:
-        from helmsman.mcp.capability_tools import capability_tools
-
-        tools += capability_tools(settings.tools)
+    in_fleet = settings.fleet_url is not None
+    tools: list[Offered] = [
+        tool
+        for toolset in ("sessions", "agents", "extras", "capabilities")
+        if toolset in settings.tools
+        for tool in toolset_tools(toolset, settings.tools, in_fleet=in_fleet)
+    ]
     if "compat" in settings.tools:
         from helmsman.mcp.compat_tools import compat_tools
 
@@ -93,12 +87,19 @@ def offered_tools(helm: Helmsman) -> list[Offered]:
     return tools
 
 
-def _for_fleets(tools: Sequence[Tool[Any]]) -> list[Offered]:
-    """Those that begin something say where and when. Without a fleet nobody pays tokens for that."""
-    from helmsman.shapes import contract
+@cache
+def toolset_tools(toolset: str, toolsets: tuple[str, ...], *, in_fleet: bool = False) -> tuple[Tool, ...]:
+    """Return the tools of a toolset beside these others. Made once in a process: their schemas take long.
 
-    wider = {"codex_start": contract.FleetStartInput, "agent_start": contract.FleetAgentStartInput}
-    return [tool.in_fleet(wider[tool.name]) if tool.name in wider else tool for tool in tools]
+    Without `sessions` and `agents`, the capabilities bring the tool that answers their questions.
+    """
+    is_for_any = toolset == "agents" or (toolset == "capabilities" and "sessions" not in toolsets)
+    operations = operations_of(toolset)
+    if toolset == "capabilities" and {"sessions", "agents"}.isdisjoint(toolsets):
+        from helmsman.operations.sessions import respond
+
+        operations += (respond,)
+    return tuple(Tool(one, FOR_ANY if is_for_any else FOR_CODEX, in_fleet) for one in operations)
 
 
 def _identity(settings: Settings) -> dict[str, Any]:
@@ -107,10 +108,9 @@ def _identity(settings: Settings) -> dict[str, Any]:
     if toolsets == ("compat",):
         return _COMPAT
     told, description = "", _HELMSMAN["description"]
-    if "sessions" in toolsets:
-        told = _LOOP
-    elif "agents" in toolsets:
-        told = in_words_for_any(_LOOP.replace("OpenAI Codex", "coding agents"))
+    voice = FOR_CODEX if "sessions" in toolsets else FOR_ANY
+    if not {"sessions", "agents"}.isdisjoint(toolsets):
+        told = voice.render(_LOOP)
     elif "router" in toolsets:
         told, description = _PLAIN_WORDS, "Steer OpenAI Codex, and other coding agents, in plain words."
     elif "capabilities" in toolsets:
@@ -119,8 +119,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
         told += _AGENTS
         description = "Steer coding agents: start work, follow it, answer their questions, stop it."
     if "capabilities" in toolsets:
-        outcomes = _OUTCOMES if "sessions" in toolsets else in_words_for_any(_OUTCOMES)
-        told = "\n".join(filter(None, (told, outcomes)))
+        told = "\n".join(filter(None, (told, voice.render(_OUTCOMES))))
     return _HELMSMAN | {"description": description, "instructions": told or None}
 
 

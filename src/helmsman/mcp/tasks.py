@@ -27,7 +27,7 @@ from helmsman.tasks.model import Task, mcp_status_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.mcp.toolset import CallContext
+    from helmsman.mcp.call import CallContext
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 

@@ -10,8 +10,10 @@ import anyio
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.shortening import LINE_CHARS, cut
+from helmsman.mcp.call import CallContext
 from helmsman.mcp.current_call import current_call
 from helmsman.mcp.tasks import job_handle, task_handle
+from helmsman.operations.table import Deferred
 from helmsman.shapes.job_answers import job_sessions
 from helmsman.shapes.session_status import progress_line, session_status
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     import mcp_types as types
 
-    from helmsman.mcp.toolset import CallContext
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
 
@@ -164,3 +165,23 @@ def session_progress(session: Session) -> str:
     status = session_status(session, output_lines=0)
     told = status.note or (progress_line(status.progress) if status.progress is not None else status.status)
     return cut(told, LINE_CHARS)
+
+
+class ClientCall(CallContext, frozen=True):
+    """A call of an operation by an MCP client (`helmsman.operations.table.OperationCall`)."""
+
+    async def wait(
+        self, session: Session, *, seconds: float, until: Literal["attention", "change"] = "attention"
+    ) -> Deferred | None:
+        instead = await wait_for_session(self, session, seconds=seconds, until=until)
+        return None if instead is None else Deferred(instead)
+
+    async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:
+        instead = await wait_for_job(self, task, seconds=seconds)
+        return None if instead is None else Deferred(instead)
+
+    async def watch(self, session: Session, *, seconds: float) -> None:
+        with anyio.move_on_after(seconds):
+            async with background_tasks() as tasks:
+                tasks.start_soon(report_progress, self, partial(session_progress, session), session.feed.changed)
+                await session.wait(until="attention")

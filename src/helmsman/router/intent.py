@@ -27,7 +27,6 @@ from helmsman.router import forms
 from helmsman.router import vocabulary as v
 from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks, turns_an_answer_round
 from helmsman.router.markers import Mode, read_marker, where_to_run
-from helmsman.router.operations import Operation
 from helmsman.router.talk import (
     TALK_VERBS,
     command_abroad,
@@ -37,6 +36,7 @@ from helmsman.router.talk import (
     is_yes_or_no,
     reason_of_refusal,
 )
+from helmsman.router.verbs import RouterVerb
 from helmsman.router.words import (
     ID,
     LONGEST_COMMAND,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from helmsman.router.words import Words
 
-Action = Literal[Operation, "choose", "none"]
+Action = Literal[RouterVerb, "choose", "none"]
 """`choose`: ambiguous between tasks and work, so the caller is asked."""
 AnswerKind = Literal["approve", "deny", "text"]
 ReferenceKind = Literal["id", "alias", "number", "last", "running", "description", "several"]
@@ -88,7 +88,7 @@ class PlainAnswer:
 class Hints:
     """Explicit parameters, which override the words. `mode` `auto` equals None."""
 
-    operation: Operation | None = None
+    operation: RouterVerb | None = None
     mode: Mode | Literal["auto"] | None = None
     task_id: str | None = None
     timeout_ms: int | None = None

@@ -17,7 +17,7 @@ from helmsman.router.words import SESSION_ID_FORM
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.router.operations import Operation
+    from helmsman.router.verbs import RouterVerb
 
 _LONGEST: Final = 120
 _MOST_WORDS: Final = 8
@@ -100,7 +100,7 @@ def is_yes_or_no(request: str) -> bool:
 
 # --- commands in other languages -------------------------------------------------------------------------------------
 
-_ABROAD: Final[dict[Operation, str]] = {
+_ABROAD: Final[dict[RouterVerb, str]] = {
     "cancel": """abbrechen / brich ab / brich es ab / brich das ab / brich die aufgabe ab / aufgabe abbrechen / stopp
         stoppe es / stoppen / stopp das / annule / annuler / annule la / annule le / annule ca / annule la tache / annulez
         arrete / arrete ca / arrete toi / arrete la tache / arretez / cancela / cancelalo / cancela la tarea / cancelar
@@ -125,14 +125,14 @@ def _phrases(text: str) -> list[str]:
     return [phrase.strip() for line in text.splitlines() for phrase in line.split("/")]
 
 
-_OPERATIONS: Final[dict[str, Operation]] = {
+_OPERATIONS: Final[dict[str, RouterVerb]] = {
     phrase: operation for operation, text in _ABROAD.items() for phrase in _phrases(text) if phrase
 }
 _COURTESY: Final = word_set("bitte danke merci gracias svp stp porfa please pls thanks 请 谢谢")
 _COURTESIES: Final = re.compile(r"\b(?:por favor|s il (?:te|vous) plait)\b|^请|谢谢$")
 
 
-def command_abroad(request: str) -> Operation | None:
+def command_abroad(request: str) -> RouterVerb | None:
     """Return the command that a request in German, French, Spanish or Chinese consists of, if any."""
     if len(request) > _LONGEST:
         return None

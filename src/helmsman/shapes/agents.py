@@ -8,10 +8,10 @@ from helmsman.base.json_values import present
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from helmsman.service import Helmsman
+    from helmsman.capabilities.service import AgentService
 
 
-async def about_agent(helm: Helmsman, name: str) -> dict[str, Any]:
+async def about_agent(helm: AgentService, name: str) -> dict[str, Any]:
     """Describe an agent's installation and capabilities, or the problem that prevents its use."""
     about: dict[str, Any] = {"agent": name, "title": helm.agents.title(name)}
     if name == helm.settings.default_agent:
@@ -31,7 +31,7 @@ async def about_agent(helm: Helmsman, name: str) -> dict[str, Any]:
     return about | {"installed": True, **program, "can": shown["can"], "cannot": shown["cannot"], "lacks": lacks}
 
 
-async def all_agents(helm: Helmsman) -> list[dict[str, Any]]:
+async def all_agents(helm: AgentService) -> list[dict[str, Any]]:
     """Describe all agents: the default agent first, then the installed ones."""
     found = [await about_agent(helm, agent.name) for agent in helm.agents]
     return sorted(found, key=lambda one: (not one.get("isDefault"), not one["installed"]))

@@ -72,7 +72,7 @@ _SUMMARY_CHARS: Final = 200
 
 SessionId = Annotated[
     str,
-    Field(description="As codex_start or codex_list gave it, e.g. 0199a0f2-…"),
+    Field(description="As {tool}_start or {tool}_list gave it, e.g. 0199a0f2-…"),
 ]
 AgentName = Annotated[
     str | None,
@@ -90,14 +90,14 @@ Images = Annotated[
 
 
 class StartInput(Input):
-    prompt: str = Field(description='What Codex is to do, e.g. "Fix the failing test in tests/test_parser.py".')
+    prompt: str = Field(description='What {agent} is to do, e.g. "Fix the failing test in tests/test_parser.py".')
     working_directory: str | None = Field(
         None, description="Where it works, e.g. /src/app. Default: where the server was started."
     )
     model: str | None = Field(None, description="A model other than the configured one, e.g. gpt-5.5.")
     approval_policy: ApprovalPolicy | None = Field(
         None,
-        description="When Codex asks first: untrusted (nearly always), on-request (when it wants more than the sandbox "
+        description="When {agent} asks first: untrusted (nearly always), on-request (when it wants more than the sandbox "
         "allows), on-failure (older Codex only), never. Default: as configured.",
     )
     sandbox: SandboxMode | None = Field(
@@ -110,7 +110,7 @@ class StartInput(Input):
     config: dict[str, Any] | None = Field(
         None, description='Settings of config.toml for this session, e.g. {"model_verbosity": "low"}.'
     )
-    base_instructions: str | None = Field(None, description="Replaces Codex's own instructions.")
+    base_instructions: str | None = Field(None, description="Replaces {agent}'s own instructions.")
     developer_instructions: str | None = Field(
         None, description='Added to its instructions, e.g. "Write British English."'
     )
@@ -120,7 +120,7 @@ class StartInput(Input):
         False, description="No sandbox, no questions. Only inside another sandbox."
     )
     trust_repository: bool = Field(
-        False, description="Load the repository's own Codex configuration (MCP servers, hooks)."
+        False, description="Load the repository's own {kind} configuration (MCP servers, hooks)."
     )
     writable_roots: list[str] = Field(
         default_factory=list[str],
@@ -130,7 +130,7 @@ class StartInput(Input):
     effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
     worktree: bool = Field(
         False,
-        description="Work in a new git worktree of the last commit, without uncommitted changes; then codex_apply.",
+        description="Work in a new git worktree of the last commit, without uncommitted changes; then {tool}_apply.",
     )
     min_remaining_percent: float | None = Field(
         None,
@@ -245,7 +245,7 @@ class WaitInput(Input):
         description="How long this call waits. 25 suits every client.",
     )
     until: Literal["attention", "change"] = Field(
-        "attention", description="attention: the turn ended or Codex asks something. change: anything happened."
+        "attention", description="attention: the turn ended or {agent} asks something. change: anything happened."
     )
 
 
@@ -253,7 +253,7 @@ class RespondInput(Input):
     session_id: SessionId
     id: str = Field(description="The id of pendingQuestion, e.g. q_1f3a9c0b2d.")
     answers: list[str] = Field(
-        description='One for each part of the question: an option, e.g. ["approve"], with a reason for Codex if you like, '
+        description='One for each part of the question: an option, e.g. ["approve"], with a reason for {agent} if you like, '
         'e.g. ["deny: touches production"]; free text where there are no options.'
     )
 
@@ -398,7 +398,7 @@ class StatusOutput(Output, Waits):
     output: Any = Field(None, description="The same as an object, where an output schema was given.")
     error: ErrorOutput | None = None
     recent_output: list[str]
-    pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
+    pending_question: PendingQuestion | None = Field(None, description="Answer it with {tool}_respond.")
     more_questions: int | None = Field(None, description="How many further questions are open.")
     item_events: list[ItemEvent]
     files_changed: list[ChangedFile] | None = Field(

@@ -13,12 +13,12 @@ from helmsman.shapes.task_answers import task_error
 
 if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.wanted import Kind
-    from helmsman.service import Helmsman
+    from helmsman.capabilities.service import AgentService
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
 
 
-async def job_sessions(helm: Helmsman, task: Task) -> list[Session]:
+async def job_sessions(helm: AgentService, task: Task) -> list[Session]:
     """Return the sessions of a job that can still be opened, oldest first."""
     found: list[Session] = []
     for session_id in task.job_sessions:
@@ -27,7 +27,7 @@ async def job_sessions(helm: Helmsman, task: Task) -> list[Session]:
     return found
 
 
-async def job_output(helm: Helmsman, task: Task, *, with_diff: bool = False) -> OutcomeOutput:
+async def job_output(helm: AgentService, task: Task, *, with_diff: bool = False) -> OutcomeOutput:
     """Build the job tool's answer."""
     asked = [
         JobQuestion(**dict(pending_question(session, question)), session_id=session.id)

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.capabilities.search import SearchResult
-    from helmsman.service import Helmsman
+    from helmsman.capabilities.service import AgentService
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
 
-async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
+async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
     """Return list entries, with status, for sessions found on disk."""
     tasks = await helm.tasks.of_sessions([info.session_id for info in found])
     ended = await helm.last_statuses([(info, tasks[info.session_id]) for info in found])
@@ -37,14 +37,14 @@ async def listed_sessions(helm: Helmsman, found: Sequence[SessionInfo]) -> list[
     return await with_repositories(helm, listed)
 
 
-async def with_repositories(helm: Helmsman, listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+async def with_repositories(helm: AgentService, listed: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add `repository` to sessions in a worktree, because a worktree's path means nothing to a person."""
     place = await anyio.to_thread.run_sync(places, helm.settings.state_dir)
     found = [(one, place(one.get("directory"))) for one in listed]
     return [one if where == one.get("directory") else one | {"repository": where} for one, where in found]
 
 
-async def found_sessions(helm: Helmsman, result: SearchResult) -> list[dict[str, Any]]:
+async def found_sessions(helm: AgentService, result: SearchResult) -> list[dict[str, Any]]:
     """Return list entries for search results. In `excerpt`, every second part is a matched word."""
     listed = await listed_sessions(helm, [found.session for found in result.found])
     return [one | {"excerpt": list(found.excerpt)} for one, found in zip(listed, result.found, strict=True)]

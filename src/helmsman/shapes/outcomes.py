@@ -111,7 +111,7 @@ class OutcomeOutput(Output):
     verified: bool | None = Field(None, description="At the end. Only true is done; report.says says what it means.")
     report: Any = None
     diff: str | None = None
-    pending_question: JobQuestion | None = Field(None, description="Answer it with codex_respond.")
+    pending_question: JobQuestion | None = Field(None, description="Answer it with {tool}_respond.")
     more_questions: int | None = None
     note: str | None = None
     error: ErrorOutput | None = None

@@ -25,7 +25,7 @@ class ScheduleTerms(Input):
     timezone: str | None = Field(None, description="What cron and at mean, e.g. Europe/Berlin. Default: the machine's.")
     working_directory: str | None = Field(None, description="Where, e.g. /src/app. Default: where the server started.")
     agent: str | None = Field(None, description="Who does it, e.g. claude.")
-    model: str | None = Field(None, description="As for codex_start; so are the next ones.")
+    model: str | None = Field(None, description="As for {tool}_start; so are the next ones.")
     approval_policy: ApprovalPolicy | None = None
     sandbox: SandboxMode | None = None
     unenforced: bool = False

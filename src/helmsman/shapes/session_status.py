@@ -48,9 +48,9 @@ from helmsman.tasks.outcome import changed_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.capabilities.service import AgentService
     from helmsman.model.events import Failure, Item
     from helmsman.model.unified_diff import FileStat
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
@@ -97,7 +97,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     )
 
 
-async def session_in_full(helm: Helmsman, session: Session, *, output_lines: int) -> dict[str, Any]:
+async def session_in_full(helm: AgentService, session: Session, *, output_lines: int) -> dict[str, Any]:
     """Return all that a page shows of a session, sanitized. `helmsman.web.api` documents the fields."""
     state, agent = session.state, session.options.agent
     # Start at the cursor to skip the items: the transcript shows them, and summarizing ten thousand takes long.

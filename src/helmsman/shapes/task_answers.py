@@ -13,14 +13,14 @@ from helmsman.shapes.task_contract import CommandOutput, ResultsAnswer, ResultSu
 
 if TYPE_CHECKING:
     from helmsman.capabilities.all_tasks import TaskResults
-    from helmsman.service import Helmsman
+    from helmsman.capabilities.service import AgentService
     from helmsman.shapes.contract import PendingQuestion
     from helmsman.tasks.model import Task
 
 AnswerT = TypeVar("AnswerT", bound=TaskAnswer)
 
 
-def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> AnswerT:
+def answer(kind: type[AnswerT], helm: AgentService, task: Task, **more: Any) -> AnswerT:
     """Return a task's status as an answer of the primitives."""
     return kind(
         task_id=task.id,
@@ -38,7 +38,7 @@ def answer(kind: type[AnswerT], helm: Helmsman, task: Task, **more: Any) -> Answ
     )
 
 
-def results_answer(helm: Helmsman, results: TaskResults, **more: Any) -> ResultsAnswer:
+def results_answer(helm: AgentService, results: TaskResults, **more: Any) -> ResultsAnswer:
     """Return a task's results as the answer of a primitive."""
     task, cloud, tests = results.task, results.cloud, results.tests
     if tests is not None:
@@ -114,14 +114,14 @@ def _standing(task: Task) -> dict[str, Any]:
     }
 
 
-def question_of(helm: Helmsman, task: Task) -> PendingQuestion | None:
+def question_of(helm: AgentService, task: Task) -> PendingQuestion | None:
     """Return the task's first question, if this process has its session."""
     session = helm.tasks.local.session_of(task)
     questions = session.questions if session is not None else []
     return pending_question(session, questions[0]) if session is not None and questions else None
 
 
-def how_to_answer(helm: Helmsman, task: Task) -> str:
+def how_to_answer(helm: AgentService, task: Task) -> str:
     """Say how to answer the question of a task with the tools this client has."""
     where = task.session_id if task.job is None else " or ".join(task.job_sessions)  # any session of the job may ask
     if "agents" in helm.settings.tools:
@@ -134,7 +134,7 @@ def how_to_answer(helm: Helmsman, task: Task) -> str:
     return f"Answer its question: {task.agent} with the request {say}"
 
 
-def primitive_actions(helm: Helmsman, task: Task) -> list[str]:
+def primitive_actions(helm: AgentService, task: Task) -> list[str]:
     """List the tool calls that make sense for the task now."""
     if task.input_required:
         return [how_to_answer(helm, task)]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from helmsman.model.options import ApprovalPolicy, SandboxMode
-from helmsman.router.operations import Operation
+from helmsman.router.verbs import RouterVerb
 from helmsman.shapes.contract import (
     ChangedFile,
     ErrorOutput,
@@ -40,7 +40,7 @@ class _NamedInput(Input):
 
 
 class HintsInput(Input):
-    operation: Operation | None = Field(None, description="What to do, if you know: then the words are not parsed.")
+    operation: RouterVerb | None = Field(None, description="What to do, if you know: then the words are not parsed.")
     mode: Literal["auto", "local", "cloud"] | None = Field(None, description="Where to run, e.g. local.")
     task_id: str | None = Field(
         None,
@@ -57,10 +57,10 @@ class HintsInput(Input):
         None, description='With respond: one answer for each part of the question, e.g. ["approve"].'
     )
     question_id: str | None = Field(None, description="With respond: which question, by the id of pendingQuestion.")
-    environment: str | None = Field(None, description="Cloud only: the environment, by name, id or label.")
-    attempts: int | None = Field(None, ge=1, le=4, description="Cloud only: how many attempts to make, e.g. 1.")
-    branch: str | None = Field(None, description="Cloud only: the branch to start from, e.g. main.")
-    attempt: int = Field(1, ge=1, le=4, description="Cloud only, with results and apply: which attempt, e.g. 1.")
+    environment: str | None = Field(None, description="[[Cloud only: the environment, by name, id or label.]]")
+    attempts: int | None = Field(None, ge=1, le=4, description="[[Cloud only: how many attempts to make, e.g. 1.]]")
+    branch: str | None = Field(None, description="[[Cloud only: the branch to start from, e.g. main.]]")
+    attempt: int = Field(1, ge=1, le=4, description="[[Cloud only, with results and apply: which attempt, e.g. 1.]]")
 
 
 class PreferenceInput(_NamedInput):
@@ -72,7 +72,9 @@ class PreferenceInput(_NamedInput):
 class ContextInput(_NamedInput):
     working_dir: str | None = Field(None, description="Where the work is: an existing directory, e.g. /src/app.")
     repo_root: str | None = Field(None, description="The root of its repository, used where working_dir is left out.")
-    model: str | None = Field(None, description="For new work: a model other than the configured one, e.g. gpt-5.5.")
+    model: str | None = Field(
+        None, description="For new work: a model other than the configured one[[, e.g. gpt-5.5]]."
+    )
 
 
 class SafetyInput(_NamedInput):
@@ -87,9 +89,9 @@ class SafetyInput(_NamedInput):
         None, description="For new work: what it may touch, e.g. workspace-write. Default: as configured."
     )
     approval_policy: ApprovalPolicy | None = Field(
-        None, description="For new work: when Codex asks first, e.g. on-request. Default: as configured."
+        None, description="For new work: when {agent} asks first, e.g. on-request. Default: as configured."
     )
-    trust_repository: bool = Field(False, description="For new work: load the repository's own Codex configuration.")
+    trust_repository: bool = Field(False, description="For new work: load the repository's own {kind} configuration.")
     unenforced: bool = Field(False, description="For new work: start also where no sandbox can hold it.")
     allow_dirty: bool = Field(False, description="With apply: go on where there are uncommitted changes.")
 
@@ -145,7 +147,7 @@ class TaskOutput(Output, Waits):
     updated_at: str
     ttl_ms: int | None = Field(None, description="How much longer its result is kept.")
     recommended_poll_ms: int
-    url: str | None = Field(None, description="Where a cloud task can be seen.")
+    url: str | None = Field(None, description="[[Where a cloud task can be seen.]]")
     note: str | None = None
 
 
@@ -165,7 +167,7 @@ class CommandOutput(Output):
 
 
 class ResultSummary(Output):
-    text: str | None = Field(None, description="Codex's final message.")
+    text: str | None = Field(None, description="{agent}'s final message.")
     diff: str | None = Field(None, description="What it changed, as a unified diff, where that is known.")
     files_changed: list[ChangedFile] | None = None
     artifacts: list[str] | None = Field(None, description="The files it made.")
@@ -177,7 +179,7 @@ class ResultSummary(Output):
     usage: UsageOutput | None = None
     cost_usd: float | None = Field(None, description="Left out where no price is known for the model.")
     error: ErrorOutput | None = None
-    url: str | None = Field(None, description="Where a cloud task can be seen.")
+    url: str | None = Field(None, description="[[Where a cloud task can be seen.]]")
 
 
 class ConfirmationOutput(Output):
@@ -213,7 +215,7 @@ class EnvironmentOutput(_Named):
 
 class CodexOutput(Output):
     acknowledged: bool = Field(description="Whether the request was understood and is being seen to.")
-    action: Literal[Operation, "none"]
+    action: Literal[RouterVerb, "none"]
     decision_trace: list[str] | None = None
     task: TaskOutput | None = None
     result_summary: ResultSummary | None = None
@@ -246,13 +248,13 @@ WorkingDir = Annotated[
 
 
 class LocalRunInput(_NamedInput):
-    task: str = Field(description='What Codex is to do, e.g. "Run the unit tests and report failures".')
+    task: str = Field(description='What {agent} is to do, e.g. "Run the unit tests and report failures".')
     mode: SandboxMode = Field("read-only", description="What it may touch.")
     working_dir: WorkingDir = None
-    model: str | None = Field(None, description="Other than the configured one, e.g. gpt-5.5.")
-    approval_policy: ApprovalPolicy | None = Field(None, description="When Codex asks first. Default: as configured.")
+    model: str | None = Field(None, description="Other than the configured one[[, e.g. gpt-5.5]].")
+    approval_policy: ApprovalPolicy | None = Field(None, description="When {agent} asks first. Default: as configured.")
     trust_repository: bool = Field(
-        False, description="Load the repository's own Codex configuration (MCP servers, hooks)."
+        False, description="Load the repository's own {kind} configuration (MCP servers, hooks)."
     )
     unenforced: bool = Field(False, description="Start also where no sandbox can hold it.")
     max_cost_usd: Dollars | None = Field(None, description="Stop it when it has cost more, e.g. 2.5.")
@@ -300,7 +302,7 @@ class CloudSubmitInput(_NamedInput):
     )
     attempts: int = Field(1, ge=1, le=4, description="How many to make, side by side.")
     branch: str | None = Field(None, description="The branch to start from, e.g. main.")
-    model: str | None = Field(None, description="Where this Codex can choose one; leave it out otherwise.")
+    model: str | None = Field(None, description="Where this {agent} can choose one; leave it out otherwise.")
     working_dir: WorkingDir = None
     idempotency_key: str | None = Field(None, description="The same key again gives the same task, e.g. issue-17.")
 
@@ -377,7 +379,7 @@ class ResultsAnswer(TaskAnswer):
     duration_ms: int | None = None
     attempt: int | None = None
     attempts: int | None = None
-    digest: str | None = Field(None, description="What the diff of a cloud task is called.")
+    digest: str | None = Field(None, description="[[What the diff of a cloud task is called.]]")
     applied_files: list[str] | None = None
 
 

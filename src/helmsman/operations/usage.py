@@ -1,4 +1,4 @@
-"""The tool of the toolset `extras` that tells what agents have spent."""
+"""Reports of what agents have spent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pydantic import Field
 
 from helmsman.base.json_values import iso_time
 from helmsman.capabilities.usage_report import GroupBy, merged
-from helmsman.mcp.toolset import READS, CallContext, tool
+from helmsman.operations.nature import READS
+from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import Input, Output
 from helmsman.shapes.rendering import budget_as_dict, spent_as_dict
 
@@ -77,11 +78,11 @@ def _line(spent: Spent) -> str:
     return f"{spent.input_tokens} in ({spent.cached_input_tokens} cached), {spent.output_tokens} out{cost}"
 
 
-@tool("See what Codex has spent", READS, _in_words)
-async def codex_usage(call: CallContext, args: UsageInput) -> UsageReportOutput:
+@operation("{tool}_usage", "See what {agent} has spent", READS, _in_words)
+async def usage(call: OperationCall, args: UsageInput) -> UsageReportOutput:
     """Tokens that agents have spent on this machine, with their cost where it is known: of all sessions, also those
-    made in the terminal. For what is left of the rate limit use codex_account; for one running session,
-    codex_status."""
+    made in the terminal. For what is left of the rate limit use {tool}_account; for one running session,
+    {tool}_status."""
     report = await call.helm.extras.usage.report(since=args.since, group_by=args.group_by, agent=args.agent)
     budgets = await call.helm.extras.budgets.states()
     listed, rest = report.first(_MOST_GROUPS)

@@ -1,13 +1,14 @@
-"""The toolset `sessions`: start, say, status, wait, respond, interrupt, list; and the same for any agent."""
+"""Operations on sessions: start, say, status, wait, respond, interrupt, list."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from helmsman.base.shown_text import exact
 from helmsman.errors import InvalidInput
-from helmsman.mcp.toolset import ACTS, CODEX, READS, STOPS, CallContext, Instead, tool, tools_in
-from helmsman.mcp.waiting import wait_for_session
+from helmsman.operations.nature import ANSWERS, INTERRUPTS, READS, STARTS
+from helmsman.operations.table import Deferred, OperationCall, operation
+from helmsman.operations.texts import CODEX
 from helmsman.shapes import contract
 from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
 from helmsman.shapes.session_status import in_words, session_status, started
@@ -30,18 +31,25 @@ def state_in_words(output: Any) -> str:
     return words
 
 
-@tool("Start Codex on a task", ACTS, state_in_words, takes_agent=contract.AgentStartInput)
-async def codex_start(call: CallContext, args: contract.StartInput) -> contract.StartOutput:
-    """Hand a coding task to Codex in a new session. Returns at once with a sessionId while Codex works on; follow it
-    with codex_wait. To continue an existing session use codex_say; to find one, codex_list."""
+@operation(
+    "{tool}_start",
+    "Start {agent} on a task",
+    STARTS,
+    state_in_words,
+    agent_input=contract.AgentStartInput,
+    fleet_input=(contract.FleetStartInput, contract.FleetAgentStartInput),
+)
+async def start(call: OperationCall, args: contract.StartInput) -> contract.StartOutput:
+    """Hand a coding task to {agent} in a new session. Returns at once with a sessionId while {agent} works on; follow it
+    with {tool}_wait. To continue an existing session use {tool}_say; to find one, {tool}_list."""
     options = {"agent": CODEX} | args.options()
     return started(await call.helm.start(args.prompt, on_question=call.on_question, **options))
 
 
-@tool("Send Codex the next message", ACTS, state_in_words, takes_agent=contract.AgentSayInput)
-async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayOutput:
+@operation("{tool}_say", "Send {agent} the next message", STARTS, state_in_words, agent_input=contract.AgentSayInput)
+async def say(call: OperationCall, args: contract.SayInput) -> contract.SayOutput:
     """Continue a session with another message: any on this machine, also of earlier runs or made by a person in the
-    terminal. Returns at once; follow with codex_wait. While a turn is running it is an error, unless whenBusy says to
+    terminal. Returns at once; follow with {tool}_wait. While a turn is running it is an error, unless whenBusy says to
     steer or to queue."""
     # By this client's settings, not those of whoever had the session before.
     session = await call.helm.say(args.session_id, args.message, on_question=call.on_question, **args.options())
@@ -56,43 +64,43 @@ async def codex_say(call: CallContext, args: contract.SayInput) -> contract.SayO
     )
 
 
-@tool("Look at a Codex session", READS, in_words)
-async def codex_status(call: CallContext, args: contract.StatusInput) -> contract.StatusOutput:
+@operation("{tool}_status", "Look at {a_session}", READS, in_words)
+async def status(call: OperationCall, args: contract.StatusInput) -> contract.StatusOutput:
     """What a session is doing right now: status, recent output, what it has done, what it asks, its result. Does not
-    wait; to be told when something happens use codex_wait."""
+    wait; to be told when something happens use {tool}_wait."""
     session = await call.helm.session(args.session_id)
     status = session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
     return _with_who_answers(call, session, status)
 
 
-@tool("Wait for a Codex session", READS, in_words)
-async def codex_wait(call: CallContext, args: contract.WaitInput) -> contract.StatusOutput | Instead:
-    """Wait until a session's turn ends, Codex asks something or the time is up, and return what codex_status returns. Use
+@operation("{tool}_wait", "Wait for {a_session}", READS, in_words)
+async def wait(call: OperationCall, args: contract.WaitInput) -> contract.StatusOutput | Deferred:
+    """Wait until a session's turn ends, {agent} asks something or the time is up, and return what {tool}_status returns. Use
     this instead of polling; call it again while status is active. If pendingQuestion is there, answer it with
-    codex_respond and wait again, unless note says that a person answers it."""
+    {tool}_respond and wait again, unless note says that a person answers it."""
     session = await call.helm.session(args.session_id)
-    instead = await wait_for_session(call, session, seconds=args.timeout_sec, until=args.until)
-    return instead if instead is not None else _with_who_answers(call, session, session_status(session))
+    deferred = await call.wait(session, seconds=args.timeout_sec, until=args.until)
+    return deferred if deferred is not None else _with_who_answers(call, session, session_status(session))
 
 
-def _with_who_answers(call: CallContext, session: Session, status: contract.StatusOutput) -> contract.StatusOutput:
+def _with_who_answers(call: OperationCall, session: Session, status: contract.StatusOutput) -> contract.StatusOutput:
     """Say in the note that a person answers, where the model that asks may not."""
     who = who_answers(session, call.helm.settings)
     return status if who is None else status.model_copy(update={"note": " ".join(filter(None, (who, status.note)))})
 
 
-@tool("Answer what Codex asks", ACTS, state_in_words)
-async def codex_respond(call: CallContext, args: contract.RespondInput) -> contract.StateOutput:
+@operation("{tool}_respond", "Answer what {agent} asks", ANSWERS, state_in_words)
+async def respond(call: OperationCall, args: contract.RespondInput) -> contract.StateOutput:
     """Answer a pendingQuestion, by its sessionId and id: approve or deny a command or a change, or give the input it asks
-    for. Then codex_wait. A question nobody answers is denied when its deadline is over."""
-    session = await call.doors.respond(call.helm, call.context, args.session_id, args.id, args.answers)
+    for. Then {tool}_wait. A question nobody answers is denied when its deadline is over."""
+    session = await call.respond(args.session_id, args.id, args.answers)
     return contract.StateOutput(session_id=session.id, status=session.status)
 
 
-@tool("Stop a Codex session's turn", STOPS, state_in_words)
-async def codex_interrupt(call: CallContext, args: contract.SessionInput) -> contract.StateOutput:
+@operation("{tool}_interrupt", "Stop {session's} turn", INTERRUPTS, state_in_words)
+async def interrupt(call: OperationCall, args: contract.SessionInput) -> contract.StateOutput:
     """Stop what a session is doing: the turn, its sub-agents and the commands it left running; in an idle session, only
-    those. Returns when they have stopped. The session stays and can be continued with codex_say."""
+    those. Returns when they have stopped. The session stays and can be continued with {tool}_say."""
     session = await call.helm.interrupt(args.session_id)
     return contract.StateOutput(session_id=session.id, status=session.status)
 
@@ -106,9 +114,9 @@ def _list_in_words(output: contract.ListOutput) -> str:
     return "\n".join([*lines, output.note] if output.note else lines)
 
 
-@tool("List Codex sessions", READS, _list_in_words, takes_agent=contract.AgentListInput)
-async def codex_list(call: CallContext, args: contract.ListInput) -> contract.ListOutput:
-    """The sessions Codex has on this machine, newest first, from any directory and origin, those running now marked.
+@operation("{tool}_list", "List {sessions}", READS, _list_in_words, agent_input=contract.AgentListInput)
+async def list_sessions(call: OperationCall, args: contract.ListInput) -> contract.ListOutput:
+    """The sessions {agents_have} on this machine, newest first, from any directory and origin, those running now marked.
     Use it to find a sessionId to continue."""
     options = {"agent": CODEX} | args.model_dump(exclude={"working_directory", "search"})
     if args.search is not None:
@@ -119,7 +127,7 @@ async def codex_list(call: CallContext, args: contract.ListInput) -> contract.Li
 
 
 async def _searched(
-    call: CallContext, words: str, directory: str | None, options: Mapping[str, Any]
+    call: OperationCall, words: str, directory: str | None, options: Mapping[str, Any]
 ) -> contract.ListOutput:
     if options["query"] is not None or options["cursor"] is not None:
         raise InvalidInput("search goes with neither query nor cursor. Leave them out.", parameter="search")
@@ -132,6 +140,3 @@ async def _searched(
         else None
     )
     return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), note=unread)
-
-
-SESSION_TOOLS: Final = tools_in(globals())

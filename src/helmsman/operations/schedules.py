@@ -1,4 +1,4 @@
-"""The tool of the toolset `extras` for work that begins by itself."""
+"""Scheduled work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from helmsman.errors import InvalidInput
-from helmsman.mcp.toolset import ACTS, CODEX, CallContext, Instead, tool
+from helmsman.operations.nature import ACTS
+from helmsman.operations.table import Deferred, OperationCall, operation
+from helmsman.operations.texts import CODEX
 from helmsman.shapes.contract import Output
 from helmsman.shapes.schedules import ScheduleTerms, run_as_dict, schedule_as_dict, what_begins
 
@@ -66,12 +68,12 @@ def _in_words(output: SchedulesOutput) -> str:
     return "\n".join(lines) or "There are no schedules."
 
 
-@tool("Schedule work", ACTS, _in_words)
-async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOutput | Instead:
-    """Run Codex on a schedule, with nobody connected: add, list, show, pause, resume, run_now,
+@operation("{tool}_schedule", "Schedule work", ACTS, _in_words)
+async def schedule(call: OperationCall, args: ScheduleInput) -> SchedulesOutput | Deferred:
+    """Run {agent} on a schedule, with nobody connected: add, list, show, pause, resume, run_now,
     remove. What you add is proposed: it begins nothing until the user confirms it, in a form, the dashboard or the
     terminal. Only the user resumes, runs or removes a confirmed one. Each run is a task; people answer its questions. It
-    has the hub's environment, not yours. For work to be done now use codex_start."""
+    has the hub's environment, not yours. For work to be done now use {tool}_start."""
     schedules = call.helm.extras.schedules
     if args.action == "list":
         return _output(await schedules.list())
@@ -90,9 +92,9 @@ async def codex_schedule(call: CallContext, args: ScheduleInput) -> SchedulesOut
             return _output([await getattr(schedules, args.action)(which)])
 
 
-async def _proposed(call: CallContext, args: ScheduleInput) -> SchedulesOutput | Instead:
+async def _proposed(call: OperationCall, args: ScheduleInput) -> SchedulesOutput | Deferred:
     """Add a schedule, and ask the person at the client to confirm it, where the client can show a form."""
-    schedules, confirm = call.helm.extras.schedules, call.doors.confirmation(call.context, call.params.input_responses)
+    schedules, confirm = call.helm.extras.schedules, call.confirmation()
     if confirm.answered is not None:  # the second leg of a call that was answered with a form
         if confirm.is_yes:
             await confirm.by_person(schedules.confirm, confirm.answered)

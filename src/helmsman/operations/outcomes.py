@@ -1,26 +1,23 @@
-"""The toolset `capabilities`: an outcome is asked for, and Helmsman itself looks whether it was reached."""
+"""Outcomes that Helmsman itself verifies: debug, review, plan, refactor, test."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from helmsman.errors import InvalidInput
-from helmsman.mcp.session_tools import SESSION_TOOLS
-from helmsman.mcp.toolset import ACTS, BEGINS, CallContext, Instead, Offered, Tool, tool
-from helmsman.mcp.waiting import wait_for_job
+from helmsman.operations.nature import STARTS, STARTS_REVIEW
+from helmsman.operations.table import Deferred, OperationCall, operation
 from helmsman.shapes import outcomes as shapes
 from helmsman.shapes.job_answers import job_in_words, job_output
 
 if TYPE_CHECKING:
-    from collections.abc import Container
-
     from helmsman.tasks.model import Task
 
 OutputT = TypeVar("OutputT", bound=shapes.OutcomeOutput)
 
 
-@tool("Debug: find a failure's cause and fix it", ACTS, job_in_words)
-async def debug(call: CallContext, args: shapes.DebugInput) -> shapes.DebugOutput | Instead:
+@operation("debug", "Debug: find a failure's cause and fix it", STARTS, job_in_words)
+async def debug(call: OperationCall, args: shapes.DebugInput) -> shapes.DebugOutput | Deferred:
     """Have a failure reproduced, its cause found and fixed, in a git worktree. Helmsman runs the check before (it fails) and
     after (it passes), in a fresh checkout, with the check's own files as they were; what is not verified is not done.
     Returns a taskId at once; call again with taskId and waitSec until status is completed or failed. Then report has the
@@ -28,35 +25,35 @@ async def debug(call: CallContext, args: shapes.DebugInput) -> shapes.DebugOutpu
     return await _asked(call, args, shapes.DebugOutput)
 
 
-@tool("Review a change", BEGINS, job_in_words)
-async def review(call: CallContext, args: shapes.ReviewJobInput) -> shapes.ReviewJobOutput | Instead:
+@operation("review", "Review a change", STARTS_REVIEW, job_in_words)
+async def review(call: OperationCall, args: shapes.ReviewJobInput) -> shapes.ReviewJobOutput | Deferred:
     """Have a change reviewed, by one agent or several. Helmsman drops findings that cite what is not in the diff, and
     another look tries to refute the worst. Changes nothing. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.ReviewJobOutput)
 
 
-@tool("Plan, and carry it out step by step", ACTS, job_in_words)
-async def plan(call: CallContext, args: shapes.PlanJobInput) -> shapes.PlanJobOutput | Instead:
+@operation("plan", "Plan, and carry it out step by step", STARTS, job_in_words)
+async def plan(call: OperationCall, args: shapes.PlanJobInput) -> shapes.PlanJobOutput | Deferred:
     """Have a goal planned: steps, files, risks, checks and open questions as data, with nothing changed. The plan comes as
     pendingQuestion; approved, each step is done and checked by itself. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.PlanJobOutput)
 
 
-@tool("Refactor, with the check green before and after", ACTS, job_in_words)
-async def refactor(call: CallContext, args: shapes.RefactorInput) -> shapes.RefactorOutput | Instead:
+@operation("refactor", "Refactor, with the check green before and after", STARTS, job_in_words)
+async def refactor(call: OperationCall, args: shapes.RefactorInput) -> shapes.RefactorOutput | Deferred:
     """Have code made better without changing what it does, in a git worktree. Helmsman runs the check before and after, and
     checks that nothing outside scope was touched. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.RefactorOutput)
 
 
-@tool("Write tests that can fail", ACTS, job_in_words)
-async def test(call: CallContext, args: shapes.NewTestsInput) -> shapes.NewTestsOutput | Instead:
+@operation("test", "Write tests that can fail", STARTS, job_in_words)
+async def test(call: OperationCall, args: shapes.NewTestsInput) -> shapes.NewTestsOutput | Deferred:
     """Have tests written, in a git worktree. Helmsman runs them, and checks that they pass each time and fail against small
     mutations of the code under test. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.NewTestsOutput)
 
 
-async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[OutputT]) -> OutputT | Instead:
+async def _asked(call: OperationCall, args: shapes.OutcomeInput, output: type[OutputT]) -> OutputT | Deferred:
     """Begin a job, or follow one."""
     seconds = args.wait_sec
     if args.task_id is None:
@@ -67,7 +64,7 @@ async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[Outp
         if args.cancel:
             task, _ = await call.helm.tasks.cancel(task)
     if seconds:
-        waited = await wait_for_job(call, task, seconds=seconds)
+        waited = await call.wait_for_job(task, seconds=seconds)
         if waited is not None:
             return waited
     answer = await job_output(call.helm, await call.helm.tasks.get(task.id), with_diff=args.wants_diff)
@@ -75,7 +72,7 @@ async def _asked(call: CallContext, args: shapes.OutcomeInput, output: type[Outp
     return answer
 
 
-async def _job(call: CallContext, args: shapes.OutcomeInput) -> Task:
+async def _job(call: OperationCall, args: shapes.OutcomeInput) -> Task:
     """The job to follow.
 
     Raises:
@@ -91,18 +88,3 @@ async def _job(call: CallContext, args: shapes.OutcomeInput) -> Task:
         tool = "tool that began it" if task.job is None else f"tool {task.job}"
         raise InvalidInput(f"{task.id} is no {args.kind}. Follow it with the {tool}.", parameter="taskId")
     return task
-
-
-_ANSWERS: Final = next(one for one in SESSION_TOOLS if one.name == "codex_respond")
-_CAPABILITIES: Final[tuple[Tool[Any], ...]] = (debug, review, plan, refactor, test)
-
-
-def capability_tools(toolsets: Container[str]) -> list[Offered]:
-    """The five, and what answers their questions, where no other toolset brings that.
-
-    Which tool that is, their descriptions say.
-    """
-    if "sessions" in toolsets:
-        return list(_CAPABILITIES)
-    for_any = [one.for_any_agent() for one in _CAPABILITIES]
-    return [*for_any] if "agents" in toolsets else [*for_any, _ANSWERS.for_any_agent()]

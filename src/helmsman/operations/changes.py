@@ -1,4 +1,4 @@
-"""Tools of the toolset `extras` for what a session changed: diff, apply, discard."""
+"""Changes of a session: diff, apply, discard."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pydantic import Field
 from helmsman.base.shortening import OUTPUT_CHARS, cut
 from helmsman.capabilities.changes import DiffScope
 from helmsman.capabilities.shown_diffs import diff_page
-from helmsman.mcp.resources import client_of
-from helmsman.mcp.toolset import READS, STOPS, CallContext, tool
+from helmsman.operations.nature import MOVES_CHANGES, READS
+from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId, SessionInput
 from helmsman.shapes.rendering import applied_as_dict, diff_as_dict
 from helmsman.shapes.session_status import files_output
@@ -28,7 +28,7 @@ class ApplyInput(Input):
     digest: str | None = Field(
         None,
         description="Of the diff you looked at, e.g. 9f86d081…; any other is refused (diff_changed). Default: what "
-        "codex_diff gave you last, to its end.",
+        "{tool}_diff gave you last, to its end.",
     )
 
 
@@ -47,7 +47,7 @@ class DiffOutput(Output):
     stat: str
     files: list[ChangedFile]
     more_files: int | None = Field(None, description="How many further ones.")
-    digest: str = Field(description="For codex_apply, to apply this and nothing else. Of a cut diff: its cursor.")
+    digest: str = Field(description="For {tool}_apply, to apply this and nothing else. Of a cut diff: its cursor.")
     nested: list[str] | None = Field(None, description="Git repositories inside the tree: not in the diff.")
 
 
@@ -81,18 +81,18 @@ def _diff_in_words(output: DiffOutput) -> str:
     return f"{output.about}\n{output.stat}\n{output.diff}\nDigest: {output.digest}"
 
 
-@tool("See what a Codex session changed", READS, _diff_in_words)
-async def codex_diff(call: CallContext, args: DiffInput) -> DiffOutput:
+@operation("{tool}_diff", "See what {a_session} changed", READS, _diff_in_words)
+async def diff(call: OperationCall, args: DiffInput) -> DiffOutput:
     """What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true;
     for others `scope` says what it is. Works while it runs, and for sessions of earlier runs. To bring the changes into
-    the main tree use codex_apply."""
+    the main tree use {tool}_apply."""
     changes = call.helm.extras.changes
     changed = await changes.diff(args.session_id)
     page = diff_page(changed.diff.text, changed.diff.digest, args.cursor)
     output = DiffOutput.model_validate(diff_as_dict(changed))
     output.diff, output.digest = page.text, page.digest
     if page.is_last:
-        changes.shown.show(client_of(call.context), args.session_id, changed.diff.patch)
+        changes.shown.show(call.viewer, args.session_id, changed.diff.patch)
     else:
         shown = page.digest.partition("-")[0]
         output.diff += (
@@ -110,15 +110,15 @@ def _apply_in_words(output: ApplyOutput) -> str:
     return f"Brought into {output.repository} ({output.how}): {_named(output.files)}.{ended}"
 
 
-@tool("Bring a session's changes into the main tree", STOPS, _apply_in_words)
-async def codex_apply(call: CallContext, args: ApplyInput) -> ApplyOutput:
+@operation("{tool}_apply", "Bring a session's changes into the main tree", MOVES_CHANGES, _apply_in_words)
+async def apply(call: OperationCall, args: ApplyInput) -> ApplyOutput:
     """Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: all of
     it, or nothing. Commands left running there are ended first. Refused while the session is running, when the
     changes are not those that were shown (diff_changed), when the main tree has uncommitted changes (unless
     allowDirty), and when they do not fit (the error names files and lines). The worktree stays: drop it with
-    codex_discard."""
+    {tool}_discard."""
     applied = await call.helm.extras.changes.apply(
-        args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=client_of(call.context)
+        args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=call.viewer
     )
     return ApplyOutput.model_validate(applied_as_dict(applied))
 
@@ -128,10 +128,10 @@ def _discard_in_words(output: DiscardOutput) -> str:
     return f"Dropped {output.worktree}, and with it what was changed there: {_named(output.files)}.{kept}"
 
 
-@tool("Drop a session's worktree", STOPS, _discard_in_words)
-async def codex_discard(call: CallContext, args: SessionInput) -> DiscardOutput:
+@operation("{tool}_discard", "Drop a session's worktree", MOVES_CHANGES, _discard_in_words)
+async def discard(call: OperationCall, args: SessionInput) -> DiscardOutput:
     """Remove the worktree of a session with its branch and all that was not applied, for good. Refused while the session
-    is running: codex_interrupt first. The session stays readable. Look with codex_diff before."""
+    is running: {tool}_interrupt first. The session stays readable. Look with {tool}_diff before."""
     discarded = await call.helm.extras.changes.discard(args.session_id)
     tree = discarded.worktree
     return DiscardOutput(

@@ -1,19 +1,18 @@
-"""The tool of the toolset `extras` that lets Codex review a change, and that of `agents` that lets any agent."""
+"""Reviews of a change by an agent, with the findings as data."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import anyio
 from pydantic import Field
 
-from helmsman.base.concurrency import background_tasks
 from helmsman.base.shown_text import exact
 from helmsman.capabilities.outcomes.reports import EvidenceData
 from helmsman.errors import InvalidInput
-from helmsman.mcp.toolset import BEGINS, CODEX, CallContext, tool
-from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.options import ReviewKind, ReviewTarget
+from helmsman.operations.nature import REVIEWS
+from helmsman.operations.table import OperationCall, operation
+from helmsman.operations.texts import CODEX
 from helmsman.sessions.state import SessionStatus
 from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion
 from helmsman.shapes.session_status import session_status
@@ -40,7 +39,7 @@ class ReviewInput(Input):
     )
     session_id: str | None = Field(
         None,
-        description="Alone: wait for a review begun before. With target: review inside this session, so that codex_say can "
+        description="Alone: wait for a review begun before. With target: review inside this session, so that {tool}_say can "
         "then tell it to fix what was found.",
     )
     detached: bool = Field(False, description="With sessionId and target: this session does not hear of it.")
@@ -91,7 +90,7 @@ class ReviewOutput(Output):
     verified: bool | None = Field(None, description="By evidence: what Helmsman itself looked at. false: not done.")
     evidence: list[EvidenceData] | None = None
     error: ErrorOutput | None = None
-    pending_question: PendingQuestion | None = Field(None, description="Answer it with codex_respond.")
+    pending_question: PendingQuestion | None = Field(None, description="Answer it with {tool}_respond.")
     progress: str | None = None
 
 
@@ -108,13 +107,6 @@ def _target(args: ReviewInput) -> ReviewTarget | None:
             parameter="target",
         )
     return ReviewTarget(kind=kind, value=given.get(kind) or "")
-
-
-async def _wait(call: CallContext, session: Session, seconds: float) -> None:
-    with anyio.move_on_after(seconds):
-        async with background_tasks() as tasks:
-            tasks.start_soon(report_progress, call, lambda: session_progress(session), session.feed.changed)
-            await session.wait(until="attention")
 
 
 def _output(session: Session, report: VerifiedReview | None) -> ReviewOutput:
@@ -156,11 +148,11 @@ def _in_words(output: ReviewOutput) -> str:
     return "\n".join(lines)
 
 
-@tool("Let Codex review a change", BEGINS, _in_words, takes_agent=AgentReviewInput)
-async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
-    """A code review by Codex of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
+@operation("{tool}_review", "Let {agent} review a change", REVIEWS, _in_words, agent_input=AgentReviewInput)
+async def review(call: OperationCall, args: ReviewInput) -> ReviewOutput:
+    """A code review by {agent} of uncommitted changes, of a branch or of a commit, with the findings as data. Changes
     nothing. Waits up to timeoutSec; while status is active, call it again with sessionId alone. Where nothing changed,
-    it says so at once. For other questions about code use codex_start with sandbox read-only."""
+    it says so at once. For other questions about code use {tool}_start with sandbox read-only."""
     reviews = call.helm.extras.reviews
     given = args.model_dump(include={"agent", "trust_repository", "unenforced"})
     session = None
@@ -187,7 +179,7 @@ async def codex_review(call: CallContext, args: ReviewInput) -> ReviewOutput:
         if begun.session is None:
             return ReviewOutput(status="done", findings=[], text=begun.nothing, nothing_to_review=True, verified=True)
         session = begun.session
-    await _wait(call, session, args.timeout_sec)
+    await call.watch(session, seconds=args.timeout_sec)
     report = await reviews.report(session.id)
     if report is None and session.status == "done":
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""Tools of the toolset `extras` about Codex itself: the models, the account and what is left of its limits."""
+"""Facts about an agent: its models, skills and account."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from helmsman.agents.protocol import Capability
 from helmsman.base.shown_text import exact
-from helmsman.mcp.toolset import CODEX, READS, CallContext, tool
+from helmsman.operations.nature import READS
+from helmsman.operations.table import OperationCall, operation
+from helmsman.operations.texts import CODEX
 from helmsman.shapes.contract import Input, NothingInput, Output
 
 Time = Annotated[str, BeforeValidator(datetime.isoformat)]
 
 
 class ListedModel(Output):
-    id: str = Field(description="What codex_start takes as model.")
+    id: str = Field(description="What {tool}_start takes as model.")
     name: str
     description: str | None = None
     is_default: bool
-    efforts: list[str] = Field(description="What codex_start takes as effort with this model.")
+    efforts: list[str] = Field(description="What {tool}_start takes as effort with this model.")
     default_effort: str | None = None
 
 
@@ -50,9 +53,9 @@ def _models_in_words(output: ModelsOutput) -> str:
     )
 
 
-@tool("List Codex's models", READS, _models_in_words)
-async def codex_models(call: CallContext, _args: NothingInput) -> ModelsOutput:
-    """The models codex_start can use, each with the efforts it has; the default one is marked."""
+@operation("{tool}_models", "List {agent}'s models", READS, _models_in_words, needs=Capability.MODELS)
+async def models(call: OperationCall, _args: NothingInput) -> ModelsOutput:
+    """The models {tool}_start can use, each with the efforts it has; the default one is marked."""
     models = await call.helm.extras.account.models(CODEX)
     return ModelsOutput(models=[ListedModel.model_validate(model, from_attributes=True) for model in models])
 
@@ -81,9 +84,9 @@ def _skills_in_words(output: SkillsOutput) -> str:
     return "\n".join(map(exact, [*rows, *(output.problems or ())])) or "Codex has no skills."
 
 
-@tool("List Codex's skills", READS, _skills_in_words)
-async def codex_skills(call: CallContext, args: SkillsInput) -> SkillsOutput:
-    """The skills Codex has for work in a directory: name one in a prompt ($name) to have it used."""
+@operation("{tool}_skills", "List {agent}'s skills", READS, _skills_in_words, needs=Capability.SKILLS)
+async def skills(call: OperationCall, args: SkillsInput) -> SkillsOutput:
+    """The skills {agent} has for work in a directory: name one in a prompt ($name) to have it used."""
     found = await call.helm.extras.account.skills(args.working_directory, CODEX)
     skills = [ListedSkill.model_validate(skill, from_attributes=True) for skill in found.skills]
     return SkillsOutput(skills=skills, problems=list(found.problems) or None)
@@ -94,8 +97,8 @@ def _account_in_words(output: AccountOutput) -> str:
     return f"{output.login}{plan}\n{output.advice}"
 
 
-@tool("Look at Codex's account", READS, _account_in_words)
-async def codex_account(call: CallContext, _args: NothingInput) -> AccountOutput:
-    """How Codex is logged in, its plan, what is left of the rate limits, when they are reset, and whether a large task is
-    likely to fit. Look here before starting much work; minRemainingPercent of codex_start checks it for you."""
+@operation("{tool}_account", "Look at {agent}'s account", READS, _account_in_words, needs=Capability.ACCOUNT)
+async def account(call: OperationCall, _args: NothingInput) -> AccountOutput:
+    """How {agent} is logged in, its plan, what is left of the rate limits, when they are reset, and whether a large task is
+    likely to fit. Look here before starting much work; minRemainingPercent of {tool}_start checks it for you."""
     return AccountOutput.model_validate(await call.helm.extras.account.read(CODEX), from_attributes=True)

@@ -1,11 +1,13 @@
-"""Tools of the toolset `extras` for the upkeep of a session: fork, rollback, compact, rename, archive, goal."""
+"""Upkeep of a session: fork, rollback, compact, rename, archive, goal."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from helmsman.mcp.session_tools import state_in_words
-from helmsman.mcp.toolset import ACTS, ARRANGES, FORGETS, CallContext, tool
+from helmsman.agents.protocol import Capability
+from helmsman.operations.nature import ACTS, ARRANGES, FORGETS
+from helmsman.operations.sessions import state_in_words
+from helmsman.operations.table import OperationCall, operation
 from helmsman.sessions.state import SessionStatus
 from helmsman.shapes.contract import Input, Output, SayOutput, SessionId, SessionInput, StateOutput
 
@@ -14,7 +16,7 @@ class ForkInput(Input):
     session_id: SessionId
     message: str | None = Field(
         None,
-        description='What it does first, e.g. "Try it without the cache". Left out, it waits for codex_say.',
+        description='What it does first, e.g. "Try it without the cache". Left out, it waits for {tool}_say.',
     )
     from_turn: int | str | None = Field(
         None,
@@ -61,40 +63,52 @@ class GoalOutput(Output):
     session_id: str
     status: SessionStatus
     goal: str | None = Field(None, description="Absent: the session has no goal.")
-    goal_status: str | None = Field(None, description="As Codex says it, e.g. active, paused, blocked, complete.")
+    goal_status: str | None = Field(None, description="As {agent} says it, e.g. active, paused, blocked, complete.")
     tokens_used: int | None = None
     seconds_used: int | None = None
 
 
-@tool("Fork a Codex session", ACTS, lambda fork: f"{fork.session_id}: {fork.status}, forked from {fork.forked_from}")
-async def codex_fork(call: CallContext, args: ForkInput) -> ForkOutput:
+@operation(
+    "{tool}_fork",
+    "Fork {a_session}",
+    ACTS,
+    lambda fork: f"{fork.session_id}: {fork.status}, forked from {fork.forked_from}",
+    needs=Capability.FORK,
+)
+async def fork(call: OperationCall, args: ForkInput) -> ForkOutput:
     """A new session with the history of another one, to its end or to an earlier turn: for trying another way without
     losing the first. Files on disk are shared and stay as they are. Returns at once; with a message, follow it with
-    codex_wait. To continue in the same session use codex_say."""
+    {tool}_wait. To continue in the same session use {tool}_say."""
     fork = await call.helm.fork(args.session_id, args.message, from_turn=args.from_turn, on_question=call.on_question)
     return ForkOutput(session_id=fork.id, forked_from=args.session_id, status=fork.status, task_id=fork.task_id)
 
 
-@tool("Forget the last turns of a session", FORGETS, state_in_words)
-async def codex_rollback(call: CallContext, args: RollbackInput) -> StateOutput:
-    """Take the last turns out of a session's history: Codex forgets them, files stay as they are. Not while a turn is
-    running: codex_interrupt first. To keep both ways use codex_fork; to take files back
-    too, codex_rewind."""
+@operation("{tool}_rollback", "Forget the last turns of a session", FORGETS, state_in_words, needs=Capability.ROLL_BACK)
+async def rollback(call: OperationCall, args: RollbackInput) -> StateOutput:
+    """Take the last turns out of a session's history: {agent} forgets them, files stay as they are. Not while a turn is
+    running: {tool}_interrupt first. To keep both ways use {tool}_fork; to take files back
+    too, {tool}_rewind."""
     session = await call.helm.extras.upkeep.roll_back(args.session_id, args.turns)
     return StateOutput(session_id=session.id, status=session.status)
 
 
-@tool("Compact a session's history", ACTS, state_in_words)
-async def codex_compact(call: CallContext, args: SessionInput) -> SayOutput:
+@operation("{tool}_compact", "Compact a session's history", ACTS, state_in_words, needs=Capability.COMPACT)
+async def compact(call: OperationCall, args: SessionInput) -> SayOutput:
     """Replace the history of a long session by a summary, to make room in the model's context. A turn of its own:
-    returns at once, follow it with codex_wait. Codex also does it by itself when it has to."""
+    returns at once, follow it with {tool}_wait. {Agent} also does it by itself when it has to."""
     session = await call.helm.extras.upkeep.compact(args.session_id)
     return SayOutput(session_id=session.id, status=session.status, task_id=session.task_id)
 
 
-@tool("Name a Codex session", ARRANGES, lambda named: f"{named.session_id} is now called {named.name!r}.")
-async def codex_rename(call: CallContext, args: RenameInput) -> RenameOutput:
-    """Give a session a name, which codex_list then shows as its summary. Any session, also a busy one."""
+@operation(
+    "{tool}_rename",
+    "Name {a_session}",
+    ARRANGES,
+    lambda named: f"{named.session_id} is now called {named.name!r}.",
+    needs=Capability.RENAME,
+)
+async def rename(call: OperationCall, args: RenameInput) -> RenameOutput:
+    """Give a session a name, which {tool}_list then shows as its summary. Any session, also a busy one."""
     session = await call.helm.extras.upkeep.rename(args.session_id, args.name)
     return RenameOutput(session_id=session.id, name=session.state.name or "")
 
@@ -103,17 +117,17 @@ def _archive_in_words(output: ArchiveOutput) -> str:
     return f"{output.session_id} is {'archived' if output.archived else 'back from the archive'}."
 
 
-@tool("Archive a Codex session", ARRANGES, _archive_in_words)
-async def codex_archive(call: CallContext, args: SessionInput) -> ArchiveOutput:
-    """Archive a session: codex_list shows it only with includeArchived, and it goes on only after codex_unarchive.
-    Nothing is deleted. Not while a turn is running: codex_interrupt first."""
+@operation("{tool}_archive", "Archive {a_session}", ARRANGES, _archive_in_words, needs=Capability.ARCHIVE)
+async def archive(call: OperationCall, args: SessionInput) -> ArchiveOutput:
+    """Archive a session: {tool}_list shows it only with includeArchived, and it goes on only after {tool}_unarchive.
+    Nothing is deleted. Not while a turn is running: {tool}_interrupt first."""
     await call.helm.extras.upkeep.archive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=True)
 
 
-@tool("Bring back an archived session", ARRANGES, _archive_in_words)
-async def codex_unarchive(call: CallContext, args: SessionInput) -> ArchiveOutput:
-    """Bring back what codex_archive put away; codex_list with includeArchived finds it."""
+@operation("{tool}_unarchive", "Bring back an archived session", ARRANGES, _archive_in_words, needs=Capability.ARCHIVE)
+async def unarchive(call: OperationCall, args: SessionInput) -> ArchiveOutput:
+    """Bring back what {tool}_archive put away; {tool}_list with includeArchived finds it."""
     await call.helm.extras.upkeep.unarchive(args.session_id)
     return ArchiveOutput(session_id=args.session_id, archived=False)
 
@@ -124,11 +138,11 @@ def _goal_in_words(output: GoalOutput) -> str:
     return f"{output.session_id}: {output.status}\nGoal ({output.goal_status}): {output.goal}"
 
 
-@tool("Give a session a goal", ACTS, _goal_in_words)
-async def codex_goal(call: CallContext, args: GoalInput) -> GoalOutput:
-    """Set, read or clear the goal of a session. With a new goal Codex starts at once and goes on, turn after turn, until
-    it is reached or blocked: follow it with codex_wait, stop it with codex_interrupt, end it for good with an empty
-    goal. For a single piece of work use codex_say."""
+@operation("{tool}_goal", "Give a session a goal", ACTS, _goal_in_words, needs=Capability.GOALS)
+async def goal(call: OperationCall, args: GoalInput) -> GoalOutput:
+    """Set, read or clear the goal of a session. With a new goal {agent} starts at once and goes on, turn after turn, until
+    it is reached or blocked: follow it with {tool}_wait, stop it with {tool}_interrupt, end it for good with an empty
+    goal. For a single piece of work use {tool}_say."""
     upkeep = call.helm.extras.upkeep
     session = await call.helm.session(args.session_id)
     found = None

@@ -1,4 +1,4 @@
-"""The tool of the toolset `extras` that takes a session back."""
+"""Take a session back to an earlier turn."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pydantic import Field
 
 from helmsman.base.shortening import TEXT_CHARS, cut
 from helmsman.capabilities.rewinding import RewindPart
-from helmsman.mcp.toolset import FORGETS, CallContext, tool
+from helmsman.operations.nature import FORGETS
+from helmsman.operations.table import OperationCall, operation
 from helmsman.shapes.contract import ChangedFile, Input, Output, SessionId
 from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
 
@@ -63,8 +64,8 @@ def _in_words(output: RewindOutput) -> str:
     return words if output.done else f"{words}\nDigest: {output.digest}"
 
 
-@tool("Take a Codex session back to an earlier turn", FORGETS, _in_words)
-async def codex_rewind(call: CallContext, args: RewindInput) -> RewindOutput:
+@operation("{tool}_rewind", "Take {a_session} back to an earlier turn", FORGETS, _in_words)
+async def rewind(call: OperationCall, args: RewindInput) -> RewindOutput:
     """Take files, conversation or both back to before a turn. Call it without digest to see what would be lost, show that
     to the user, then call it again with the digest. Ignored files, commits and the index stay. Refused while a turn is
     running, outside of git, and where it would undo the work of another session. It can be taken back: undo."""

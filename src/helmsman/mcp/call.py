@@ -1,0 +1,55 @@
+"""One call of a tool: the client's request, and what answers it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import mcp_types as types
+
+from helmsman.base.structs import Value
+from helmsman.mcp.doors import Context, Doors
+from helmsman.mcp.resources import client_of
+from helmsman.operations.texts import CODEX
+from helmsman.service import Helmsman
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from helmsman.mcp.doors import Confirmation
+    from helmsman.sessions.session import QuestionHandler, Session
+
+Instead = types.InputRequiredResult | dict[str, Any]
+"""A reply in place of a result: that input is required, or (as it goes over the wire) a task's handle."""
+CallOutcome = types.CallToolResult | Instead
+
+
+class CallContext(Value, frozen=True):
+    """One call of a tool: the service, and the request it came with."""
+
+    helm: Helmsman
+    doors: Doors
+    context: Context
+    params: types.CallToolRequestParams
+    agent: str = CODEX
+    """The agent whose tool was called, where each agent has one."""
+    host: str | None = None
+    """The machine that `helm` is of, if that is another one."""
+
+    @property
+    def agent_title(self) -> str:
+        return self.helm.agents.title(self.agent)
+
+    @property
+    def on_question(self) -> QuestionHandler | None:
+        """Asks the user at the client as soon as a question arises. None if the client cannot."""
+        return self.doors.handler(self.context)
+
+    @property
+    def viewer(self) -> str:
+        return client_of(self.context)
+
+    async def respond(self, session_id: str, question_id: str, answers: Sequence[str]) -> Session:
+        return await self.doors.respond(self.helm, self.context, session_id, question_id, answers)
+
+    def confirmation(self) -> Confirmation:
+        return self.doors.confirmation(self.context, self.params.input_responses)

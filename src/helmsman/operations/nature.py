@@ -1,0 +1,86 @@
+"""What a call changes, and whether it may be repeated.
+
+Every operation has a nature, and so has every verb that a program may ask of the hub. Lists of what changes nothing or may
+run again are derived from it. This module imports little: every program that connects to a hub loads it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from helmsman.base.structs import Value, replace
+
+Repeat = Literal["freely", "finds out", "never"]
+
+
+class Nature(Value, frozen=True):
+    """The effect of a call.
+
+    Attributes:
+        reads: It changes nothing.
+        destroys: It may change or remove something for good.
+        reaches_out: Its effect may reach beyond this machine, as an agent's work does.
+        idempotent: A client that calls it twice gets what it gets by calling it once.
+        repeat: Whether it may run again after a crash. `freely`: a second run does no more than the first. `finds out`: a
+            second run finds what the first one did, by its task, its answer or the working tree. `never`: it runs once.
+        completes: It runs to its end even if the client disconnects.
+    """
+
+    reads: bool = False
+    destroys: bool = False
+    reaches_out: bool = False
+    idempotent: bool = False
+    repeat: Repeat = "never"
+    completes: bool = False
+
+
+READS: Final = Nature(reads=True, idempotent=True, repeat="freely")
+ACTS: Final = Nature(destroys=True, reaches_out=True)
+STARTS: Final = replace(ACTS, repeat="finds out")  # the task that it creates tells whether it ran
+REVIEWS: Final = Nature(reaches_out=True)
+STARTS_REVIEW: Final = replace(REVIEWS, repeat="finds out")
+ANSWERS: Final = replace(ACTS, repeat="finds out")  # the first answer counts, and it is recorded whose that was
+STOPS: Final = Nature(destroys=True, idempotent=True, repeat="freely")
+INTERRUPTS: Final = replace(STOPS, completes=True)
+FORGETS: Final = Nature(destroys=True)
+ARRANGES: Final = Nature(idempotent=True, repeat="freely")  # changes how something is stored, and loses nothing
+MOVES_CHANGES: Final = replace(STOPS, repeat="finds out")  # the working tree tells whether it ran
+
+_BY_VERB: Final = {
+    **dict.fromkeys(
+        (
+            *("installed", "capabilities", "history", "list", "session", "last_statuses"),
+            *("tasks.find", "tasks.get", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
+            *(
+                "extras.account.models",
+                "extras.account.read",
+                "extras.account.check_remaining",
+                "extras.account.skills",
+            ),
+            *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
+            *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
+            "extras.rewinding.preview",
+            *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
+            "extras.upkeep.own_terminal",
+            "extras.search.find",
+            *("extras.notices.ways", "extras.notices.log"),
+            *("extras.schedules.list", "extras.schedules.get", "extras.schedules.runs"),
+            *("extras.workspaces.known", "extras.workspaces.result", "extras.workspaces.read"),
+            *("tasks.cloud.results", "tasks.cloud.environments", "tasks.local.now", "tasks.local.follow"),
+        ),
+        READS,
+    ),
+    **dict.fromkeys(("start", "say", "tasks.local.run", "tasks.local.follow_up", "extras.outcomes.start"), STARTS),
+    **dict.fromkeys(("respond",), ANSWERS),
+    **dict.fromkeys(("extras.changes.apply", "extras.changes.discard", "tasks.cloud.apply"), MOVES_CHANGES),
+    **dict.fromkeys(("interrupt",), INTERRUPTS),
+    **dict.fromkeys(("extras.workspaces.put", "extras.workspaces.place", "extras.workspaces.remove"), STOPS),
+}
+
+
+def nature_of(verb: str) -> Nature:
+    """Return the nature of a verb that programs ask of the hub. A verb that is not listed runs once."""
+    return _BY_VERB.get(verb, ACTS)
+
+
+READING: Final = frozenset(verb for verb, nature in _BY_VERB.items() if nature.reads)
