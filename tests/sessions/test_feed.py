@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.model.events import DiffUpdated, Event, ItemDelta, Notice
-from helmsman.sessions.feed import Feed, Reader
+from helmsman.sessions.feed import Feed, Page, Reader
 
 pytestmark = pytest.mark.anyio
 
@@ -86,6 +86,36 @@ async def test_a_reader_that_does_not_read_loses_the_oldest_and_knows_it() -> No
             feed.publish(note(str(number)))
         assert reader.missed == 3
         assert texts([await following(reader), await following(reader)]) == ["3", "4"]
+
+
+async def test_a_reader_that_falls_behind_reads_the_log() -> None:
+    log: list[Event] = []
+    reads: list[int] = []
+
+    async def read_log(cursor: int) -> Page:
+        reads.append(cursor)
+        page = Page(tuple(log[cursor:]), len(log), 0)
+        if len(reads) == 1:
+            publish(20, 30)  # more than the ring holds, while the log is read
+        return page
+
+    def publish(first: int, end: int) -> None:
+        for number in range(first, end):
+            log.append(note(str(number)))
+            feed.publish(log[-1])
+
+    feed = Feed(3, read_log)
+    publish(0, 2)
+    with feed.read() as reader:
+        publish(2, 4)
+        assert texts([await following(reader)]) == ["2"]
+        publish(4, 20)
+        assert texts([await following(reader) for _ in range(27)]) == [str(number) for number in range(3, 30)]
+        publish(30, 31)
+        assert texts([await following(reader)]) == ["30"]
+        assert (reads, reader.missed, reader.pending()) == ([3, 20], 0, False)
+    with feed.read(since=5) as late:
+        assert texts([await following(late) for _ in range(26)]) == [str(number) for number in range(5, 31)]
 
 
 async def test_a_waiter_wakes_with_the_next_event() -> None:

@@ -1,15 +1,15 @@
-"""Who is told what happened: a ring of past events with a cursor, and live readers.
+"""Live events of a session: a ring of its newest events, and readers.
 
-The ring holds the last events (never deltas: those are folded into their item), each with a number that only grows, so
-that a reader can ask for what came since N and is told how many fell off the end. A live reader has a queue of its own,
-in which a run of deltas of one item is joined; one that does not read loses the oldest and is told so too. Both have a size
-as well as a number: a few events can be as large as many.
+The ring holds the newest events (never deltas: those are folded into their item), each with its number in the log, so that a
+reader can ask for the events after N. A live reader has a queue of its own, in which a run of deltas of one item is joined.
+A reader that falls behind reads what it missed from the log. Without a log, as in a program, it loses the oldest events, and
+knows how many. Ring and queue are limited in size as well as in number: a few events can be as large as many.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -31,7 +31,7 @@ from helmsman.model.events import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 
 _MOST_CHARS: Final = 32 * 1024 * 1024
@@ -106,11 +106,25 @@ class Page(Value, frozen=True):
     missed: int
 
 
-class Feed:
-    """The events of one session."""
+class LoggedEvents(Protocol):
+    """Events of a log, oldest first, and the number of the last one."""
 
-    def __init__(self, size: int) -> None:
+    @property
+    def events(self) -> Sequence[Event]: ...
+    @property
+    def cursor(self) -> int: ...
+
+
+ReadLog: TypeAlias = "Callable[[int], Awaitable[LoggedEvents]]"
+"""Returns the events of a log after a cursor. Does not raise."""
+
+
+class Feed:
+    """The events of one session. `read_log` reads those that the ring does not have any more."""
+
+    def __init__(self, size: int, read_log: ReadLog | None = None) -> None:
         self._size = size
+        self.read_log = read_log
         self._ring = _Queue(size)
         self._cursor = 0
         self._readers: set[Reader] = set()
@@ -143,7 +157,10 @@ class Feed:
             self._cursor += count
             self._ring = _Queue(self._size)
             for reader in self._readers:
-                reader.missed += count
+                if self.read_log is not None:
+                    reader.fall_behind()
+                else:
+                    reader.missed += count
 
     def renumber(self, cursor: int) -> None:
         """Give the newest event the number `cursor`."""
@@ -184,10 +201,16 @@ class Feed:
             self._changed = None
 
     def read(self, *, since: int | None = None) -> Reader:
-        """A live reader; `since` gives it the stored events from that cursor first. Close it when done."""
-        reader = Reader(self, self._size)
-        if since is not None:
-            page = self.since(since)
+        """Return a live reader; `since` gives it the events after that cursor first. Close it when done.
+
+        0 stands for the first event of the ring.
+        """
+        page = self.since(self._cursor if since is None else since)
+        if since and page.missed and self.read_log is not None:
+            reader = Reader(self, self._size, since)
+            reader.fall_behind()
+        else:
+            reader = Reader(self, self._size, self._cursor - len(page.events))
             for event in page.events:
                 reader.put(event, _size(event))
             reader.missed += page.missed
@@ -201,10 +224,16 @@ class Feed:
 class Reader:
     """A live view of a feed, and a context manager that ends it."""
 
-    def __init__(self, feed: Feed, size: int) -> None:
+    def __init__(self, feed: Feed, size: int, cursor: int) -> None:
         self._feed = feed
+        self._size = size
         self._queue = _Queue(size)
         self._ready = anyio.Event()
+        self._cursor = cursor
+        """The number of the last event that `next` returned."""
+        self._is_behind = False
+        self._logged: deque[Event] = deque()
+        """Events of the log that come before those of the queue."""
         self.missed = 0
         """How many events this reader lost by not reading in time."""
 
@@ -215,24 +244,56 @@ class Reader:
         self._feed.forget(self)
 
     def put(self, event: Event, size: int) -> None:
-        if not isinstance(event, ItemDelta) or not self._queue.join(event):
-            self.missed += self._queue.append(event, size)
+        if not self._is_behind and not (isinstance(event, ItemDelta) and self._queue.join(event)):
+            dropped = self._queue.append(event, size)
+            if dropped and self._feed.read_log is not None:
+                self.fall_behind()
+            else:
+                self.missed += dropped
         self._ready.set()
+
+    def fall_behind(self) -> None:
+        """Read what comes after the last event from the log, when the reader reads again."""
+        self._is_behind = True
+        self._queue = _Queue(self._size)
+
+    async def _catch_up(self) -> None:
+        assert self._feed.read_log is not None
+        logged = await self._feed.read_log(self._cursor)
+        if logged.events:
+            first = logged.cursor - len(logged.events)
+            self.missed += first - self._cursor
+            self._cursor = first
+            self._logged.extend(logged.events)
+        page = self._feed.since(self._cursor + len(self._logged))
+        if page.missed and logged.events:
+            return  # much has happened meanwhile: the log is read again after these
+        self._is_behind = False
+        self.missed += page.missed
+        self._cursor += page.missed
+        for event in page.events:
+            self._queue.append(event, _size(event))
 
     def wake(self) -> None:
         self._ready.set()
 
     async def next(self) -> Event | None:
         """The next event; None when there will be none any more."""
-        while not self._queue.events:
-            if self._feed.closed:
+        while not self._logged and not self._queue.events:
+            if self._is_behind:
+                await self._catch_up()
+            elif self._feed.closed:
                 return None
-            self._ready = anyio.Event()
-            await self._ready.wait()
-        return self._queue.popleft()
+            else:
+                self._ready = anyio.Event()
+                await self._ready.wait()
+        event = self._logged.popleft() if self._logged else self._queue.popleft()
+        if not isinstance(event, ItemDelta):
+            self._cursor += 1
+        return event
 
     def pending(self) -> bool:
-        return bool(self._queue.events)
+        return self._is_behind or bool(self._logged or self._queue.events)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         while (event := await self.next()) is not None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Listeners, Verbs
     from helmsman.settings import Settings
     from helmsman.steering.memory import Memory, Remembered, SpentTurn
+    from helmsman.store.log import StoredEvents
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -177,7 +178,11 @@ class KnownSessions:
         self._roster.restored.forget(session_id)
 
     def _make(self, state: SessionState, options: SessionOptions, listeners: Listeners | None) -> Session:
-        session = Session(state, Feed(self._settings.event_buffer_size), self._verbs, options, listeners)
+        async def read_log(cursor: int) -> StoredEvents:
+            await self._ledger.write()
+            return await self._memory.log_of(state.session_id, since=cursor)
+
+        session = Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, options, listeners)
         session.change_limits(TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout))
         return session
 

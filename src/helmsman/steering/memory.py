@@ -173,10 +173,10 @@ class Memory:
             ended[info.session_id] = state.status
         return ended
 
-    async def log_of(self, session_id: str) -> StoredEvents:
-        """Return the log of a session, as far as it can be read."""
+    async def log_of(self, session_id: str, since: int = 0) -> StoredEvents:
+        """Return the log of a session after a cursor, as far as it can be read."""
         try:
-            return await self._ledger.registry(lambda registry: registry.events(session_id))
+            return await self._ledger.registry(lambda registry: registry.events(session_id, since))
         except RegistryUnavailable as error:
             log.warning("the log of session %s cannot be read: %s", session_id, error)
             return StoredEvents()
