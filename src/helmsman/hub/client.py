@@ -49,7 +49,7 @@ from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall
 from helmsman.hub.suspects import GAVE_UP, Suspect
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
-from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up
+from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up, from_wire
 from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -514,7 +514,7 @@ class HubClient:
                 pass  # whoever asked for it did not wait for the answer
             case "event":
                 copied = self._copies[params["session"]]
-                copied.session.apply(decoded(params["event"]))
+                copied.session.apply(from_wire(params["event"]))
                 copied.committed = params["committed"]
                 if "facts" in params:
                     self._apply_facts(copied, decoded(params["facts"]))

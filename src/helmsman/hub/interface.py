@@ -38,7 +38,7 @@ from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.operations.nature import nature_of
-from helmsman.sessions.copies import copy_of, facts_of
+from helmsman.sessions.copies import copy_of, facts_of, to_wire
 from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
 from helmsman.store.log import StoredEvents
@@ -475,7 +475,7 @@ class _Program:
             return
         known.cursor = session.feed.cursor
         committed = known.cursor - max(1, self._helm.ledger.uncommitted(session.id))
-        message: dict[str, Any] = {"session": session.id, "event": encoded(event), "committed": committed}
+        message: dict[str, Any] = {"session": session.id, "event": to_wire(event), "committed": committed}
         if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
             facts = encoded(facts_of(session))
             if (text := json.dumps(facts)) != known.facts:

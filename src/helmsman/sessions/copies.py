@@ -10,18 +10,34 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helmsman.base.structs import Value
-from helmsman.model.events import Event
+from helmsman.model.codec import decode, encode
 from helmsman.sessions.session import QueuedTurn, repeat_key
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
+    from helmsman.model.events import Event
     from helmsman.sessions.session import Session
+
+
+EventOnWire: TypeAlias = Sequence[str]
+"""An event between processes: its kind and its text (`helmsman.model.codec`)."""
+
+
+def to_wire(event: Event) -> EventOnWire:
+    """Return an event as it is sent."""
+    return event.event_type(), encode(event)
+
+
+def from_wire(sent: EventOnWire) -> Event:
+    """Return the event that was sent."""
+    kind, body = sent
+    return decode(kind, body)
 
 
 class SessionCopy(Value, frozen=True):
@@ -29,13 +45,13 @@ class SessionCopy(Value, frozen=True):
 
     facts: Mapping[str, Any]
     state: Mapping[str, Any]
-    events: tuple[Event, ...]
+    events: tuple[EventOnWire, ...]
     cursor: int
 
 
-def copy_of(session: Session, events: Sequence[Event]) -> SessionCopy:
+def copy_of(session: Session, events: Iterable[Event]) -> SessionCopy:
     """Return the session as it is now, with its newest events."""
-    return SessionCopy(facts_of(session), session.state.snapshot(), tuple(events), session.feed.cursor)
+    return SessionCopy(facts_of(session), session.state.snapshot(), tuple(map(to_wire, events)), session.feed.cursor)
 
 
 def facts_of(session: Session) -> dict[str, Any]:
@@ -102,7 +118,7 @@ def catch_up(session: Session, copy: SessionCopy) -> None:
     first = copy.cursor - len(copy.events)
     session.feed.miss(first - session.feed.cursor)
     known = Counter(map(repeat_key, session.feed.since(first).events))
-    for event in copy.events:
+    for event in map(from_wire, copy.events):
         key = repeat_key(event)
         if known[key]:
             known[key] -= 1
