@@ -184,6 +184,12 @@ def test_a_session_changes_by_events_alone() -> None:
     assert all(field.fset is None for field in fields.values())
     assert not re.search("dict|set", " ".join(field.fget.__annotations__["return"] for field in fields.values()))
     assert members.keys() - fields.keys() == {"decisions", "snapshot"}
+    source = (SOURCE / "sessions" / "session.py").read_text()
+    assert re.findall(r"self\._state\.\w+(?:\[.*\])? \+?= ", source) == [], (
+        "the session itself changes it by `apply` too"
+    )
+    resources = {name.removeprefix("_") for name in re.findall(r"self\.(_\w+)(?::[^=\n]+)? = ", source)}
+    assert resources & fields.keys() == set(), "a fact is a part of the state, and no attribute beside it"
 
 
 def test_no_module_outside_sessions_assigns_an_attribute_of_a_session() -> None:

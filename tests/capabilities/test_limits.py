@@ -167,7 +167,7 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
         assert moved.resumes_at > agent.limit_is_there_at
         cancelled, message = await helm.tasks.cancel(task)
         assert (cancelled.status, "not begun" in message) == ("canceled", False)
-        assert session.queue == []
+        assert session.queue == ()
         with pytest.raises(InvalidInput, match="does not wait"):
             await helm.extras.limits.go_on(cancelled)
 

@@ -24,7 +24,6 @@ from helmsman.model.events import (
     TurnRequested,
     WebSearch,
 )
-from helmsman.model.options import SessionOptions
 from helmsman.model.questions import Prompt, Question
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _session(*items: Item) -> Session:
-    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), SessionOptions())
+    session = Session(SessionState("s"), Feed(10), cast("Verbs", None))
     session.apply(TurnRequested(session_id="s", text="go"))
     for item in items:
         kind = ItemEnded if item.status == "completed" else ItemStarted

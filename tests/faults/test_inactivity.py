@@ -8,6 +8,7 @@ import pytest
 
 from helmsman.base.structs import replace
 from helmsman.capabilities import local_tasks
+from helmsman.model.events import OptionsChanged
 from helmsman.model.options import TurnLimits
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
@@ -36,7 +37,7 @@ async def test_a_silent_turn_of_the_exec_engine_is_ended_and_the_session_goes_on
         assert session.error is not None
         assert (session.status, session.error.code) == ("error", "turn_timed_out")
         assert (await helm.tasks.get(session.task_ids[-1])).status == "failed"
-        session.change_limits(TurnLimits())
+        session.apply(OptionsChanged(session_id=session.id, limits=TurnLimits()))
         await scene.next_session_works(helm, after=session)
 
 

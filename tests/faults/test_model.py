@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
+from helmsman.model.events import OptionsChanged
 from helmsman.model.options import TurnLimits
 from helmsman.testing import cut, fail, hang, response_failed, say
 from tests.faults.scene import SECONDS, Scene, bound
@@ -53,7 +54,7 @@ async def test_endless_silence_is_ended_by_the_limits_and_the_session_goes_on(sc
         assert await session.wait(until="end", timeout=SECONDS)
         assert session.error is not None
         assert (session.error.code, session.error.retryable) == ("turn_timed_out", True)
-        session.change_limits(TurnLimits())
+        session.apply(OptionsChanged(session_id=session.id, limits=TurnLimits()))
         await scene.next_session_works(helm, after=session)
 
 

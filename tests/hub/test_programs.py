@@ -120,7 +120,7 @@ async def test_what_one_program_began_another_finds_with_all_that_happened(
             seen = await second.session(session.id)
             assert (seen.status, seen.state.prompt) == ("active", "work")
             assert await seen.say("not yet", when_busy="queue") is seen
-            assert [(queued.turn.text, queued.is_away()) for queued in seen.queue] == [("not yet", False)]
+            assert [(queued.text, seen.is_away(queued)) for queued in seen.queue] == [("not yet", False)]
     assert not await session.wait(timeout=SECONDS)  # whoever has left is told nothing
     gate.release()
     async with Helmsman(in_hub, env=codex_home.env) as third:
@@ -129,7 +129,7 @@ async def test_what_one_program_began_another_finds_with_all_that_happened(
             while found.result != "queued":
                 await found.feed.changed()
         await ended(found)
-        assert found.queue == []
+        assert found.queue == ()
         assert await found.say("more") is found
         await ended(found)
         assert (found.result, found.turn_count) == ("next", 3)

@@ -29,7 +29,7 @@ from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.steering.shared import Shared
 from helmsman.steering.terms import Terms
-from helmsman.store.database import Fence
+from helmsman.store.database import Fence, microseconds
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.reconcile import WAITING
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
@@ -175,9 +175,9 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
     begun = datetime.now(UTC) - timedelta(seconds=10)
     (question,) = session.questions
     with closing(sqlite3.connect(detached_engines / REGISTRY_NAME)) as registry, registry:
-        place = f'$.questionsAskedAt."{question.id}"'
-        changed = (place, begun.isoformat(), session.task_id)
-        registry.execute("UPDATE tasks SET metadata = json_set(metadata, ?, ?) WHERE id = ?", changed)
+        of_session = "session = (SELECT number FROM sessions WHERE id = ?) AND kind = 'question_asked'"
+        changed = (microseconds(begun), session.id)
+        registry.execute(f"UPDATE events SET at = ? WHERE {of_session}", changed)
     async with hub_service(ours, codex_home.env) as helm:
         found = await helm.session(session.id)
         assert isinstance(found.verbs, Helmsman)

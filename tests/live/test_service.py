@@ -28,6 +28,7 @@ from helmsman.model.events import (
     CommandExecution,
     ItemDelta,
     ItemEnded,
+    MessageQueued,
     QuestionClosed,
     TurnEnded,
     TurnRequested,
@@ -193,7 +194,7 @@ async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Hel
     task, draft = draft_task("one", SessionOptions(cwd=folder, agent="other"), session_id="s-1", terms=None)
     await helm.ledger.registry(lambda registry: registry.add(draft))
     session = await helm.session("s-1")
-    assert (session.options.agent, session.task_ids) == ("other", [task])
+    assert (session.options.agent, session.task_ids) == ("other", (task,))
     with pytest.raises(InvalidInput, match="belongs to the agent other"):
         await helm.fork("s-1", agent="codex")
 
@@ -511,10 +512,8 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
     for _ in range(5):  # what the end of the first turn set off has looked at the queue
         await anyio.lowlevel.checkpoint()
 
-    async def run(queued_in: Session, queued: QueuedTurn) -> Session:
-        return await helm.run_turn(queued_in, queued.turn, queued.task_id)
-
-    session.enqueue(QueuedTurn(turn_input("later"), "T-local-later", session.options, run))
+    session.attach_queued("T-local-later", QueuedTurn(turn_input("later"), session.options, helm.run_queued))
+    session.apply(MessageQueued(session_id=session.id, task_id="T-local-later", text="later"))
     with pytest.raises(InvalidInput):
         await helm.say(session.id, "x", output_schema={"type": "object", "default": {1, 2}})
     with anyio.fail_after(SECONDS):

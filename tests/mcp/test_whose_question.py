@@ -15,6 +15,8 @@ from helmsman.base.clients import HANDED, HTTP, McpClient
 from helmsman.base.processes import Process
 from helmsman.base.structs import pack, replace, unpack
 from helmsman.mcp.server import build_server
+from helmsman.model.events import RuleAdded, WorktreeAssigned
+from helmsman.model.rules import Rule
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from mcp import Client
@@ -145,7 +147,7 @@ async def test_a_message_gets_no_permission_that_a_person_gave(helm: Helmsman, f
     plain = await helm.start("hello", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
     for session in (full, lasting, plain):
         await session.wait(until="end", timeout=30)
-    lasting.add_rule(object())  # type: ignore[arg-type]
+    lasting.apply(RuleAdded(session_id=lasting.id, rule=Rule(effect="allow", command=("make",))))
     settings = replace(helm.settings, tools=("sessions", "agents", "extras", "router"))
     helm.settings = settings
     async with Client(build_server(helm), client_info=CLAUDE) as client:
@@ -256,9 +258,8 @@ async def test_a_fork_does_not_make_a_persons_worktree_the_clients(
         await codex.until_settled(beside["sessionId"])
         digest = (await codex("codex_diff", sessionId=fork))["digest"]
         for own in (fork, beside["sessionId"]):
-            helm.sessions[own].assign_worktree(
-                session.worktree
-            )  # as an earlier process's session is given it by its place
+            # As a session of an earlier process is given it by its place.
+            helm.sessions[own].apply(WorktreeAssigned(session_id=own, worktree=session.worktree))
             for tool, more in (("codex_apply", {"digest": digest}), ("codex_discard", {})):
                 refused = await codex.error(tool, sessionId=own, **more)
                 assert refused["code"] == "not_yours", tool

@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -24,12 +25,13 @@ from helmsman.model.events import (
     Failure,
     Item,
     ItemEnded,
+    SessionFact,
     TurnEnded,
     Unknown,
     UnknownItem,
 )
 
-KINDS = sorted(Event.__subclasses__(), key=lambda kind: kind.__name__)
+KINDS = sorted({*Event.__subclasses__(), *SessionFact.__subclasses__()} - {SessionFact}, key=lambda kind: kind.__name__)
 words = st.text(max_size=12) | st.sampled_from(["\ud800", "\0", "😀", "\u2028", '"', "\\"])
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | words,
@@ -41,6 +43,7 @@ PLAIN: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-(2**53), 2**53),
     float: st.floats(allow_nan=False, allow_infinity=False),
     bool: st.booleans(),
+    Path: st.sampled_from([Path("/"), Path("/a b/ü"), Path("relative")]),
     datetime: st.datetimes(timezones=st.just(UTC)),
     Any: json_values,
     type(None): st.none(),
@@ -54,6 +57,8 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*map(of_type, inside))
     if origin is Literal:
         return st.sampled_from(inside)
+    if origin is tuple and inside[-1] is not ...:
+        return st.tuples(*map(of_type, inside))
     if origin is tuple:
         return st.lists(of_type(inside[0]), max_size=3).map(tuple)
     if origin is not None and issubclass(origin, Mapping):
@@ -62,12 +67,14 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.deferred(
             lambda: st.builds(hint, **{one.name: of_type(one.type) for one in msgspec.structs.fields(hint)})
         )
+    if isinstance(hint, type) and issubclass(hint, tuple):
+        return st.builds(hint, **{name: of_type(kind) for name, kind in typing.get_type_hints(hint).items()})
     return PLAIN[hint]
 
 
 def test_every_event_and_item_is_known_to_the_codec() -> None:
     kinds = [one for one in vars(events).values() if isinstance(one, type)]
-    assert {one for one in kinds if issubclass(one, Event)} == {Event, *KINDS}
+    assert {one for one in kinds if issubclass(one, Event)} == {Event, SessionFact, *KINDS}
     assert {one for one in kinds if issubclass(one, events.BaseItem)} == {events.BaseItem, *get_args(Item)}
 
 

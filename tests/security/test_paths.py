@@ -154,11 +154,12 @@ async def test_what_was_kept_of_a_session_is_held_against_the_roots_of_today(
     async with Helmsman(narrow, env=codex_home.env) as helm:
         assert (await helm.session(session.id)).options.writable_roots == ()
     with closing(sqlite3.connect(settings.state_dir / "registry.sqlite3")) as registry, registry:
-        kept = {"options": {"sandbox": "danger-full-access", "config": {"sandbox_mode": "danger-full-access"}}}
-        registry.execute("UPDATE tasks SET metadata = ?", (json.dumps(kept),))
+        options = {"writes": "anything", "config": {"sandbox_mode": "danger-full-access"}}
+        kept = json.dumps({"type": "options_changed", "sessionId": session.id, "options": options})
+        registry.execute("UPDATE events SET body = ? WHERE kind = 'options_changed'", (kept,))
     async with Helmsman(narrow, env=codex_home.env) as helm:
-        options = (await helm.session(session.id)).options
-        assert (options.writes, options.config) == (None, {})
+        held = (await helm.session(session.id)).options
+        assert (held.writes, held.config) == (None, {})
 
 
 @pytest.mark.anyio

@@ -206,36 +206,29 @@ async def test_a_wider_policy_is_had_by_asking_for_it(
 
 def tamper(settings: Settings, change: Callable[[dict[str, Any]], Any]) -> None:
     with closing(sqlite3.connect(settings.state_dir / "registry.sqlite3")) as registry, registry:
-        for row, metadata in registry.execute("SELECT id, metadata FROM tasks").fetchall():
-            registry.execute(
-                "UPDATE tasks SET metadata = ? WHERE id = ?", (json.dumps(change(json.loads(metadata))), row)
-            )
+        logged = "SELECT rowid, body FROM events WHERE kind = 'options_changed'"
+        for row, body in registry.execute(logged).fetchall():
+            registry.execute("UPDATE events SET body = ? WHERE rowid = ?", (json.dumps(change(json.loads(body))), row))
 
 
-def unknown_values(metadata: dict[str, Any]) -> Any:
-    unknown = {
-        "sandbox": "none",
-        "approval_policy": "always",
-        "writable_roots": [7, "/"],
-        "config": ["x"],
-        "profile": 7,
-    }
-    return {**metadata, "options": unknown}
+def unknown_values(event: dict[str, Any]) -> Any:
+    unknown = {"writes": "everything", "asks": "always", "writableRoots": [7, "/"], "config": ["x"], "profile": 7}
+    return {**event, "options": unknown}
 
 
-def other_spellings(metadata: dict[str, Any]) -> Any:
-    return {**metadata, "options": {"sandbox": {"type": "dangerFullAccess"}, "approval_policy": ["never"]}}
+def other_spellings(event: dict[str, Any]) -> Any:
+    return {**event, "options": {"sandbox": {"type": "dangerFullAccess"}, "approval_policy": ["never"]}}
 
 
-def no_table(metadata: dict[str, Any]) -> Any:
-    return {**metadata, "options": "danger-full-access"}
+def no_table(event: dict[str, Any]) -> Any:
+    return {**event, "options": "danger-full-access"}
 
 
-def no_metadata(metadata: dict[str, Any]) -> Any:
+def no_event(event: dict[str, Any]) -> Any:
     return ["danger-full-access"]
 
 
-@pytest.mark.parametrize("change", [unknown_values, other_spellings, no_table, no_metadata])
+@pytest.mark.parametrize("change", [unknown_values, other_spellings, no_table, no_event])
 async def test_kept_options_that_make_no_sense_give_nothing(
     settings: Settings,
     codex_home: CodexHome,

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from helmsman.base.values import decoded, encoded
 from helmsman.model.events import Event, ItemDelta, ItemEnded
-from helmsman.model.options import SessionOptions
 from helmsman.sessions.copies import SessionCopy, catch_up, copy_of
 from helmsman.sessions.feed import Feed, Reader
 from helmsman.sessions.session import Session, repeat_key
@@ -22,7 +21,7 @@ from tests.sessions.test_state import EVENTS, S, asked, delta, ended, item_ended
 
 
 def new_session() -> Session:
-    return Session(SessionState(S), Feed(100), cast("Any", None), SessionOptions(), [])
+    return Session(SessionState(S), Feed(100), cast("Any", None), [])
 
 
 def sent(session: Session, since: int = 0) -> SessionCopy:
@@ -95,7 +94,7 @@ async def test_who_joins_in_the_middle_of_a_message_is_given_what_there_is_of_it
 
 
 def test_a_reader_is_told_how_many_events_fell_off_meanwhile() -> None:
-    original, copy = Session(SessionState(S), Feed(3), cast("Any", None), SessionOptions(), []), new_session()
+    original, copy = Session(SessionState(S), Feed(3), cast("Any", None), []), new_session()
     apply(original, [requested(), started()])
     catch_up(copy, sent(original))
     with copy.feed.read() as reader:

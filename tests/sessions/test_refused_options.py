@@ -56,6 +56,7 @@ async def test_what_comes_while_a_turn_runs_changes_nothing_of_it(tmp_path: Path
         asked = []
         for _ in range(3):
             asked.append(session.options.asks)
+            await session.until_begun()
             agent.engines[-1].end("completed")
             with anyio.fail_after(20):
                 while session.queue and not session.state.is_running:
@@ -78,7 +79,10 @@ async def test_what_a_queued_message_asked_for_does_not_hold_where_it_failed_for
             raise RuntimeError("nobody has thought of this")
 
         await helm.say(session.id, "later", when_busy="queue", approval_policy="never")
-        session.enqueue(replace(session.dequeue(), run=fail))
+        (waiting,) = session.queue
+        queued = session.queued_turn(waiting.task_id)
+        assert queued is not None
+        session.attach_queued(waiting.task_id, replace(queued, run=fail))
         agent.engines[-1].end("completed")
         with anyio.fail_after(20):
             await failed.wait()

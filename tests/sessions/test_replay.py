@@ -20,7 +20,6 @@ from helmsman.model.events import (
     Usage,
     UsageReported,
 )
-from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
@@ -42,7 +41,7 @@ TURN: tuple[Event, ...] = (
 
 def session() -> Session:
     verbs: Any = None
-    return Session(SessionState("s-1"), Feed(500), verbs, SessionOptions())
+    return Session(SessionState("s-1"), Feed(500), verbs)
 
 
 def test_a_loaded_session_is_as_it_was_and_goes_on_counting() -> None:

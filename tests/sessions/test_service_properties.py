@@ -19,13 +19,7 @@ from hypothesis import strategies as st
 from helmsman import Helmsman, load_settings
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, HelmsmanError
-from helmsman.model.events import (
-    AgentMessage,
-    ItemEnded,
-    ItemStarted,
-    Notice,
-    TurnStarted,
-)
+from helmsman.model.events import AgentMessage, ItemEnded, ItemStarted, MessageUnqueued, Notice, TurnStarted
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
@@ -85,7 +79,8 @@ async def play(moves: list[str], chosen: Any, place: Path) -> None:
                     if session.state.is_running:
                         waiters.start_soon(wait)
                 # Whatever was going on, the end of the engine ends it; messages in the queue are not sent any more.
-                session.drop_queued(*(queued.task_id for queued in session.queue))
+                for queued in session.queue:
+                    session.apply(MessageUnqueued(session_id=session.id, task_id=queued.task_id))
                 await settle()
                 while session.state.is_running:  # a queued message may just be on its way, on an engine of its own
                     engines[-1].die()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from helmsman.model.events import AgentMessage, Event, ItemEnded, SettingsApplied, TurnRequested
-from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
@@ -20,7 +19,7 @@ def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:
     def listener(_session: Session, event: Event) -> None:
         heard.append(event.raw)
 
-    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), SessionOptions(), [listener])
+    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), [listener])
     message = {"item": {"type": "agentMessage", "text": "hi"}}
     with session.feed.read() as reader:
         session.apply(TurnRequested(session_id="s", text="go"))
@@ -31,7 +30,7 @@ def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:
 
 
 def test_what_was_told_before_the_agent_named_the_session_is_told_under_its_name() -> None:
-    session = Session(SessionState("provisional"), Feed(10), cast("Verbs", None), SessionOptions(), None)
+    session = Session(SessionState("provisional"), Feed(10), cast("Verbs", None), None)
     session.apply(TurnRequested(session_id="provisional", text="go"))
     session.apply(SettingsApplied(session_id="s"))
     session.introduce([])

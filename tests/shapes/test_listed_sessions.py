@@ -10,7 +10,6 @@ from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
-from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
@@ -54,14 +53,14 @@ def test_a_turn_that_another_process_runs_goes_before_how_the_last_one_ended() -
 
 
 def test_a_turn_that_the_hub_runs_in_a_session_known_here_is_active() -> None:
-    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), SessionOptions(), [])
+    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), [])
     running = replace(TASK, status="working")
     listed = listed_session(LEDGER, INFO, session, [running])
     assert (listed["status"], listed["isActive"]) == ("active", True)
 
 
 def test_a_turn_whose_process_has_died_is_as_the_session_here_says() -> None:
-    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), SessionOptions(), [])
+    session = Session(SessionState("s"), Feed(10), cast("Verbs", None), [])
     listed = listed_session(LEDGER, INFO, session, [replace(TASK, status="working", owner=Process(0, ""))])
     assert listed["status"] == session.status
 

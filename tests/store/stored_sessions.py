@@ -16,4 +16,5 @@ def put_session(
     connection: sqlite3.Connection, session_id: str, at: datetime, texts: tuple[str, ...] = ("Fix it", "Done")
 ) -> None:
     """Append one event for each text to a session, all at this time."""
-    append(connection, {session_id: [NewEvent.of(TurnRequested(session_id=session_id, text=one), at) for one in texts]})
+    events = [TurnRequested(session_id=session_id, text=one).with_time(at) for one in texts]
+    append(connection, {session_id: [NewEvent.of(event) for event in events]})

@@ -44,7 +44,7 @@ def said(text: str, session: str = "s-1") -> Event:
 def write(database: Database, *events: Event) -> None:
     by_session: dict[str, list[NewEvent]] = {}
     for event in events:
-        by_session.setdefault(event.session_id, []).append(NewEvent.of(event, NOW))
+        by_session.setdefault(event.session_id, []).append(NewEvent.of(event.with_time(NOW)))
     database.write(lambda connection: append(connection, by_session))
 
 
@@ -108,7 +108,7 @@ def test_a_failed_transaction_appends_nothing(database: Database) -> None:
     write(database, said("a"))
 
     def fail(connection: sqlite3.Connection) -> None:
-        append(connection, {"s-1": [NewEvent.of(said("b"), NOW)]})
+        append(connection, {"s-1": [NewEvent.of(said("b"))]})
         raise sqlite3.OperationalError("disk I/O error")
 
     with pytest.raises(RegistryUnavailable):

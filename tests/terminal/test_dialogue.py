@@ -11,7 +11,6 @@ import pytest
 
 from helmsman.agents.change_diff import file_change_diff
 from helmsman.model.events import PathChange
-from helmsman.model.options import SessionOptions
 from helmsman.model.questions import Prompt, Question, QuestionType
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session, Verbs
@@ -31,7 +30,7 @@ RULE = '[[rules]]\neffect = "allow"\ntext = "git push\u202e"\ndirectory = "/repo
 
 
 def _session() -> Session:
-    return Session(SessionState("s1", directory="/repo"), Feed(10), cast("Verbs", None), SessionOptions())
+    return Session(SessionState("s1", directory="/repo"), Feed(10), cast("Verbs", None))
 
 
 def _question(

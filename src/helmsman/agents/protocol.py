@@ -132,6 +132,7 @@ class Capabilities(Value, frozen=True):
 class Opened(Value, frozen=True, kw_only=True):
     """A session as the engine opened it: what is really in force, and remarks for the caller.
 
+    Without `is_named` the agent gives the session another id with its first turn (`Begun`).
     `enforced` is whether something holds the agent to its sandbox, where that is not the agent's own.
     `turn_id` is a turn that was found running, and `is_asking` that it waits for an answer: what it asked of who had it
     before, it asks again. `raw` is the agent's own answer, for the event that tells of it
@@ -139,6 +140,7 @@ class Opened(Value, frozen=True, kw_only=True):
     """
 
     session_id: str
+    is_named: bool = True
     turn_id: str | None = None
     is_asking: bool = False
     directory: str | None = None

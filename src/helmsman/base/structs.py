@@ -18,7 +18,19 @@ import msgspec
 
 from helmsman.base.json_values import camel_case
 
-__all__ = ["SecretValue", "Tag", "Value", "fields_as_dict", "pack", "plain", "replace", "unpack", "unpack_if_valid"]
+__all__ = [
+    "SecretValue",
+    "Tag",
+    "Value",
+    "fields_as_dict",
+    "pack",
+    "path_as_text",
+    "path_from_text",
+    "plain",
+    "replace",
+    "unpack",
+    "unpack_if_valid",
+]
 
 T = TypeVar("T")
 
@@ -64,7 +76,7 @@ else:
 
 def pack(value: Any) -> Any:
     """Return a value as plain JSON, for storage and for other processes. `unpack` reads it."""
-    return msgspec.to_builtins(value, enc_hook=_pack_path)
+    return msgspec.to_builtins(value, enc_hook=path_as_text)
 
 
 def unpack(content: Any, kind: type[T]) -> T:
@@ -74,7 +86,7 @@ def unpack(content: Any, kind: type[T]) -> T:
         ValueError: It is something else.
     """
     try:
-        return msgspec.convert(content, kind, dec_hook=_unpack_path)
+        return msgspec.convert(content, kind, dec_hook=path_from_text)
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from error
 
@@ -87,13 +99,15 @@ def unpack_if_valid(content: Any, kind: type[T]) -> T | None:
         return None
 
 
-def _pack_path(value: Any) -> str:
+def path_as_text(value: Any) -> str:
+    """Encode a path, for msgspec (`enc_hook`)."""
     if not isinstance(value, PurePath):
         raise TypeError(f"{type(value).__name__} is no value that can be stored or sent")
     return str(value)
 
 
-def _unpack_path(kind: type[Any], content: Any) -> Any:
+def path_from_text(kind: type[Any], content: Any) -> Any:
+    """Decode a path, for msgspec (`dec_hook`)."""
     if not issubclass(kind, PurePath) or not isinstance(content, str):
         raise TypeError(f"{kind.__name__} cannot be read from {type(content).__name__}")
     return kind(content)

@@ -26,6 +26,7 @@ from helmsman.errors import (
     SessionNotFound,
     WorktreeError,
 )
+from helmsman.model.events import WorktreeAssigned
 from helmsman.settings import WORKTREES
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.model import RUNNING
@@ -221,7 +222,7 @@ class Changes:
         session = self._helm.sessions.get(session_id)
         discarded = await anyio.to_thread.run_sync(_discard, tree)
         if session is not None:
-            session.assign_worktree(None)
+            session.apply(WorktreeAssigned(session_id=session.id))
         return discarded
 
     async def end_commands(self, tree: Worktree) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from helmsman.errors import InvalidInput
-from helmsman.model.events import USAGE_LIMIT, TurnEnded
+from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
@@ -85,7 +85,7 @@ class UsageLimits:
 
         now = datetime.now(UTC)
         moment = now if at is None else parse_when(now, at=at).at
-        session.delay_queued(task.id, moment or now)
+        session.apply(MessageDelayed(session_id=session.id, task_id=task.id, not_before=moment or now))
         changes: TaskChanges = {
             "note": waits_until(moment or now),
             "metadata": {RESUMES_AT: (moment or now).isoformat()},
@@ -128,8 +128,10 @@ class UsageLimits:
                 },
             },
         )
-        queued = QueuedTurn(turn, task_id, session.options, self._helm.run_queued, not_before=resumes_at)
-        session.enqueue(queued, first=True)
+        session.attach_queued(task_id, QueuedTurn(turn, session.options, self._helm.run_queued))
+        session.apply(
+            MessageQueued(session_id=session.id, task_id=task_id, text=turn.text, not_before=resumes_at, first=True)
+        )
         self._helm.run_later(session, task_id)
         log.info("task %s waits for its usage limit until %s", task_id, resumes_at.isoformat(timespec="minutes"))
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import TaskNotOurs
-from helmsman.model.events import CommandExecution
+from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.calls import CallKey, call_key, done_before
@@ -281,7 +281,7 @@ class LocalTasks:
         session = self._helm.sessions.get(task.session_id or "")
         for queued in session.queue if session is not None else ():
             if session is not None and queued.task_id == task.id:
-                session.drop_queued(queued.task_id)
+                session.apply(MessageUnqueued(session_id=session.id, task_id=queued.task_id))
                 return self._never(task)
         return None
 

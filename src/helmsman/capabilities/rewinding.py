@@ -24,9 +24,8 @@ from helmsman.base.git_view import repository_root
 from helmsman.base.structs import replace
 from helmsman.capabilities.snapshots import leave_out_of
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
-from helmsman.model.events import UserMessage
+from helmsman.model.events import TurnRequested, UserMessage
 from helmsman.steering.turn_errors import busy
-from helmsman.tasks.model import PLAN, TURN
 from helmsman.worktrees.rewinding import plan_rewind, rewind_files
 from helmsman.worktrees.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
 
@@ -353,11 +352,17 @@ class Rewinding:
                 unknown[task.session_id] = f"{task.alias} is running"
             elif turn is not None:
                 found.setdefault(task.session_id, []).append(turn)
-            elif task.metadata.get(TURN) != PLAN:  # a plan changes nothing, so there is no snapshot
+            elif not await self._is_plan(task):  # a plan changes nothing, so there is no snapshot
                 unknown[task.session_id] = f"no snapshot tells what {task.alias} has changed"
         if unknown:
             raise _shared_tree(git.work_tree, unknown)
         return found
+
+    async def _is_plan(self, task: Task) -> bool:
+        """Return whether the turn of a task made a plan."""
+        logged = await self._helm.ledger.registry(lambda registry: registry.events(task.session_id or ""))
+        requests = (event for event in logged.events if isinstance(event, TurnRequested))
+        return any(event.task_id == task.id and event.kind == "plan" for event in requests)
 
     # --- done --------------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import anyio.to_thread
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal
 from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
-from helmsman.model.events import AgentMessage, PastTurn, SessionRenamed, TurnsForgotten
+from helmsman.model.events import AgentMessage, GoalChanged, PastTurn, SessionRenamed, TurnsForgotten
 from helmsman.model.inputs import turn_input
 from helmsman.steering.others_turns import towards
 from helmsman.steering.turn_errors import busy
@@ -190,7 +190,7 @@ class Upkeep:
             goals.append(await engine.set_goal(session_id, objective))
 
         session = await self._run(session_id, towards(objective), begin, Capability.GOALS)
-        session.pursue(objective)
+        session.apply(GoalChanged(session_id=session.id, goal=objective))
         return goals[0]
 
     async def clear_goal(self, session_id: str) -> None:
@@ -201,7 +201,7 @@ class Upkeep:
         """
         await self._helm.require_own(session_id, "take its goal away")
         await (await self._goal_keeper(session_id)).set_goal(session_id, None)
-        (await self._helm.session(session_id)).pursue(None)
+        (await self._helm.session(session_id)).apply(GoalChanged(session_id=session_id))
 
     async def _goal_keeper(self, session_id: str) -> Engine:
         """Who keeps the goal of a session that is there and not archived."""

@@ -141,7 +141,7 @@ class WorktreeSetup:
             log.warning("what became of the set-up of %s cannot be written down: %s", tree.path, error)
         if shown:
             said += f" It said, at the end (all of it is in {path}): {output.strip()[-_SHOWN_CHARS:]}"
-        session.add_notes(said)
+        session.remark(said)
         session.warn((said,))
 
 

@@ -26,7 +26,7 @@ from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.pictures import read_images
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
-from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, PastTurn
+from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
 from helmsman.model.options import LIST_LIMIT, Placement
@@ -175,7 +175,7 @@ class FleetDoor:
         draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
         task, notes = await self._packed(draft, None if in_place else checked.cwd)
         session = await self._accepted(task, on_question, on_task)
-        session.add_notes(*notes)
+        session.fold(RemarksChanged(session_id=session.id, remarks=(*session.notes, *notes)))
         return session
 
     async def _packed(self, draft: FleetDraft, directory: Path | None) -> tuple[Task, tuple[str, ...]]:
@@ -242,7 +242,7 @@ class FleetDoor:
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
         held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
-        session.change_options(checked)
+        session.fold(OptionsChanged(session_id=session.id, options=checked))
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
     async def _turn(

@@ -39,6 +39,7 @@ from helmsman.model.events import (
     Notice,
     QuestionAsked,
     QuestionClosed,
+    TaskLinked,
     TurnEnded,
     TurnRequested,
 )
@@ -170,11 +171,12 @@ class FleetLink:
             directory=tasks[0].directory,
             model=tasks[-1].model,
             earlier_turns=len(begun),
+            options=options,
+            opened_by=unpack_if_valid(tasks[0].metadata.get(CLIENT), McpClient),
+            created_at=tasks[0].created_at,
         )
-        session = Session(state, Feed(self._settings.event_buffer_size), self, options, self.listeners)
+        session = Session(state, Feed(self._settings.event_buffer_size), self, self.listeners)
         session.become_copy()
-        session.date(created_at=tasks[0].created_at)
-        session.assign_owner(unpack_if_valid(tasks[0].metadata.get(CLIENT), McpClient))
         known = _Followed(session, lane)
         known.task = begun[-1] if begun else None
         self._known[lane], self.sessions[session.id] = known, session
@@ -215,7 +217,8 @@ class FleetLink:
         """The task that is to be told now; None where all of them are."""
         tasks = (await self.lanes.of_lanes([known.lane]))[known.lane]
         ids = [task.id for task in tasks]
-        known.session.replace_tasks(ids)
+        for task_id in ids:
+            known.session.fold(TaskLinked(session_id=known.session.id, task_id=task_id))
         at = -1 if known.task is None else ids.index(known.task.id)
         if known.task is not None and known.session.state.is_running:
             return tasks[at]

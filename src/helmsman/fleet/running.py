@@ -50,7 +50,16 @@ from helmsman.fleet.rows import machine_of, usage_as_json
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import SharedTree
 from helmsman.model.answered_by import DEADLINE, AnsweredBy
-from helmsman.model.events import EngineGone, ItemEnded, QuestionAsked, QuestionClosed, TurnStarted, Usage
+from helmsman.model.events import (
+    EngineGone,
+    ItemEnded,
+    QuestionAsked,
+    QuestionClosed,
+    SessionFact,
+    TurnRequested,
+    TurnStarted,
+    Usage,
+)
 from helmsman.steering.opening import Carried
 from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
 from helmsman.tasks.spec import IMAGES, TurnSpec, forget_images
@@ -445,8 +454,10 @@ class TaskRun:
     # --- what happens in it ------------------------------------------------------------------------------------------
 
     def _on_event(self, session: Session, event: Event) -> None:
-        if self._session is None or session.id != self._session.id:
+        if self._session is None or session.id != self._session.id or isinstance(event, SessionFact):
             return
+        if isinstance(event, TurnRequested):
+            event = event.changed(task_id=None)  # the fleet has another task for it
         self._pump.put(event)
         self._has_progress = True
         self._items += isinstance(event, ItemEnded)

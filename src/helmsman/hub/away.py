@@ -22,6 +22,7 @@ from helmsman.base.temporary import temporary_directory
 from helmsman.capabilities.changes import AppliedSession, SessionDiff
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import HelmsmanError, InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
+from helmsman.model.events import RemarksChanged
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.packing import PIECE, Limits, packing
 from helmsman.worktrees.returning import (
@@ -74,7 +75,8 @@ class AwayWork:
             if error.code != "outcome_unknown":
                 await self._drop(away)
             raise
-        session.add_notes(*placed.workspace.notes)
+        remarks = (*session.notes, *placed.workspace.notes)
+        session.fold(RemarksChanged(session_id=session.id, remarks=remarks))
         await self._write(replace(away, session_id=session.id, task_id=session.task_id))
         return session
 

@@ -550,7 +550,7 @@ class HubClient:
         copied = self._copies.get(session_id)
         if copied is None:
             feed = Feed(self._settings.event_buffer_size)
-            session = Session(SessionState(session_id), feed, self._verbs, copy.facts["options"], ())
+            session = Session(SessionState(session_id), feed, self._verbs, ())
             copied = self._copies[session_id] = CopiedSession(session)
             catch_up(session, copy)
             session.introduce([self._notify_listeners])

@@ -25,6 +25,7 @@ from helmsman.base.patches import settle_writes
 from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
+from helmsman.model.events import MessageQueued, MessageUnqueued
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
@@ -239,12 +240,12 @@ class Recovery:
         except HelmsmanError as error:
             log.warning("a message of session %s waits: %s", session_id, error)
             return
-        if task.id not in session.task_ids:
-            session.link_task(task.id)
         self._messages[task.id] = session, waiting
-        run = partial(self._run_message, waiting)
-        at = task.resumes_at
-        session.enqueue(QueuedTurn(spec.turn, task.id, spec.options, run, partial(self._is_away, waiting), at))
+        run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
+        session.attach_queued(task.id, QueuedTurn(spec.turn, spec.options, run, is_away, waiting.terms.limits))
+        queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
+        if all(one.task_id != task.id for one in session.queue):
+            session.apply(queued)
         if task.waiting_for is not None:
             self._ledger.spent_before(task.id, task.usage)
             helm.run_later(session, task.id)
@@ -282,10 +283,10 @@ class Recovery:
                 raise ClientAway(WAITING)
             yield helm
 
-    async def _run_message(self, waiting: _Waiting, session: Session, queued: QueuedTurn) -> Session:
+    async def _run_message(self, waiting: _Waiting, session: Session, task_id: str, queued: QueuedTurn) -> Session:
         async with self._runner(waiting) as helm:
-            sent = await helm.run_queued(session, queued)
-        self._messages.pop(queued.task_id, None)
+            sent = await helm.run_queued(session, task_id, queued)
+        self._messages.pop(task_id, None)
         return sent
 
     def _run_starts(self) -> None:
@@ -340,7 +341,7 @@ class Recovery:
             self._starts.pop(task_id, None)
             if task_id in self._messages:
                 session, _ = self._messages.pop(task_id)
-                session.drop_queued(task_id)
+                session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
             self._ledger.cancel(task_id, changes["note"] or "")
 
     def _forget_images(self, running: set[str]) -> None:

@@ -27,6 +27,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
+from helmsman.model.events import OwnerChanged
 from helmsman.operations.table import Deferred
 from helmsman.sessions.desk import cancel_when_closed
 from helmsman.steering.ownership import may_answer, refuse_before_person
@@ -97,7 +98,7 @@ class Doors:
         for session in self._helm.sessions.values():
             owner = session.opened_by
             if owner is not None and owner.connection == self._connection:
-                session.assign_owner(replace(owner, process=None))
+                session.fold(OwnerChanged(session_id=session.id, owner=replace(owner, process=None)))
 
     def has_for_agent(self, session: Session) -> bool:
         """Return whether a session has an open question that the model that calls may answer now."""

@@ -16,9 +16,10 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from helmsman.base.json_values import mapping, optional_text, text
-from helmsman.model.events import Event, Item, Unknown, UnknownItem
+from helmsman.base.structs import path_as_text, path_from_text
+from helmsman.model.events import Event, Item, SessionFact, Unknown, UnknownItem
 
-_ENCODER: Final = msgspec.json.Encoder()
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=path_as_text)
 _ITEMS: Final[dict[str, type[Item]]] = {kind.type: kind for kind in get_args(Item)}
 
 
@@ -29,7 +30,7 @@ def encode(event: Event) -> str:
     try:
         return _ENCODER.encode(event).decode()
     except UnicodeEncodeError:  # half a surrogate pair, which an agent may well write
-        return json.dumps(msgspec.to_builtins(event), separators=(",", ":"))
+        return json.dumps(msgspec.to_builtins(event, enc_hook=path_as_text), separators=(",", ":"))
 
 
 def decode(kind: str, body: str) -> Event:
@@ -42,12 +43,13 @@ def decode(kind: str, body: str) -> Event:
 
 @cache
 def _kinds() -> dict[str, type[Event]]:
-    return {kind.event_type(): kind for kind in Event.__subclasses__()}
+    kinds = (*Event.__subclasses__(), *SessionFact.__subclasses__())
+    return {kind.event_type(): kind for kind in kinds if kind is not SessionFact}
 
 
 @cache
 def _decoder(kind: str) -> msgspec.json.Decoder[Event]:
-    return msgspec.json.Decoder(_kinds()[kind])
+    return msgspec.json.Decoder(_kinds()[kind], dec_hook=path_from_text)
 
 
 def _read_part(kind: str, body: str) -> Event:
@@ -75,7 +77,7 @@ def _known_part(kind: str, content: Any) -> Event | None:
     try:
         if isinstance(item := content.get("item"), dict):
             known["item"] = _known_item(item)
-        return msgspec.convert(known, cls)
+        return msgspec.convert(known, cls, dec_hook=path_from_text)
     except msgspec.ValidationError:
         return None
 

@@ -17,9 +17,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Sel
 from msgspec import field
 from msgspec.structs import force_setattr
 
+from helmsman.base.clients import McpClient
 from helmsman.base.json_values import snake_case
+from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Tag, Value, replace
+from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.model.questions import Question
+from helmsman.model.rules import Rule
+from helmsman.model.worktree import Worktree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +34,8 @@ TurnOutcome = Literal["completed", "failed", "interrupted"]
 StepStatus = Literal["pending", "in_progress", "completed"]
 ChangeKind = Literal["add", "delete", "update"]
 NoticeKind = Literal["warning", "retry", "network", "rate_limit", "engine"]
+RequestedTurn = Literal["message", "plan", "other"]
+"""A message that work is done for, one that a plan is made for, or a turn that no message can continue, such as a review."""
 
 USAGE_LIMIT: Final = "usage_limit_exceeded"
 """The code of a failure: what the account may use is used up for now."""
@@ -360,15 +367,21 @@ class Source(NamedTuple):
 class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True, dict=True):
     """Something changed. `agent_id` is the sub-agent it happened in, or None for the session's own agent.
 
-    Three attributes are not part of the value: they are not compared, not encoded, and not copied by `replace`. `raw` is the
+    Four attributes are not part of the value: they are not compared, not encoded, and not copied by `replace`. `raw` is the
     agent's own message, for front ends that pass it on. It is several times as large as the event, so a session drops it
     after its listeners have heard the event. `source` is the line of a supervised agent that the event comes from; the store
-    commits it with the event. `stored` is the JSON text of an event that `helmsman.model.codec` could not read completely.
+    commits it with the event. `at` is when the event happened; `Session.apply` sets it, and the log keeps it. `stored` is
+    the JSON text of an event that `helmsman.model.codec` could not read completely.
+
+    `exact` names the fields that a later process uses. The log leaves out such a field if it holds a secret: a redacted
+    value must never be used in place of the real one.
     """
 
     raw: ClassVar[Mapping[str, Any] | None] = None
     source: ClassVar[Source | None] = None
+    at: ClassVar[datetime | None] = None
     stored: ClassVar[str | None] = None
+    exact: ClassVar[tuple[str, ...]] = ()
     session_id: str
     turn_id: str | None = None
     agent_id: str | None = None
@@ -390,13 +403,19 @@ class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, 
             force_setattr(self, "source", source)
         return self
 
+    def with_time(self, at: datetime | None) -> Self:
+        """Attach the time at which this event happened, and return the event."""
+        if at is not None:
+            force_setattr(self, "at", at)
+        return self
+
     def forget_raw(self) -> None:
         """Drop the agent's own message. In place, because this runs for every event."""
         self.__dict__.pop("raw", None)
 
     def changed(self, **fields: Any) -> Self:
-        """Return a copy with other fields, the same `raw` and the same `source`."""
-        return replace(self, **fields).with_raw(self.raw).with_source(self.source)
+        """Return a copy with other fields, and the same `raw`, `source` and `at`."""
+        return replace(self, **fields).with_raw(self.raw).with_source(self.source).with_time(self.at)
 
 
 class ToolCalled(Event, frozen=True, kw_only=True):
@@ -411,9 +430,16 @@ class ToolCalled(Event, frozen=True, kw_only=True):
 
 
 class TurnRequested(Event, frozen=True, kw_only=True):
-    """Helmsman has taken a prompt and is about to hand it to the engine: from here on the session is active."""
+    """Helmsman has taken a prompt and is about to hand it to the engine: from here on the session is active.
 
+    A message with this `task_id` does not wait in the queue any longer. Without a `kind` it is a message.
+    """
+
+    exact: ClassVar[tuple[str, ...]] = ("output_schema",)
     text: str
+    task_id: str | None = None
+    kind: RequestedTurn | None = None
+    output_schema: Mapping[str, Any] | None = None
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
@@ -580,3 +606,101 @@ class Unknown(Event, frozen=True, kw_only=True):
 
     name: str
     payload: Mapping[str, Any] = field(default_factory=dict)
+
+
+# --- facts -----------------------------------------------------------------------------------------------------------
+
+
+class SessionFact(Event, frozen=True, kw_only=True):
+    """Something that Helmsman records about a session. `Session.events` leaves facts out: the session has them as values."""
+
+
+class OptionsChanged(SessionFact, frozen=True, kw_only=True):
+    """The session uses these options, or these limits, from the next turn on. None keeps the present ones."""
+
+    exact: ClassVar[tuple[str, ...]] = ("options",)
+    options: SessionOptions | None = None
+    limits: TurnLimits | None = None
+
+
+class WorktreeAssigned(SessionFact, frozen=True, kw_only=True):
+    """The session works in this worktree. None: the worktree was removed."""
+
+    exact: ClassVar[tuple[str, ...]] = ("worktree",)
+    worktree: Worktree | None = None
+
+
+class PlaceRecorded(SessionFact, frozen=True, kw_only=True):
+    """A turn is about to work in this directory, for comparison before the next turn."""
+
+    place: DirectoryIdentity | None = None
+
+
+class OwnerChanged(SessionFact, frozen=True, kw_only=True):
+    """The session belongs to this MCP client. None: it belongs to the user."""
+
+    exact: ClassVar[tuple[str, ...]] = ("owner",)
+    owner: McpClient | None = None
+
+
+class HandedOver(SessionFact, frozen=True, kw_only=True):
+    """The session continues a session of another agent."""
+
+    from_session: str
+
+
+class RemarksChanged(SessionFact, frozen=True, kw_only=True):
+    """Helmsman and the agent have these remarks for the caller, and no others."""
+
+    remarks: tuple[str, ...] = ()
+
+
+class GoalChanged(SessionFact, frozen=True, kw_only=True):
+    """The agent pursues this objective turn after turn. None: it pursues none."""
+
+    exact: ClassVar[tuple[str, ...]] = ("goal",)
+    goal: str | None = None
+
+
+class RuleAdded(SessionFact, frozen=True, kw_only=True):
+    """A rule decides questions for the rest of the session. None: the rule held a secret, so the log does not have it."""
+
+    exact: ClassVar[tuple[str, ...]] = ("rule",)
+    rule: Rule | None = None
+
+
+class TaskLinked(SessionFact, frozen=True, kw_only=True):
+    """A task belongs to the session."""
+
+    task_id: str
+
+
+class MessageQueued(SessionFact, frozen=True, kw_only=True):
+    """A message waits for the end of the turn, as the last one or as the first. Its task holds what is needed to run it."""
+
+    task_id: str
+    text: str = ""
+    not_before: datetime | None = None
+    first: bool = False
+
+
+class MessageDelayed(SessionFact, frozen=True, kw_only=True):
+    """A waiting message is not sent before this time."""
+
+    task_id: str
+    not_before: datetime
+
+
+class MessageUnqueued(SessionFact, frozen=True, kw_only=True):
+    """A waiting message was taken back."""
+
+    task_id: str
+
+
+class AnswerGiven(SessionFact, frozen=True, kw_only=True):
+    """An answer is about to be given to the agent. The fields are those of `QuestionClosed`, which follows."""
+
+    question_id: str
+    answer: str
+    by: str
+    door: str | None = None

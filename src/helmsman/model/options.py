@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from msgspec import field
+from msgspec.structs import force_setattr
 
-from helmsman.base.structs import Value
+from helmsman.base.redaction import redact_value
+from helmsman.base.structs import Value, pack, replace
 from helmsman.model.client_tools import ToolDefinition
 from helmsman.settings import OnLimit
 
@@ -101,6 +103,28 @@ class SessionOptions(Value, frozen=True, kw_only=True):
     tools: tuple[ToolDefinition, ...] = ()
 
 
+ContentT = TypeVar("ContentT")
+
+
+def without_secrets(content: ContentT) -> ContentT | None:
+    """Return what may be stored and used by a later process: options without the fields that hold secrets, else all or None.
+
+    Callers may write secrets anywhere, by mistake or not. Half of a value is never used.
+    """
+    if isinstance(content, SessionOptions):
+        names = [name for name in content.__struct_fields__ if _holds_secret(getattr(content, name))]
+        return replace(content, **{name: getattr(_DEFAULTS, name) for name in names})
+    return None if _holds_secret(content) else content
+
+
+def _holds_secret(content: object) -> bool:
+    plain = pack(content)
+    return bool(redact_value(plain) != plain)
+
+
+_DEFAULTS: Final = SessionOptions()
+
+
 def sandbox_word(writes: Writes | None) -> SandboxMode | None:
     """What callers call it."""
     return next((word for word in get_args(SandboxMode) if WRITES[word] == writes), None)
@@ -152,6 +176,11 @@ class TurnLimits(Value, frozen=True):
     first_event: float = math.inf
     inactivity: float = math.inf
     on_limit: OnLimit | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("first_event", "inactivity"):
+            if math.isinf(getattr(self, name)):
+                force_setattr(self, name, math.inf)  # the default is left out of JSON, which knows no infinity
 
     @classmethod
     def of(cls, first_event: float, inactivity: float) -> TurnLimits:

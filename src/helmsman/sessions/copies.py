@@ -11,12 +11,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helmsman.base.structs import Value
 from helmsman.model.codec import decode, encode
-from helmsman.sessions.session import QueuedTurn, repeat_key
+from helmsman.sessions.session import repeat_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,22 +54,12 @@ def copy_of(session: Session, events: Iterable[Event]) -> SessionCopy:
 
 
 def facts_of(session: Session) -> dict[str, Any]:
-    """What is true of a session and comes with no event."""
+    """Return what belongs to the process that serves a session, and comes with no event: clocks, and what is connected."""
     return {
-        "options": session.options,
-        "limits": session.limits,
-        "notes": session.notes,
-        "worktree": session.worktree,
-        "handed_over_from": session.handed_over_from,
-        "opened_by": session.opened_by,
-        "task_ids": tuple(session.task_ids),
-        "output_schema": session.output_schema,
-        "created_at": session.created_at,
-        "changed_at": session.changed_at,
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
         "elsewhere": session.elsewhere,
-        "queue": tuple((one.turn, one.task_id, one.options, one.is_away(), one.not_before) for one in session.queue),
+        "away": tuple(queued.task_id for queued in session.queue if session.is_away(queued)),
         "waiting": session.waiting,
         "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
@@ -88,25 +77,9 @@ def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
 
 
 def apply_facts(session: Session, facts: Mapping[str, Any]) -> None:
-    """Give a copy the facts of its original."""
-    session.change_options(facts["options"])
-    session.change_limits(facts["limits"])
-    session.replace_notes(*facts["notes"])
-    session.assign_worktree(facts["worktree"])
-    session.continue_from(facts["handed_over_from"])
-    session.assign_owner(facts["opened_by"])
-    session.replace_tasks(facts["task_ids"])
-    session.describe_turn(planning=False, is_message=True, output_schema=facts["output_schema"])
-    session.date(created_at=facts["created_at"], changed_at=facts["changed_at"])
-    session.become_copy(waiting=facts["waiting"], elsewhere=facts["elsewhere"])
-    session.drop_queued(*(queued.task_id for queued in session.queue))
-    for turn, task_id, options, is_away, not_before in facts["queue"]:
-        session.enqueue(QueuedTurn(turn, task_id, options, _run_by_the_hub, partial(bool, is_away), not_before))
+    """Give a copy what its original reports of clocks and connections."""
+    session.become_copy(waiting=facts["waiting"], elsewhere=facts["elsewhere"], away=facts["away"])
     session.began(facts["turn_began_at"], facts["turn_cursor"])
-
-
-async def _run_by_the_hub(_session: Session, queued: QueuedTurn) -> Session:
-    raise AssertionError(f"{queued.task_id} is not for the holder of a copy to run")
 
 
 def catch_up(session: Session, copy: SessionCopy) -> None:

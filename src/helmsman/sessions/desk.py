@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
@@ -36,7 +36,7 @@ from helmsman.base.shortening import QUESTION_CHARS
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy, in_words
-from helmsman.model.events import QuestionAsked, QuestionClosed
+from helmsman.model.events import AnswerGiven, QuestionAsked, QuestionClosed, RuleAdded
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line, part_texts
 from helmsman.model.questions import (
@@ -84,10 +84,6 @@ class _Rules:
     always: Rule | None
 
 
-WriteAnswer: TypeAlias = "Callable[[str, str, str, AnsweredBy], Awaitable[None]]"
-"""Writes down which answer is about to be given to a question of a session, and by whom."""
-
-
 class Desk:
     """Where the questions of all sessions are seen to."""
 
@@ -99,11 +95,11 @@ class Desk:
         timeout: float | None,
         handler: QuestionHandler | None,
         allowed_roots: Sequence[Path] = (),
-        write_answer: WriteAnswer,
+        write_intent: Callable[[], Awaitable[None]],
         can_wait: bool = False,
     ) -> None:
-        """`timeout` is what is configured, if that is. `write_answer` writes down an answer before it is given, for the next
-        hub. `can_wait` says that people can answer whenever they come back: this is a hub.
+        """`timeout` is what is configured, if that is. `write_intent` writes the log before an answer is given.
+        `can_wait` says that people can answer whenever they come back: this is a hub.
         """
         self._rules = rules
         self._audit = audit
@@ -112,7 +108,7 @@ class Desk:
         self._handler = handler
         self._offered: dict[str, _Rules] = {}
         self._allowed_roots = allowed_roots
-        self._write_answer = write_answer
+        self._write_intent = write_intent
 
     def receive(
         self, session: Session, asked: QuestionAsked, timeout: float | None = None
@@ -153,7 +149,7 @@ class Desk:
             by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
             return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
         now = datetime.now(UTC)
-        asked_ago = max(0.0, (now - session.first_asked_at(question.id, now)).total_seconds())
+        asked_ago = max(0.0, (now - session.asked_at.get(question.id, now)).total_seconds())
         deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
         session.set_deadline(question.id, deadline)
         # Before the agent hears of the question: it must not answer in the place of a person who is about to see a form.
@@ -331,7 +327,7 @@ class Desk:
                     await anyio.to_thread.run_sync(self._rules.remove, made)
                 raise
         if first.value == APPROVE_SESSION and offered.for_session is not None:
-            session.add_rule(offered.for_session)
+            session.apply(RuleAdded(session_id=session.id, rule=offered.for_session))
         await self._closed(session, question, shown, by, _PROPOSED if is_proposed else first.reason)
 
     async def _send(
@@ -346,7 +342,11 @@ class Desk:
             raise QuestionNotOpen(f"Question {question.id} is being answered by somebody else. Look at the status.")
         deadline.is_being_answered = True
         try:
-            await self._write_answer(session.id, question.id, shown, by)
+            given = AnswerGiven(
+                session_id=session.id, question_id=question.id, answer=shown, by=str(by), door=by.through
+            )
+            session.apply(given)
+            await self._write_intent()
             await session.answer(question, choices)
         except HelmsmanError:
             deadline.is_being_answered = False

@@ -170,7 +170,7 @@ class Feed:
         """Some agents name a session only with its first turn: what was told of it before is of the same one."""
         for place, event in enumerate(self._ring.events):
             if event.session_id != session_id:
-                self._ring.events[place] = replace(event, session_id=session_id)
+                self._ring.events[place] = event.changed(session_id=session_id)
 
     def since(self, cursor: int) -> Page:
         kept = self._ring.events

@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import anyio
 
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value
 from helmsman.errors import AnswerInvalid, EngineLost, SessionBusy, SessionIdle, TaskNotOurs
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import (
     AgentMessage,
     ItemEnded,
     ItemStarted,
+    MessageUnqueued,
     Notice,
     QuestionAsked,
     QuestionClosed,
+    RemarksChanged,
+    SessionFact,
     SettingsApplied,
     TurnEnded,
     TurnRequested,
@@ -60,10 +63,11 @@ if TYPE_CHECKING:
     from helmsman.model.rules import Rule
     from helmsman.model.worktree import Worktree
     from helmsman.sessions.feed import Feed
-    from helmsman.sessions.state import SessionState, SessionStatus, StateView
+    from helmsman.sessions.state import QueuedMessage, SessionState, SessionStatus, StateView
 
 Until = Literal["attention", "change", "end"]
-Listeners: TypeAlias = "Sequence[Callable[[Session, Event], None]]"
+Listener: TypeAlias = "Callable[[Session, Event], None]"
+Listeners: TypeAlias = "Sequence[Listener]"
 WhenBusy = Literal["error", "steer", "queue"]
 
 
@@ -88,20 +92,15 @@ class QuestionHandler(Protocol):
 
 
 class QueuedTurn(Value, frozen=True):
-    """A message that waits for its turn, the task it is, the options it was sent with, and how it is run."""
+    """How this process runs a message that waits (`Session.queue`): with which options and limits, and by which service."""
 
     turn: TurnInput
-    task_id: str
     options: SessionOptions
-    run: Callable[[Session, QueuedTurn], Awaitable[Session]]
+    run: Callable[[Session, str, QueuedTurn], Awaitable[Session]]
+    """Runs it in a session, as the task with this id."""
     is_away: Callable[[], bool] = lambda: False
-    """Whether nobody is connected with whose environment it could be run."""
-    not_before: datetime | None = None
-    """When it may begin, where that is not at once."""
-
-    @property
-    def is_early(self) -> bool:
-        return self.not_before is not None and datetime.now(UTC) < self.not_before
+    """Whether no client is connected with whose environment it could be run."""
+    limits: TurnLimits | None = None
 
 
 class Verbs(Protocol):
@@ -138,15 +137,14 @@ class Session:
         state: SessionState,
         feed: Feed,
         verbs: Verbs,
-        options: SessionOptions,
         listeners: Listeners | None = (),
     ) -> None:
         self._state = state
         self.feed: Final = feed
-        self._options = options
-        self._place: DirectoryIdentity | None = None
         self._engine: Engine | None = None
-        self._queue: list[QueuedTurn] = []
+        self._queued_turns: dict[str, QueuedTurn] = {}
+        self._away: frozenset[str] = frozenset()
+        """The waiting messages that no client can run, of a copy."""
         self._begun = anyio.Event()
         self._begun.set()
         self.catching_up: Final = anyio.Lock()
@@ -155,29 +153,18 @@ class Session:
         self._on_question: QuestionHandler | None = None
         self._tools: dict[str, ToolRunner] = {}
         self._tools_offered = anyio.Event()
-        self._limits = TurnLimits()
         self._end_as: Failure | None = None
         self._deadlines: dict[str, Deadline] = {}
-        self._asked_at: dict[str, datetime] = {}
         self._own_question: tuple[str, OwnAnswer] | None = None
         self._is_pausing = False
         self._is_stopping = False
-        self._planning = False
-        self._is_message = True
-        self._goal: str | None = None
-        self._rules: tuple[Rule, ...] = ()
-        self._worktree: Worktree | None = None
-        self._handed_over_from: str | None = None
-        self._opened_by: McpClient | None = None
         self._forms: list[str] = []
         """The open questions that a person has before them in a form of an MCP client, once for each form."""
-        self._task_ids: list[str] = []
-        self._output_schema: Mapping[str, Any] | None = None
-        self._notes: tuple[str, ...] = ()
-        self._created_at = self._changed_at = datetime.now(UTC)
         self._verbs = verbs
         self._listeners = listeners
         self._untold: list[Event] = []
+        self._log: Listener | None = None
+        """Who has heard of the `_untold` events already, of a session that its other listeners do not know."""
         self._replayed: list[Event] = []
         """What the log holds of the last turn, until an agent says anything."""
         self._may_repeat = Counter[object]()
@@ -247,87 +234,88 @@ class Session:
         return f"<Session {self.id} {self.status}>"
 
     # --- facts and resources -----------------------------------------------------------------------------------------
-    # Properties are read-only. Methods with a verb for a name change them.
+    # Properties are read-only. Facts are part of the state, and change by an event (`apply`). Methods with a verb for a name
+    # attach and detach what belongs to this process: engine, service, handlers, clocks.
 
     @property
     def options(self) -> SessionOptions:
         """The options of its next turn, and of the running one."""
-        return self._options
+        return self._state.options
 
     @property
     def limits(self) -> TurnLimits:
         """How long its turns may be silent, and what happens at a usage limit."""
-        return self._limits
+        return self._state.limits
 
     @property
     def output_schema(self) -> Mapping[str, Any] | None:
         """The JSON schema of the result of the current (or last) turn."""
-        return self._output_schema
+        return self._state.output_schema
 
     @property
     def planning(self) -> bool:
         """Whether the turn makes a plan, which is put to the question at its end (`helmsman.capabilities.plans`)."""
-        return self._planning
+        return self._state.turn_kind == "plan"
 
     @property
     def is_message(self) -> bool:
         """Whether the turn answers a message, so that another message can continue it. A compaction does not."""
-        return self._is_message
+        return self._state.turn_kind != "other"
 
     @property
     def goal(self) -> str | None:
         """The objective that the agent pursues turn after turn."""
-        return self._goal
+        return self._state.goal
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Remarks of Helmsman and the agent for the caller."""
-        return self._notes
+        return self._state.notes
 
     @property
     def worktree(self) -> Worktree | None:
         """The Git worktree that it works in."""
-        return self._worktree
+        return self._state.worktree
 
     @property
     def place(self) -> DirectoryIdentity | None:
         """The directory that its last turn worked in, for comparison."""
-        return self._place
+        return self._state.place
 
     @property
     def handed_over_from(self) -> str | None:
         """The session of another agent that this one continues."""
-        return self._handed_over_from
+        return self._state.handed_over_from
 
     @property
     def opened_by(self) -> McpClient | None:
         """The MCP client that owns it. None: it belongs to the user."""
-        return self._opened_by
+        return self._state.opened_by
 
     @property
     def task_ids(self) -> Sequence[str]:
         """Its tasks, oldest first."""
-        return self._task_ids
+        return self._state.task_ids
 
     @property
-    def queue(self) -> Sequence[QueuedTurn]:
-        """Messages to send when the turn has ended. A copy has those that the hub last reported."""
-        return self._queue
+    def queue(self) -> Sequence[QueuedMessage]:
+        """Messages to send when the turn has ended."""
+        return self._state.queue
 
     @property
     def rules(self) -> tuple[Rule, ...]:
         """Rules that hold for this session."""
-        return self._rules
+        return self._state.rules
 
     @property
     def created_at(self) -> datetime:
         """When Helmsman first saw the session."""
-        return self._created_at
+        return self._state.created_at
 
     @property
     def changed_at(self) -> datetime:
         """When something last happened in it."""
-        return self._changed_at
+        return self._state.changed_at
 
     @property
     def elsewhere(self) -> str | None:
@@ -390,7 +378,7 @@ class Session:
     @property
     def asked_at(self) -> Mapping[str, datetime]:
         """When the open questions were first asked, of this hub or one before it."""
-        return self._asked_at
+        return self._state.asked_at
 
     @property
     def own_question(self) -> tuple[str, OwnAnswer] | None:
@@ -412,93 +400,45 @@ class Session:
         """When the turn was requested, by the monotonic clock."""
         return self._turn_began_at
 
-    def change_options(self, options: SessionOptions) -> None:
-        """Use other options from the next turn on."""
-        self._options = options
-
-    def change_limits(self, limits: TurnLimits) -> None:
-        """Use other limits from the next turn on."""
-        self._limits = limits
-
-    def describe_turn(
-        self, *, planning: bool, is_message: bool, output_schema: Mapping[str, Any] | None = None
-    ) -> None:
-        """Record the kind of the turn that is about to begin, or that was found running."""
-        self._planning, self._is_message, self._output_schema = planning, is_message, output_schema
-
-    def pursue(self, goal: str | None) -> None:
-        """Record the agent's objective."""
-        self._goal = goal
-
-    def add_notes(self, *notes: str) -> None:
+    def remark(self, *remarks: str) -> None:
         """Add remarks for the caller."""
-        self._notes += notes
+        if remarks:
+            self.apply(RemarksChanged(session_id=self.id, remarks=(*self.notes, *remarks)))
 
-    def replace_notes(self, *notes: str) -> None:
-        """Drop earlier remarks for the caller, and add these."""
-        self._notes = notes
+    def attach_queued(self, task_id: str, queued: QueuedTurn) -> None:
+        """Let this process run a message that waits."""
+        self._queued_turns[task_id] = queued
 
-    def assign_worktree(self, worktree: Worktree | None) -> None:
-        """Record the worktree that it works in. None: it has been removed."""
-        self._worktree = worktree
+    def queued_turn(self, task_id: str) -> QueuedTurn | None:
+        """Return how this process runs a message that waits; None if it cannot."""
+        return self._queued_turns.get(task_id)
 
-    def record_place(self, place: DirectoryIdentity | None) -> None:
-        """Record the directory that a turn is about to work in."""
-        self._place = place
+    @property
+    def has_queued_turns(self) -> bool:
+        """Whether messages wait that this process runs."""
+        return bool(self._queued_turns)
 
-    def continue_from(self, session_id: str | None) -> None:
-        """Record which session of another agent this one continues."""
-        self._handed_over_from = session_id
-
-    def assign_owner(self, client: McpClient | None) -> None:
-        """Record the MCP client that owns it. None: it belongs to the user."""
-        self._opened_by = client
-
-    def link_task(self, task_id: str) -> None:
-        """Add a task, unless it is known."""
-        if task_id not in self._task_ids:
-            self._task_ids.append(task_id)
-
-    def replace_tasks(self, task_ids: Iterable[str]) -> None:
-        """Take the tasks from the store."""
-        self._task_ids[:] = task_ids
-
-    def enqueue(self, queued: QueuedTurn, *, first: bool = False) -> None:
-        """Let a message wait for the end of the turn, as the last one or as the first."""
-        self._queue.insert(0 if first else len(self._queue), queued)
-
-    def dequeue(self) -> QueuedTurn:
-        """Remove and return the message that is next."""
-        return self._queue.pop(0)
-
-    def drop_queued(self, *task_ids: str) -> None:
-        """Remove waiting messages."""
-        self._queue[:] = [queued for queued in self._queue if queued.task_id not in task_ids]
-
-    def delay_queued(self, task_id: str, not_before: datetime) -> None:
-        """Set the earliest time of a waiting message."""
-        self._queue[:] = [
-            replace(queued, not_before=not_before) if queued.task_id == task_id else queued for queued in self._queue
-        ]
-
-    def add_rule(self, rule: Rule) -> None:
-        """Let a rule decide for the rest of the session."""
-        self._rules += (rule,)
-
-    def date(self, *, created_at: datetime | None = None, changed_at: datetime | None = None) -> None:
-        """Take times from the store."""
-        self._created_at = created_at or self._created_at
-        self._changed_at = changed_at or self._changed_at
+    def is_away(self, queued: QueuedMessage) -> bool:
+        """Return whether no client is connected that can run a message."""
+        if self._is_copy:
+            return queued.task_id in self._away
+        turn = self._queued_turns.get(queued.task_id)
+        return turn is None or turn.is_away()
 
     def runs_elsewhere(self, description: str) -> None:
         """Record that another process runs its turn."""
         self._elsewhere = description
 
     def become_copy(
-        self, *, waiting: tuple[str | None, datetime | None] = (None, None), elsewhere: str | None = None
+        self,
+        *,
+        waiting: tuple[str | None, datetime | None] = (None, None),
+        elsewhere: str | None = None,
+        away: Iterable[str] = (),
     ) -> None:
-        """Record that the original is in the hub, and what the hub reports of its turn."""
+        """Record that the original is in the hub, and what the hub reports of its turn and its queue."""
         self._is_copy, self._waited_for, self._elsewhere = True, waiting, elsewhere
+        self._away = frozenset(away)
 
     def attach_to(self, engine: Engine) -> None:
         """Use an engine, which has it loaded."""
@@ -550,15 +490,6 @@ class Session:
             self._deadlines[question_id] = deadline
         else:
             self._deadlines.pop(question_id, None)
-            self._asked_at.pop(question_id, None)
-
-    def first_asked_at(self, question_id: str, now: datetime) -> datetime:
-        """Return when a question was first asked, of this hub or one before it."""
-        return self._asked_at.setdefault(question_id, now)
-
-    def remember_asked(self, asked_at: Mapping[str, datetime]) -> None:
-        """Take the times at which questions were asked from an earlier hub."""
-        self._asked_at = dict(asked_at)
 
     # --- what is true ------------------------------------------------------------------------------------------------
 
@@ -583,7 +514,7 @@ class Session:
     @property
     def output(self) -> Any:
         """The result as an object, where the turn had an output schema and the result is JSON."""
-        if self._output_schema is None or self.result is None:
+        if self._state.output_schema is None or self.result is None:
             return None
         try:
             return json.loads(self.result)
@@ -618,7 +549,7 @@ class Session:
         asked = self.state.questions.get(self._own_question[0]) if self._own_question is not None else None
         if asked is not None and asked.prompts[0].key == BUDGET_ASKED:
             return "budget", None
-        times = [queued.not_before for queued in self._queue if queued.not_before is not None]
+        times = [queued.not_before for queued in self._state.queue if queued.not_before is not None]
         return ("quota", min(times)) if times else (None, None)
 
     @property
@@ -629,7 +560,7 @@ class Session:
     @property
     def task_id(self) -> str | None:
         """The newest of its tasks."""
-        return self._task_ids[-1] if self._task_ids else None
+        return self._state.task_ids[-1] if self._state.task_ids else None
 
     @property
     def turn_count(self) -> int:
@@ -662,11 +593,15 @@ class Session:
             self._may_repeat.clear()
             self._turn_cursor = self.feed.cursor
             self._turn_began_at = time.monotonic()
-        self._changed_at = datetime.now(UTC)
+        event.with_time(event.at or datetime.now(UTC))
         self._state.apply(event)
+        if isinstance(event, TurnRequested | MessageUnqueued):
+            self._queued_turns.pop(event.task_id or "", None)
         self.feed.publish(event)
         if self._listeners is None:
             self._untold.append(event)
+            if self._log is not None:
+                self._log(self, event)
         else:
             self._notify(self._listeners, event)
 
@@ -682,10 +617,13 @@ class Session:
         for event in events:
             if isinstance(event, TurnRequested):
                 self._turn_cursor = self.feed.cursor
+                ago = 0.0 if event.at is None else (datetime.now(UTC) - event.at).total_seconds()
+                self._turn_began_at = time.monotonic() - max(0.0, ago)
                 self._replayed.clear()
             self.feed.publish(event)
-            is_open = isinstance(event, QuestionAsked) and event.question.id not in closed
-            if not is_open:
+            if isinstance(event, QuestionAsked) and event.question.id not in closed:
+                self._state.remember_asked(event)
+            else:
                 self._state.apply(event)
             if not isinstance(event, QuestionAsked):
                 self._replayed.append(event)
@@ -722,13 +660,20 @@ class Session:
         """When and where its turn began, of a copy."""
         self._turn_began_at, self._turn_cursor = at, cursor
 
+    def start_log(self, log: Listener) -> None:
+        """Log what has happened, and what happens, before the session has other listeners."""
+        self._log = log
+        for event in self._untold:
+            log(self, event)
+
     def introduce(self, listeners: Listeners) -> None:
-        """Let them hear what happens, beginning with what has happened while nobody was to know of the session."""
+        """Let them hear what happens, beginning with what has happened while no listener was to know of the session."""
         self._listeners = listeners
         self.feed.rename(self.id)
         untold, self._untold = self._untold, []
+        others = [listener for listener in listeners if listener != self._log]
         for event in untold:
-            self._notify(listeners, event if event.session_id == self.id else event.changed(session_id=self.id))
+            self._notify(others, event if event.session_id == self.id else event.changed(session_id=self.id))
 
     def _notify(self, listeners: Listeners, event: Event) -> None:
         for listener in tuple(listeners):  # one may have had enough
@@ -863,7 +808,8 @@ class Session:
                 event = await reader.next()
                 if event is None:
                     return
-                yield event
+                if not isinstance(event, SessionFact):
+                    yield event
                 if isinstance(event, TurnEnded) and not reader.pending() and not self.state.is_running:
                     return
 

@@ -7,10 +7,11 @@ twice), and each ends in a legal state.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from helmsman.base.shortening import KEPT_CHARS
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.model.answered_by import DEADLINE, in_words
 from helmsman.model.events import (
     AgentMessage,
@@ -20,38 +21,56 @@ from helmsman.model.events import (
     EngineGone,
     Event,
     Failure,
+    GoalChanged,
+    HandedOver,
     Item,
     ItemDelta,
     ItemEnded,
     ItemStarted,
     ItemUpdated,
+    MessageDelayed,
+    MessageQueued,
+    MessageUnqueued,
     ModelUsage,
     Notice,
+    OptionsChanged,
+    OwnerChanged,
+    PlaceRecorded,
     ProposedPlan,
     QuestionAsked,
     QuestionClosed,
     Reasoning,
+    RemarksChanged,
+    RuleAdded,
+    SessionFact,
     SessionRenamed,
     SettingsApplied,
+    TaskLinked,
     TurnEnded,
     TurnRequested,
     TurnsForgotten,
     TurnStarted,
+    Unknown,
     Usage,
     UsageReported,
     UserMessage,
+    WorktreeAssigned,
     added_up,
 )
 from helmsman.model.handover_text import own_words
-from helmsman.model.options import WRITES
+from helmsman.model.options import WRITES, SessionOptions, TurnLimits
 from helmsman.model.question_text import in_a_line
 from helmsman.model.questions import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from helmsman.model.events import TurnOutcome
+    from helmsman.base.clients import McpClient
+    from helmsman.base.pinned_directory import DirectoryIdentity
+    from helmsman.model.events import RequestedTurn, TurnOutcome
     from helmsman.model.questions import Question
+    from helmsman.model.rules import Rule
+    from helmsman.model.worktree import Worktree
 
 SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
 
@@ -60,6 +79,7 @@ _STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
     "failed": "error",
     "interrupted": "interrupted",
 }
+_OPTIONS: Final = OptionsChanged.event_type()
 _LIVE_OUTPUT_CHARS: Final = 64 * 1024
 """How much of a running command's output is kept; the item's end brings the whole."""
 _NOT_ANSWERED: Final = " (not answered)"
@@ -67,6 +87,18 @@ _NOT_ANSWERED: Final = " (not answered)"
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100
 """Of how many earlier turns it is known what became of their questions."""
+
+
+class QueuedMessage(Value, frozen=True):
+    """A message that waits for its turn, and the task it is. `not_before` is when it may begin, if not at once."""
+
+    task_id: str
+    text: str = ""
+    not_before: datetime | None = None
+
+    @property
+    def is_early(self) -> bool:
+        return self.not_before is not None and datetime.now(UTC) < self.not_before
 
 
 class StateView(Protocol):
@@ -161,6 +193,80 @@ class StateView(Protocol):
     def items_and_decisions(self) -> list[Item]:
         """The items, and among them what became of questions, each where it was decided: no entry ever moves."""
 
+    @property
+    def options(self) -> SessionOptions:
+        """The options of its next turn, and of the running one."""
+        ...
+
+    @property
+    def limits(self) -> TurnLimits:
+        """How long its turns may be silent, and what happens at a usage limit."""
+        ...
+
+    @property
+    def turn_kind(self) -> RequestedTurn:
+        """What the current (or last) turn was requested for."""
+        ...
+
+    @property
+    def output_schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema of the result of the current (or last) turn."""
+
+    @property
+    def worktree(self) -> Worktree | None:
+        """The Git worktree that it works in."""
+
+    @property
+    def place(self) -> DirectoryIdentity | None:
+        """The directory that its last turn worked in, for comparison."""
+
+    @property
+    def opened_by(self) -> McpClient | None:
+        """The MCP client that owns it. None: it belongs to the user."""
+
+    @property
+    def handed_over_from(self) -> str | None:
+        """The session of another agent that this one continues."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks of Helmsman and the agent for the caller."""
+        ...
+
+    @property
+    def goal(self) -> str | None:
+        """The objective that the agent pursues turn after turn."""
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """Rules that hold for this session."""
+        ...
+
+    @property
+    def task_ids(self) -> tuple[str, ...]:
+        """Its tasks, oldest first."""
+        ...
+
+    @property
+    def queue(self) -> tuple[QueuedMessage, ...]:
+        """Messages to send when the turn has ended."""
+        ...
+
+    @property
+    def asked_at(self) -> Mapping[str, datetime]:
+        """When the open questions were first asked, by id."""
+        ...
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was first seen."""
+        ...
+
+    @property
+    def changed_at(self) -> datetime:
+        """When something last happened in it."""
+        ...
+
     def decisions(self, turn_id: str | None) -> tuple[Decision, ...]:
         """What became of the questions of a turn, the current one or one before it."""
         ...
@@ -171,7 +277,11 @@ class StateView(Protocol):
 
 
 class SessionState:
-    """The present of one session. Only `apply` changes it, and `restore` makes a copy what its original is."""
+    """The present of one session. Only `apply` changes it, and `restore` makes a copy what its original is.
+
+    The arguments are what is known besides the events: of a session that an agent's own program began, or of tasks and times
+    in the store.
+    """
 
     def __init__(
         self,
@@ -181,6 +291,12 @@ class SessionState:
         model: str | None = None,
         name: str | None = None,
         earlier_turns: int = 0,
+        options: SessionOptions | None = None,
+        limits: TurnLimits | None = None,
+        opened_by: McpClient | None = None,
+        task_ids: Sequence[str] = (),
+        created_at: datetime | None = None,
+        changed_at: datetime | None = None,
     ) -> None:
         self.session_id = session_id
         self.directory = directory
@@ -215,6 +331,22 @@ class SessionState:
         self._ended_turn_id: str | None = None
         self._items: dict[str, Item] = {}
         self._written: dict[str, _Tail] = {}
+        self.options = options or SessionOptions()
+        self.limits = TurnLimits() if limits is None else limits
+        self.turn_kind: RequestedTurn = "message"
+        self.output_schema: Mapping[str, Any] | None = None
+        self.worktree: Worktree | None = None
+        self.place: DirectoryIdentity | None = None
+        self.opened_by = opened_by
+        self.handed_over_from: str | None = None
+        self.notes: tuple[str, ...] = ()
+        self.goal: str | None = None
+        self.rules: tuple[Rule, ...] = ()
+        self.task_ids: tuple[str, ...] = tuple(task_ids)
+        self.queue: tuple[QueuedMessage, ...] = ()
+        self.asked_at: dict[str, datetime] = {}
+        self.created_at = created_at or datetime.now(UTC)
+        self.changed_at = changed_at or self.created_at
 
     def snapshot(self) -> dict[str, Any]:
         """All of it, as values."""
@@ -225,7 +357,7 @@ class SessionState:
         vars(self).update(snapshot)
         self.questions, self.timed_out = dict(self.questions), list(self.timed_out)
         self._items, self._decisions = dict(self._items), dict(self._decisions)
-        self._agent_totals = dict(self._agent_totals)
+        self._agent_totals, self.asked_at = dict(self._agent_totals), dict(self.asked_at)
         self._written = {}
         for item_id, text in snapshot["_written"].items():
             self._tail(item_id).add(text)
@@ -317,11 +449,17 @@ class SessionState:
 
     def apply(self, event: Event) -> None:
         """Take in what happened. Never raises."""
+        if event.at is not None:
+            self.created_at, self.changed_at = min(self.created_at, event.at), event.at
         match event:
             case ItemDelta() | ItemStarted() | ItemEnded() if event.agent_id is None:  # by far the most
                 self._apply_to_turn(event)
+            case SessionFact():
+                self._apply_fact(event)
+            case Unknown(name=name) if name == _OPTIONS:  # of a later version, or damaged: earlier ones may allow more
+                self.options = SessionOptions(agent=self.options.agent, cwd=self.options.cwd)
             case QuestionAsked():
-                self._ask(event.question)
+                self._ask(event)
             case QuestionClosed():
                 self._close_question(event)
             case EngineGone():
@@ -355,10 +493,57 @@ class SessionState:
             case _:
                 pass  # a sub-agent's turns and items are its own; what it asks (above) is the session's
 
+    def _apply_fact(self, fact: SessionFact) -> None:
+        match fact:
+            case OptionsChanged():
+                self.options = fact.options or self.options
+                self.limits = self.limits if fact.limits is None else fact.limits  # which may be false: no limits
+            case WorktreeAssigned():
+                self.worktree = fact.worktree
+            case PlaceRecorded():
+                self.place = fact.place
+            case OwnerChanged():
+                self.opened_by = fact.owner
+            case HandedOver():
+                self.handed_over_from = fact.from_session
+            case RemarksChanged():
+                self.notes = fact.remarks
+            case GoalChanged():
+                self.goal = fact.goal
+            case RuleAdded(rule=rule) if rule is not None:
+                self.rules += (rule,)
+            case TaskLinked():
+                self._link(fact.task_id)
+            case MessageQueued():
+                self._link(fact.task_id)
+                waiting = tuple(one for one in self.queue if one.task_id != fact.task_id)
+                queued = (QueuedMessage(fact.task_id, fact.text, fact.not_before),)
+                self.queue = (*queued, *waiting) if fact.first else (*waiting, *queued)
+            case MessageDelayed():
+                self.queue = tuple(
+                    replace(one, not_before=fact.not_before) if one.task_id == fact.task_id else one
+                    for one in self.queue
+                )
+            case MessageUnqueued():
+                self._unqueue(fact.task_id)
+            case _:
+                pass
+
+    def _link(self, task_id: str) -> None:
+        if task_id not in self.task_ids:
+            self.task_ids += (task_id,)
+
+    def _unqueue(self, task_id: str) -> None:
+        self.queue = tuple(one for one in self.queue if one.task_id != task_id)
+
     def _apply_to_turn(self, event: Event) -> None:
         match event:
             case TurnRequested():
                 self._begin(None, event.text)
+                self.turn_kind, self.output_schema = event.kind or "message", event.output_schema
+                if event.task_id is not None:
+                    self._link(event.task_id)
+                    self._unqueue(event.task_id)
             case TurnStarted():
                 self._turn_started(event)
             case TurnEnded():
@@ -390,6 +575,7 @@ class SessionState:
         self.prompt = prompt
         self.result = self.error = self.note = self.diff = None
         self.questions.clear()
+        self.asked_at.clear()
         self.timed_out.clear()
         self._decisions.clear()
         self._items.clear()
@@ -421,6 +607,7 @@ class SessionState:
             self._items[item.id] = item
         self._written.clear()
         self.questions.clear()
+        self.asked_at.clear()
         self.note = None
         self.status, self.between_turns = _STATUS_AFTER[outcome], None
         self.error = failure if outcome == "failed" else None
@@ -500,13 +687,20 @@ class SessionState:
 
     # --- questions and usage -----------------------------------------------------------------------------------------
 
-    def _ask(self, question: Question) -> None:
+    def remember_asked(self, event: QuestionAsked) -> None:
+        """Keep the time at which a question was asked that its agent asks again."""
+        if self.is_running and event.at is not None:
+            self.asked_at.setdefault(event.question.id, event.at)
+
+    def _ask(self, event: QuestionAsked) -> None:
         if self.is_running:
-            self.questions[question.id] = question
+            self.remember_asked(event)
+            self.questions[event.question.id] = event.question
             self.status = "awaiting_approval"
 
     def _close_question(self, event: QuestionClosed) -> None:
         question = self.questions.pop(event.question_id, None)
+        self.asked_at.pop(event.question_id, None)
         about = event.about or (in_a_line(question) if question is not None else None)
         if about is not None:
             self._decide(event, about)

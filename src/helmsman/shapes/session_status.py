@@ -199,7 +199,7 @@ def _note(session: Session, missed: int, left_out: int) -> str | None:
         count = len(session.queue) - (session.resumes_at is not None)
         if count:
             notes.append("1 message is queued." if count == 1 else f"{count} messages are queued.")
-        if session.queue[0].is_away():
+        if session.is_away(session.queue[0]):
             notes.append("They wait for a client with the same environment and settings as the one that sent them.")
     return " ".join(notes) or None
 

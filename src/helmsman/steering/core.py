@@ -20,9 +20,26 @@ from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
 from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.base.surroundings import asking_client
-from helmsman.errors import HelmsmanError, InvalidInput, NotYours, OutcomeUnknown, QuestionNotOpen, TooManySessions
+from helmsman.errors import (
+    HelmsmanError,
+    InvalidInput,
+    NotYours,
+    OutcomeUnknown,
+    QuestionNotOpen,
+    RegistryUnavailable,
+    TooManySessions,
+)
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
+from helmsman.model.events import (
+    AnswerGiven,
+    HandedOver,
+    MessageQueued,
+    MessageUnqueued,
+    OptionsChanged,
+    OwnerChanged,
+    WorktreeAssigned,
+)
 from helmsman.model.inputs import (
     changed_options,
     require_place,
@@ -45,7 +62,6 @@ from helmsman.steering.turns import Turns
 from helmsman.tasks.calls import done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OPENED, TERMS
-from helmsman.tasks.registry import set_owner
 from helmsman.worktrees.places import directories_of, places
 
 if TYPE_CHECKING:
@@ -170,7 +186,7 @@ class Steering(Turns):
                 in_worktree=worktree,
             )
             session.handle_questions(on_question)
-            session.add_notes(*note)
+            session.remark(*note)
             return session
 
         if idempotency_key is None:
@@ -287,8 +303,10 @@ class Steering(Turns):
                     waited_as=task.id,
                 )
             )
+            if task.handed_over_from is not None:
+                session.apply(HandedOver(session_id=session.id, from_session=task.handed_over_from))
             if replaced:
-                session.add_notes(replaced)
+                session.remark(replaced)
                 session.warn((replaced,))
         except TooManySessions as error:
             self._ledger.give_back(task.id, error.message)
@@ -374,7 +392,6 @@ class Steering(Turns):
         pictures = image_roots(self.settings)
         turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
         limits = self._limits(session.limits if limits is None else limits, on_limit)
-        session.change_limits(session.limits if limits is None else limits)
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.truth.refuse_archived(session.id)
@@ -382,17 +399,14 @@ class Steering(Turns):
         wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
         wanted = replace(wanted, tools=known.tools)
         if session.state.is_running:
-            return await self._say_to_busy(session, turn, when_busy, wanted, max_cost_usd)
-        session.change_options(wanted)
+            return await self._say_to_busy(session, turn, when_busy, wanted, limits, max_cost_usd)
+        run = partial(self.run_turn, session, turn, on_task=on_task, options=wanted, limits=limits)
         try:
-            return await self._begin_shielded(
-                lambda: self.run_turn(session, turn, on_task=on_task, max_cost_usd=max_cost_usd)
-            )
-        except Exception as error:
-            session.change_options(known)  # what no turn has taken does not hold for the next
-            if isinstance(error, TooManySessions) and when_busy == "queue":
-                return await self._enqueue(session, turn, wanted, max_cost_usd)
-            raise
+            return await self._begin_shielded(partial(run, max_cost_usd=max_cost_usd))
+        except TooManySessions:
+            if when_busy != "queue":
+                raise
+            return await self._enqueue(session, turn, wanted, limits, max_cost_usd)
 
     async def _say_to_busy(
         self,
@@ -400,32 +414,39 @@ class Steering(Turns):
         turn: TurnInput,
         when_busy: WhenBusy,
         wanted: SessionOptions,
+        limits: TurnLimits | None,
         max_cost_usd: float | None,
     ) -> Session:
         match when_busy:
             case "queue":
-                return await self._enqueue(session, turn, wanted, max_cost_usd)
+                return await self._enqueue(session, turn, wanted, limits, max_cost_usd)
             case "steer" if turn.images or wanted != session.options:
                 raise InvalidInput(
                     "A message into a running turn takes no options and no images. Leave them out, or queue the message."
                 )
             case "steer":
                 await self.steer(session.id, turn.text)
+                if limits != session.limits:
+                    session.apply(OptionsChanged(session_id=session.id, limits=limits))
             case "error":
                 raise busy(session.id)
         return session
 
     async def _enqueue(
-        self, session: Session, turn: TurnInput, options: SessionOptions, max_cost_usd: float | None
+        self,
+        session: Session,
+        turn: TurnInput,
+        options: SessionOptions,
+        limits: TurnLimits | None,
+        max_cost_usd: float | None,
     ) -> Session:
-        terms = self.terms(session.limits)
+        terms = self.terms(session.limits if limits is None else limits)
         task_id, draft = draft_task(turn.text, options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd)
         self._ledger.hold_to_cost(task_id, max_cost_usd)
         spec = await self._spec(task_id, turn, options, session.engine)
         await self._ledger.enter(replace(draft, spec=spec))
-        session.link_task(task_id)
-        session.enqueue(QueuedTurn(turn, task_id, options, self.run_queued))
-        self._shared.roster.at_work[session.id] = session
+        session.attach_queued(task_id, QueuedTurn(turn, options, self.run_queued, limits=limits))
+        session.apply(MessageQueued(session_id=session.id, task_id=task_id, text=turn.text))
         self.make_room()  # the turn it was to wait for may have ended meanwhile
         return session
 
@@ -481,7 +502,7 @@ class Steering(Turns):
         session = await self.session(session_id)
         if not self._shared.is_recovered.is_set():
             tasks = await self._ledger.registry(lambda registry: registry.tasks_of_session(session.id))
-            here = {queued.task_id for queued in session.queue}
+            here = {queued.task_id for queued in session.queue if session.queued_turn(queued.task_id) is not None}
             if any(task.is_waiting and task.id not in here for task in tasks):
                 with anyio.move_on_after(_RECOVERY_SECONDS):
                     await self._shared.is_recovered.wait()
@@ -492,7 +513,7 @@ class Steering(Turns):
         session = await self.session_with_queue(session_id)
         for queued in session.queue:
             self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
-        session.drop_queued(*(queued.task_id for queued in session.queue))
+            session.apply(MessageUnqueued(session_id=session.id, task_id=queued.task_id))
         if session.state.is_running:
             await session.until_begun()  # a turn that Codex has not begun yet cannot be stopped yet
         session.stop_asking()
@@ -563,8 +584,13 @@ class Steering(Turns):
         if name == "" or (name is not None and not name.isprintable()):
             raise InvalidInput("A client is named by one line. Use the name that it gives itself.", parameter="to")
         owner = None if name is None else McpClient(HANDED, name)
-        await self._ledger.write(partial(set_owner, session_id=session.id, client=owner))
-        session.assign_owner(owner)
+        before = session.opened_by
+        session.apply(OwnerChanged(session_id=session.id, owner=owner))
+        try:
+            await self._ledger.write(lambda _: None)
+        except RegistryUnavailable:
+            session.apply(OwnerChanged(session_id=session.id, owner=before))
+            raise
         return session
 
     async def give_up(self, session_id: str, question_id: str) -> None:
@@ -578,11 +604,12 @@ class Steering(Turns):
         """Whether a hub that is gone has given just this answer to a question, when the same was asked of it."""
         if not is_repeated():
             return False
-        told = await self._ledger.registry(lambda registry: registry.answer_given(session.id, question_id))
-        given, *who = told or (None,)
-        if who != [str(by), by.through]:
+        logged = (await self._memory.log_of(session.id)).events
+        answers_given = (event for event in reversed(logged) if isinstance(event, AnswerGiven))
+        given = next((event for event in answers_given if event.question_id == question_id), None)
+        if given is None or (given.by, given.door) != (str(by), by.through):
             return False
-        return given in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
+        return given.answer in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
 
     @takes_start_options
     async def fork(
@@ -614,7 +641,8 @@ class Steering(Turns):
 
         async def begin() -> Session:
             forked = await self._new_session(checked, turn, opener)
-            forked.assign_worktree(source.worktree)  # both work in it
+            if source.worktree is not None:  # both work in it
+                forked.apply(WorktreeAssigned(session_id=forked.id, worktree=source.worktree))
             return forked
 
         return await self._begin_shielded(begin)

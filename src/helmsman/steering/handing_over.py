@@ -19,10 +19,12 @@ from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
     FileChange,
+    HandedOver,
     PastTurn,
     ProposedPlan,
     Review,
     UserMessage,
+    WorktreeAssigned,
 )
 from helmsman.model.handover_text import handover_prompt
 from helmsman.model.inputs import changed_options, require_place
@@ -100,15 +102,16 @@ async def hand_over(
         )
     finally:
         next_turn.reset(before_this)
-    session.assign_worktree(source.worktree)  # both work in it
-    session.continue_from(source.id)
+    if source.worktree is not None:  # both work in it
+        session.apply(WorktreeAssigned(session_id=session.id, worktree=source.worktree))
+    session.apply(HandedOver(session_id=session.id, from_session=source.id))
     note = f"Handed over from session {source.id} of {before} to a new one of {title}, which was told what was done so far."
     remarks = [remark] if remark else []
     if policy.writes != "anything" and _opens_network(helm, source.options, session.options):
         remarks.append(
             f"The network is open to {title}. To what {before} ran it was closed, unless its configuration said otherwise."
         )
-    session.add_notes(note, *remarks)
+    session.remark(note, *remarks)
     return session
 
 

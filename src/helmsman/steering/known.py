@@ -12,7 +12,18 @@ from helmsman import worktrees
 from helmsman.agents.registry import usable
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import SessionNotFound
-from helmsman.model.events import Failure, Notice, TurnAdopted, TurnEnded, TurnRequested, TurnStarted
+from helmsman.model.events import (
+    Failure,
+    MessageUnqueued,
+    Notice,
+    OptionsChanged,
+    TaskLinked,
+    TurnAdopted,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+    WorktreeAssigned,
+)
 from helmsman.model.options import TurnLimits
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
@@ -49,6 +60,8 @@ class Roster:
         """How to look at those again whose turn another process runs: only the store tells of its end."""
         self.has_elsewhere = anyio.Event()
         """Set when there is one of these, for whoever waits for the first."""
+        self.sending: set[str] = set()
+        """Sessions whose first queued message is about to be sent."""
         self.restored = OnceEach[Session]()
         self.listeners: list[Callable[[Session, Event], None]] = []
 
@@ -92,9 +105,15 @@ class KnownSessions:
         self._verbs = verbs
         self._take_over = take_over
 
-    def fresh(self, session_id: str, options: SessionOptions, *, directory: str | None) -> Session:
-        """A session that has just been opened. Nobody hears of it before its first turn is under way (`add`)."""
-        return self._make(SessionState(session_id, directory=directory), options, listeners=None)
+    def fresh(
+        self, session_id: str, options: SessionOptions, *, directory: str | None, limits: TurnLimits | None = None
+    ) -> Session:
+        """Return a session that has just been opened. Listeners hear of it when its first turn is under way (`add`)."""
+        session = self._make(SessionState(session_id, directory=directory), listeners=None)
+        usual = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
+        held = usual if limits is None else limits
+        session.apply(OptionsChanged(session_id=session_id, options=options, limits=held))
+        return session
 
     def add(self, session: Session) -> None:
         """The session is there from now on."""
@@ -132,7 +151,8 @@ class KnownSessions:
                 await self._bring_up_to_date(session, news)
 
     async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:
-        session.replace_tasks(now.task_ids)
+        for task_id in now.task_ids:
+            session.fold(TaskLinked(session_id=session.id, task_id=task_id))
         self._roster.elsewhere.pop(session.id, None)
         task, logged = now.running, now.logged.after(session.feed.cursor)
         session.replay(logged.events, logged.cursor, logged.source)
@@ -149,7 +169,6 @@ class KnownSessions:
             if session.state.is_running:
                 session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
             session.fold(spent_so_far(session.id, now.spent))
-            session.date(changed_at=now.changed_at)
             return
         if not await self._take_over(session, task, now.spent):
             is_news = not session.state.is_running
@@ -168,7 +187,9 @@ class KnownSessions:
     def _runs_here(self, session: Session) -> bool:
         if session.state.is_running and usable(session.engine):
             return True  # also what somebody else began in our engine
-        return bool(session.queue) or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
+        return (
+            session.has_queued_turns or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
+        )
 
     def forget(self, session_id: str) -> None:
         """Let go of a session; whoever asks for it again gets it from disk."""
@@ -177,14 +198,12 @@ class KnownSessions:
         self._roster.elsewhere.pop(session_id, None)
         self._roster.restored.forget(session_id)
 
-    def _make(self, state: SessionState, options: SessionOptions, listeners: Listeners | None) -> Session:
+    def _make(self, state: SessionState, listeners: Listeners | None) -> Session:
         async def read_log(cursor: int) -> StoredEvents:
             await self._ledger.write()
             return await self._memory.log_of(state.session_id, since=cursor)
 
-        session = Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, options, listeners)
-        session.change_limits(TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout))
-        return session
+        return Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, listeners)
 
     async def _restore(self, session_id: str) -> Session:
         """A session that others began, as it is now."""
@@ -199,12 +218,20 @@ class KnownSessions:
             directory=known.directory,
             model=known.model,
             name=known.name,
+            options=known.options,
+            limits=TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout),
+            opened_by=known.opened_by,
+            task_ids=known.task_ids,
+            created_at=known.created_at,
+            changed_at=known.changed_at,
         )
-        session = self._make(state, known.options, self._roster.listeners)
-        session.assign_worktree(tree)
-        session.continue_from(known.handed_over_from)
-        session.date(created_at=known.created_at)
-        session.assign_owner(known.opened_by)
-        session.record_place(known.place)
+        session = self._make(state, self._roster.listeners)
+        session.replay(known.logged.events, known.logged.cursor, known.logged.source)
+        if session.worktree != tree:  # it was made or removed while the session was not loaded
+            session.fold(WorktreeAssigned(session_id=session_id, worktree=tree))
+        session.fold(OptionsChanged(session_id=session_id, options=self._memory.usable(session.options)))
+        for queued in session.queue:
+            if queued.task_id not in known.unfinished:
+                session.fold(MessageUnqueued(session_id=session_id, task_id=queued.task_id))
         await self._bring_up_to_date(session, known)
         return self._roster.by_id.setdefault(session_id, session)

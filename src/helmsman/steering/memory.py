@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base.clients import McpClient
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Value, replace
 from helmsman.errors import RegistryUnavailable, SessionBusy
 from helmsman.model.events import (
@@ -34,7 +33,7 @@ from helmsman.model.inputs import session_options
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.state import SessionState, SessionStatus
 from helmsman.store.log import StoredEvents
-from helmsman.tasks.model import PLACE, Task, kept_options
+from helmsman.tasks.model import Task, kept_options
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -67,8 +66,8 @@ class Remembered(Value, frozen=True, kw_only=True):
     logged: StoredEvents
     ending: tuple[Event, ...]
     outside: tuple[Event, ...]
-    handed_over_from: str | None
-    place: DirectoryIdentity | None
+    unfinished: frozenset[str]
+    """Its tasks that run or wait."""
     opened_by: McpClient | None
     created_at: datetime
     changed_at: datetime
@@ -152,8 +151,7 @@ class Memory:
             logged=logged,
             ending=ending,
             outside=outside,
-            handed_over_from=tasks[-1].handed_over_from if tasks else None,
-            place=DirectoryIdentity.from_json(tasks[0].metadata.get(PLACE)) if tasks else None,
+            unfinished=frozenset(task.id for task in tasks if task.is_running),
             created_at=_created_at(info, tasks),
             changed_at=_changed_at(info, tasks),
             spent=await self._spent_by(session_id),
@@ -232,6 +230,11 @@ class Memory:
         if not isinstance(kept, dict):
             return checked
         return self.narrowed(kept_options(kept, checked))
+
+    def usable(self, options: SessionOptions) -> SessionOptions:
+        """Return the options of a loaded session, without directories that are gone, as far as this door may use them."""
+        there = tuple(root for root in options.writable_roots if root.is_dir())
+        return self.narrowed(options if there == options.writable_roots else replace(options, writable_roots=there))
 
     def narrowed(self, options: SessionOptions) -> SessionOptions:
         """The options of a session as far as this door may use them: others may have had wider roots, or none."""
@@ -349,4 +352,4 @@ def _as_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
         message = AgentMessage(id="final", text=turn.message)
         events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
     ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
-    return (*events, ending)
+    return (*events, ending.with_time(turn.ended_at))

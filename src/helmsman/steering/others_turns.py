@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
-from helmsman.model.events import ItemStarted, TurnEnded, TurnStarted, UserMessage
+from helmsman.model.events import ItemStarted, TaskLinked, TurnEnded, TurnStarted, UserMessage
 from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class OthersTurns(ABC):
         if self._ledger.running_task(session.id) is not None:  # the next turn has begun meanwhile, and has a task
             self._ledger.cancel(task_id, "The turn was over before it was registered.")
             return
-        session.link_task(task_id)
+        session.apply(TaskLinked(session_id=session.id, task_id=task_id))
         self._ledger.begin(task_id, session, engine=None if session.engine is None else session.engine.id)
         if not session.state.is_running:  # so quick that its end came before
             self._ledger.on_event(session, TurnEnded(session_id=session.id, outcome="completed"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.shown_text import one_line
 from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
+from helmsman.model.events import MessageUnqueued
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,18 +46,33 @@ class Room:
 
 
 async def run_next(roster: Roster) -> None:
-    """A turn has ended: the messages that wait for their session, or for room, may run now."""
+    """Send the messages that wait for the end of a turn, or for room."""
     for session in list(roster.at_work.values()):
-        if not session.queue or session.state.is_running or session.queue[0].is_early:
-            continue
-        queued, known = session.dequeue(), session.options
-        session.change_options(queued.options)
-        try:
-            await queued.run(session, queued)
-        except Exception as error:
-            session.change_options(known)  # what no turn has taken does not hold for the next
-            if isinstance(error, TooManySessions | ClientAway):  # of the door that sent it; others may do better
-                session.enqueue(queued, first=True)
-                continue
-            is_known = isinstance(error, HelmsmanError)  # the session has been told; the others go on
-            log.warning("a queued message of session %s was not sent: %s", session.id, error, exc_info=not is_known)
+        if session.id not in roster.sending:
+            roster.sending.add(session.id)
+            try:
+                while await _send_first(session):
+                    pass
+            finally:
+                roster.sending.discard(session.id)
+
+
+async def _send_first(session: Session) -> bool:
+    """Send the first waiting message of an idle session. Return whether the next one may be sent."""
+    if not session.queue or session.state.is_running or session.queue[0].is_early:
+        return False
+    task_id = session.queue[0].task_id
+    queued = session.queued_turn(task_id)
+    if queued is None:
+        return False  # recovery, or another process, sends it
+    try:
+        await queued.run(session, task_id, queued)
+    except (TooManySessions, ClientAway) as error:  # of the client that sent it; others may do better
+        log.debug("a queued message of session %s waits: %s", session.id, error)
+        return False
+    except Exception as error:  # the session has been told; the others go on
+        is_known = isinstance(error, HelmsmanError)
+        log.warning("a queued message of session %s was not sent: %s", session.id, error, exc_info=not is_known)
+    if any(one.task_id == task_id for one in session.queue):
+        session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
+    return True

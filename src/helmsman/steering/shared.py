@@ -79,7 +79,7 @@ class Shared:
         self.notices = NoticeStore(self.ledger.database)
         self.audit = AuditLog(state_dir)
         self.roster = Roster()
-        self.roster.listeners.append(self.ledger.on_event)
+        self.roster.listeners += (self.ledger.log_event, self.ledger.on_event)
         self.roster.listeners.append(self.roster.on_event)
         self.room = Room()
         self.doors: list[Verbs] = []
@@ -162,7 +162,8 @@ class Shared:
     def work(self) -> int:
         """How many sessions have a turn under way, or a message queued that somebody who is here can send; and jobs."""
         return len(self.ledger.jobs) + sum(
-            session.state.is_running or any(not queued.is_early and not queued.is_away() for queued in session.queue)
+            session.state.is_running
+            or any(not queued.is_early and not session.is_away(queued) for queued in session.queue)
             for session in self.roster.at_work.values()
         )
 

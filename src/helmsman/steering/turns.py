@@ -29,7 +29,11 @@ from helmsman.model.events import (
     HistoryImported,
     ItemDelta,
     ItemStarted,
+    OptionsChanged,
+    OwnerChanged,
+    PlaceRecorded,
     QuestionAsked,
+    RemarksChanged,
     SettingsApplied,
     ToolCalled,
     TurnAdopted,
@@ -37,6 +41,7 @@ from helmsman.model.events import (
     TurnRequested,
     TurnStarted,
     UsageReported,
+    WorktreeAssigned,
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
 from helmsman.sessions.history import completed, turns_of, unknown_turns
@@ -58,7 +63,7 @@ from helmsman.steering.unsent_turns import UnsentTurns
 from helmsman.steering.untold_ends import UntoldEnds
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import OTHER, PLAN, TERMS, TURN
+from helmsman.tasks.model import TERMS
 from helmsman.tasks.reconcile import may_go_on
 from helmsman.tasks.spec import TurnSpec, forget_copies
 
@@ -67,7 +72,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
     from helmsman.agents.registry import EngineHolder
-    from helmsman.model.events import Event, PastTurn
+    from helmsman.model.events import Event, PastTurn, RequestedTurn
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.steering.memory import SpentTurn
@@ -215,12 +220,13 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     ) -> Session:
         """A new session with its first turn under way; if that comes to nothing, nobody has heard of the session."""
         fresh = await open_session(engine)
-        session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory)
+        session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory, limits=limits)
         session.handle_questions(fresh.on_question)
-        session.assign_worktree(fresh.worktree)
-        session.assign_owner(asking_client())
         session.offer(fresh.tools)
-        session.change_limits(session.limits if limits is None else limits)
+        if fresh.worktree is not None:
+            session.apply(WorktreeAssigned(session_id=session.id, worktree=fresh.worktree))
+        if (client := asking_client()) is not None:
+            session.apply(OwnerChanged(session_id=session.id, owner=client))
         begun, runs = Begun(session_id=session.id), False
         if fresh.history:
             session.apply(HistoryImported(session_id=session.id, turns=fresh.history))
@@ -234,8 +240,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 await engine.get_ready(session.id, session.options, turn)
                 await self._refuse_moved(session)
                 self._ledger.place(task_id, engine.id, session.id)
-                if session.opened_by is not None:
-                    self._ledger.opened_by(session.id, session.opened_by)
+                if fresh.opened.is_named:
+                    session.start_log(self._ledger.log_event)
                 run = partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None, run)
                 runs = True
@@ -243,10 +249,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 tree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
-                session.assign_worktree(tree)
-            if session.opened_by is not None and (turn is None or begun.session_id != fresh.opened.session_id):
-                self._ledger.opened_by(session.id, session.opened_by)
-                await self._ledger.write()
+                session.apply(WorktreeAssigned(session_id=session.id, worktree=tree))
         except Exception as error:
             session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
             if runs:  # and nobody will ever hear of it
@@ -259,6 +262,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._ledger.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
         self._known.add(session)
         self._attach(session, engine)
+        if session.opened_by is not None:
+            await self._ledger.write()
         if turn is not None:
             self._watch(session)
             self.check_spending(session)
@@ -272,14 +277,27 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         on_task: Callable[[str], None] | None = None,
         begin: TurnBeginner | None = None,
         max_cost_usd: float | None = None,
+        options: SessionOptions | None = None,
+        limits: TurnLimits | None = None,
     ) -> Session:
-        """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages."""
+        """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages.
+
+        `options` and `limits` replace those of the session, unless the turn does not begin.
+        """
         if session.state.has_turn:
             raise busy(session.id)
         session.refuse_reserved()
         self._check_room(session)
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
         is_message = begin is None and turn.review is None
+        before = OptionsChanged(session_id=session.id, options=session.options, limits=session.limits)
+        wanted = OptionsChanged(
+            session_id=session.id,
+            options=options or session.options,
+            limits=session.limits if limits is None else limits,
+        )
+        if wanted != before:
+            session.apply(wanted)
         terms = self.terms(session.limits, is_message=is_message)
         task_id, draft = draft_task(
             turn.text, session.options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd
@@ -290,6 +308,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         session.is_beginning()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
         ready = self.before_turn(session, task_id, session.state.sandbox)
+        begins = False
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
@@ -302,13 +321,16 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             is_held = await self.holds(session, task_id, begin_turn)
             if is_held:
                 await self._ledger.write()
+            if not is_held:
+                begins = True
+                await begin_turn(ready)
         except Exception as error:
-            self._did_not_begin(session, task_id, error)
+            if not begins:
+                self._did_not_begin(session, task_id, error)
+            if wanted != before:
+                session.apply(before)  # options that no turn has taken do not hold for the next
             raise
-        if is_held:
-            session.begun.set()
-        else:
-            await begin_turn(ready)
+        session.begun.set()
         return session
 
     async def known_turns(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -374,7 +396,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None if begin else turn, run)
             forget_copies(self._shared.state_dir, task_id, turn)
-            session.add_notes(*begun.notes)
+            session.remark(*begun.notes)
             session.warn(begun.notes)
             if begun.turn_id is not None:
                 session.apply(TurnStarted(session_id=session.id, turn_id=begun.turn_id))
@@ -457,9 +479,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         if (place := session.options.cwd) is None:
             return
         if session.place is not None and (warning := session.place.replaced_at(place)) is not None:
-            session.add_notes(warning)
+            session.remark(warning)
             session.warn((warning,))
-        session.record_place(await anyio.to_thread.run_sync(DirectoryIdentity.at, place))
+        now = await anyio.to_thread.run_sync(DirectoryIdentity.at, place)
+        if now != session.place:
+            session.apply(PlaceRecorded(session_id=session.id, place=now))
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
         """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
@@ -493,9 +517,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str, *, is_message: bool) -> None:
         session.serve_by(self)
         session.runs_here()
-        session.describe_turn(planning=turn.plan, is_message=is_message, output_schema=turn.output_schema)
-        session.link_task(task_id)
-        session.apply(TurnRequested(session_id=session.id, text=turn.text))
+        kind: RequestedTurn | None = "plan" if turn.plan else None if is_message else "other"
+        session.apply(
+            TurnRequested(
+                session_id=session.id, text=turn.text, task_id=task_id, kind=kind, output_schema=turn.output_schema
+            )
+        )
 
     def _watch(self, session: Session) -> None:
         if session.limits:
@@ -598,11 +625,13 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             TooManySessions: As many turns are running as are allowed; it waits again.
         """
 
-    async def run_queued(self, session: Session, queued: QueuedTurn) -> Session:
+    async def run_queued(self, session: Session, task_id: str, queued: QueuedTurn) -> Session:
         """Run a message of a session that waited for its turn."""
         with self._surroundings.entered():
             self._engines.require(session.options.agent)  # or the turn would have failed, and not wait
-            return await self.run_turn(session, queued.turn, queued.task_id)
+            if all(one.task_id != task_id for one in session.queue):
+                return session  # it was taken back meanwhile
+            return await self.run_turn(session, queued.turn, task_id, options=queued.options, limits=queued.limits)
 
     def run_later(self, session: Session, task_id: str) -> None:
         """See to it that what waits in a session, and may not begin before its time, begins then."""
@@ -610,14 +639,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def _hold_to_terms(self, session: Session, task: Task) -> None:
         """What held for a turn when it was begun holds for us who follow it now."""
-        session.remember_asked(task.questions_asked_at)
         terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
-        is_message = task.metadata.get(TURN) != OTHER if terms is None else terms.limits.on_limit is not None
-        session.describe_turn(
-            planning=task.metadata.get(TURN) == PLAN, is_message=is_message, output_schema=session.output_schema
-        )
         if terms is not None:
-            session.change_limits(terms.limits)
+            session.fold(OptionsChanged(session_id=session.id, limits=terms.limits))
         session.serve_by(self if terms is None else self.under(terms))
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
@@ -642,7 +666,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
         """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
-        session.replace_notes(*opened.notes, *(() if begun is None else begun.notes))
+        remarks = (*opened.notes, *(() if begun is None else begun.notes))
+        if remarks != session.notes:
+            session.apply(RemarksChanged(session_id=session.id, remarks=remarks))
         session.apply(
             SettingsApplied(
                 session_id=session.id if begun is None else begun.session_id,

@@ -9,17 +9,18 @@ being written is not in the log; the finished item is. Secrets are redacted.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final, NamedTuple
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.model.codec import decode, encode
 from helmsman.model.events import DiffUpdated, Source
+from helmsman.model.options import without_secrets
 from helmsman.store.database import encodable, from_microseconds, microseconds
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Mapping, Sequence
-    from datetime import datetime
 
     from helmsman.model.events import Event
 
@@ -53,15 +54,19 @@ class NewEvent(NamedTuple):
     source: Source | None = None
 
     @classmethod
-    def of(cls, event: Event, at: datetime) -> NewEvent:
-        """Return an event that happened at a time. It is encoded at once: the caller may change what it points to."""
+    def of(cls, event: Event) -> NewEvent:
+        """Return an event. It is encoded at once: the caller may change what it points to."""
+        at = event.at or datetime.now(UTC)
         return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source)
 
     def redacted(self) -> NewEvent:
         """Return the event without secrets, in a body that is still JSON. It takes longer than the append itself."""
         if redact(self.body) == self.body:
             return self
-        return self._replace(body=json.dumps(redact_value(json.loads(self.body))))
+        event = decode(self.kind, self.body)
+        exact: dict[str, Any] = {name: without_secrets(getattr(event, name)) for name in event.exact}
+        body = encode(event.changed(**exact)) if exact else self.body
+        return self._replace(body=json.dumps(redact_value(json.loads(body))))
 
     def without_diff(self) -> NewEvent:
         return self._replace(body=json.dumps({**json.loads(self.body), "diff": ""}))
@@ -132,9 +137,9 @@ def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> Sto
     if found is None:
         return StoredEvents()
     rows = connection.execute(
-        "SELECT kind, body FROM events WHERE session = ? AND seq > ? ORDER BY seq", (found["number"], since)
+        "SELECT at, kind, body FROM events WHERE session = ? AND seq > ? ORDER BY seq", (found["number"], since)
     )
-    events = tuple(decode(row["kind"], row["body"]) for row in rows)
+    events = tuple(decode(row["kind"], row["body"]).with_time(from_microseconds(row["at"])) for row in rows)
     source = None if found["source"] is None else Source(found["source"], found["source_offset"])
     return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]), source)
 

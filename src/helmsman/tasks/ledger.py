@@ -25,23 +25,20 @@ from helmsman.model.events import (
     ItemDelta,
     ItemEnded,
     ItemStarted,
+    OwnerChanged,
     QuestionAsked,
     QuestionClosed,
+    SessionFact,
     TurnEnded,
     Usage,
 )
 from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import (
-    ANSWERED,
     ASKED,
     OPENED,
-    OTHER,
-    PLAN,
-    QUESTIONS,
     RESUMES_AT,
     TIMED_OUT,
-    TURN,
     USED_BEFORE,
     WAITING_FOR,
     Task,
@@ -64,7 +61,6 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import RecordedTurn
     from helmsman.base.clients import McpClient
     from helmsman.errors import HelmsmanError
-    from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.store.database import Fence
@@ -126,8 +122,8 @@ class Ledger:
         self._events: dict[str, list[NewEvent]] = {}
         """What happened in sessions, by session id, until that is written."""
         self._being_written: Mapping[str, list[NewEvent]] = {}
-        self._clients: dict[str, McpClient] = {}
-        """MCP clients that opened sessions, by session id, until that is written."""
+        self._owners: dict[str, McpClient | None] = {}
+        """The MCP clients that own sessions, by session id, until that is written."""
         self.seen: set[str] = set()
         """Tasks whose end somebody sees as it comes, until that is written: nobody is to be told of it."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
@@ -355,8 +351,6 @@ class Ledger:
         self._running[session.id] = running
         self.no_longer_starts(task_id)
         asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or datetime.now(UTC)).isoformat()}
-        if session.planning or not session.is_message:
-            asked[TURN] = PLAN if session.planning else OTHER
         if goes_on:
             asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(structs.astuple(before))}
             self.update(task_id, {"note": None})
@@ -457,13 +451,18 @@ class Ledger:
 
     # --- turns go on -------------------------------------------------------------------------------------------------
 
-    def on_event(self, session: Session, event: Event) -> None:
-        """Take in what happened in a session."""
+    def log_event(self, session: Session, event: Event) -> None:
+        """Append what happened in a session to its log, with the next write."""
         if not isinstance(event, ItemDelta):
-            self._events.setdefault(session.id, []).append(NewEvent.of(event, session.changed_at))
+            self._events.setdefault(session.id, []).append(NewEvent.of(event))
             self._wake.set()
+        if isinstance(event, OwnerChanged):
+            self._owners[session.id] = event.owner
+
+    def on_event(self, session: Session, event: Event) -> None:
+        """Change the task of a session's turn by what happened in the session."""
         running = self._running.get(session.id)
-        if running is None or isinstance(event, ItemDelta):
+        if running is None or isinstance(event, ItemDelta | SessionFact):
             if isinstance(event, ItemEnded) and event.agent_id is None:
                 self._after_the_end(session)
             return
@@ -489,28 +488,18 @@ class Ledger:
         if running.taken_over is None:
             changes["usage"] = running.spent
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
-        if is_urgent:
-            asked = {key: time.isoformat() for key, time in session.asked_at.items() if key in session.state.questions}
-            changes["metadata"] = {QUESTIONS: asked}
         if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
             changes["note"] = session.state.timed_out_note
-            changes["metadata"] = {**changes["metadata"], TIMED_OUT: list(session.state.timed_out)}
+            changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
         self.update(running.id, changes, urgent=is_urgent)
 
     def uncommitted(self, session_id: str) -> int:
         """Return how many events of a session are not in its log yet."""
         return len(self._events.get(session_id, ())) + len(self._being_written.get(session_id, ()))
 
-    def opened_by(self, session_id: str, client: McpClient) -> None:
-        """Record which MCP client opened a session with the next write: before the agent hears of the first turn."""
-        self._clients[session_id] = client
-
-    async def write_answer(self, session_id: str, question_id: str, answer: str, by: AnsweredBy) -> None:
-        """Write down which answer a hub is about to give: if it dies, the next one can tell whether it did."""
-        running = self._running.get(session_id)
-        if self._is_hubs and running is not None:
-            given = {ANSWERED: [question_id, answer, str(by), by.through]}
-            self.update(running.id, {"metadata": given}, urgent=False)
+    async def write_answer(self) -> None:
+        """Write which answer a hub is about to give: if it dies, the next one can tell whether it did."""
+        if self._is_hubs:
             await self.write()
 
     def _after_the_end(self, session: Session) -> None:
@@ -553,10 +542,10 @@ class Ledger:
                 self._wake = anyio.Event()
             if self._urgent.is_set():
                 self._urgent = anyio.Event()
-            if not (changes or outcomes or self._events or self._clients) and also is None:
+            if not (changes or outcomes or self._events or self._owners) and also is None:
                 return
             fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
-            clients, self._clients = self._clients, {}
+            owners, self._owners = self._owners, {}
             self._being_written = events = self._events
             self._events = {}
             for running in self._running.values():
@@ -566,7 +555,7 @@ class Ledger:
                 with anyio.CancelScope(shield=True):  # what was taken must be written
                     await self._count_whole_turns(changes)
                     write = partial(
-                        Registry.update_all, fresh=fresh, seen=seen, clients=clients, events=events, also=also
+                        Registry.update_all, fresh=fresh, seen=seen, clients=owners, events=events, also=also
                     )
                     await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
@@ -574,7 +563,7 @@ class Ledger:
                 self._keep_for_later(changes)
                 self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
                 self.seen |= seen & self._changes.keys()
-                self._clients = {**clients, **self._clients}
+                self._owners = {**owners, **self._owners}
                 self._keep_events_for_later(events)
                 self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
                 self._is_in_trouble = True

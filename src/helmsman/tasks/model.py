@@ -288,24 +288,12 @@ class Task(Value, frozen=True, kw_only=True):
         source = self.metadata.get(HANDED_OVER)
         return source if isinstance(source, str) else None
 
-    @property
-    def questions_asked_at(self) -> dict[str, datetime]:
-        """When its open questions were first asked, by their ids."""
-        try:
-            return {str(key): datetime.fromisoformat(time) for key, time in self.metadata[QUESTIONS].items()}
-        except (LookupError, TypeError, ValueError, AttributeError):
-            return {}
-
 
 def account(agent: str, codex_home: object, claude_home: object) -> tuple[str, ...]:
     """Return what tells accounts apart, for comparing."""
     return agent, str(codex_home), str(claude_home)
 
 
-QUESTIONS: Final = "questionsAskedAt"
-"""The key of `Task.questions_asked_at` in the metadata."""
-ANSWERED: Final = "answered"
-"""The last answer that was about to be given in a task: to which question, which, by whom and through which door."""
 CANCEL_REASON: Final = "cancelReason"
 """The key of `Task.cancel_reason` in the metadata."""
 TIMED_OUT: Final = "timedOut"
@@ -344,11 +332,6 @@ SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
 USED_BEFORE: Final = "usedBefore"
 """What a task that goes on had used before its last turn, as the numbers of a `Usage`."""
-TURN: Final = "turn"
-"""What kind of turn a task is, where it is not a message that work is done for: `PLAN`, or `OTHER`."""
-PLAN: Final = "plan"
-OTHER: Final = "other"
-"""One that no other message can go on with, such as a review."""
 ASKED: Final = "askedAt"
 """When its agent was about to be asked for its turn: in a queue that is long after it was registered."""
 INPUT_POSITION: Final = "toldBefore"

@@ -31,7 +31,6 @@ from helmsman.store.log import append, heads, read
 from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
 from helmsman.tasks.model import (
-    ANSWERED,
     GRANTED,
     OPENED,
     RUNNING,
@@ -200,7 +199,7 @@ class Registry:
         *,
         fresh: Mapping[str, TaskDraft] | None = None,
         seen: Collection[str] = (),
-        clients: Mapping[str, McpClient] | None = None,
+        clients: Mapping[str, McpClient | None] | None = None,
         events: Mapping[str, Sequence[NewEvent]] | None = None,
         also: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
@@ -447,13 +446,6 @@ class Registry:
         opened = f"+session_id IS NULL AND status IN ({running}) AND json_extract(metadata, '$.{OPENED}') = ?"
         wanted = encodable(session_id)
         return self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING, wanted)
-
-    def answer_given(self, session_id: str, question_id: str) -> Sequence[str | None] | None:
-        """The answer that a hub was about to give to a question of a session, by whom and through which door; None: nobody
-        was about to give one.
-        """
-        kept = (task.metadata.get(ANSWERED) for task in self.tasks_of_session(session_id))
-        return next((told[1:] for told in kept if isinstance(told, list) and told[0] == question_id), None)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""

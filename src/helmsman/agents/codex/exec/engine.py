@@ -156,7 +156,7 @@ class ExecEngine(RoutedEngine):
         self._check()
         session_id = str(uuid.uuid4())
         self._unnamed.add(session_id)
-        return _opened(session_id, options, options.cwd)
+        return replace(_opened(session_id, options, options.cwd), is_named=False)
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         running = self._running.get(session_id)

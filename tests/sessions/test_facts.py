@@ -1,0 +1,187 @@
+"""Every fact of a session is an event: a session that is loaded from its log has the same facts, and no secrets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from helmsman import Helmsman
+from helmsman.base.clients import McpClient
+from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.model.codec import decode
+from helmsman.model.events import (
+    GoalChanged,
+    HandedOver,
+    MessageDelayed,
+    MessageQueued,
+    MessageUnqueued,
+    OptionsChanged,
+    OwnerChanged,
+    PlaceRecorded,
+    QuestionAsked,
+    RuleAdded,
+    TurnEnded,
+    TurnRequested,
+    WorktreeAssigned,
+)
+from helmsman.model.options import SessionOptions, TurnLimits
+from helmsman.model.questions import Prompt, own_question
+from helmsman.model.rules import Rule
+from helmsman.model.worktree import Worktree
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
+from helmsman.sessions.state import SessionState
+from helmsman.store.log import NewEvent
+from tests.played import PlayedAgent
+from tests.sessions.test_service_properties import unhurried
+
+if TYPE_CHECKING:
+    from helmsman.model.events import Event
+    from helmsman.sessions.session import Verbs
+
+S = "s-1"
+SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+TREE = Worktree(
+    path=Path("/state/worktrees/a"),
+    directory=Path("/state/worktrees/a/part"),
+    branch="helmsman/a",
+    base="0123",
+    repository=Path("/repo"),
+    git_dir=Path("/repo/.git/worktrees/a"),
+    repository_git_dir=Path("/repo/.git"),
+    session_id=S,
+    owner_pid=1,
+    created_at=datetime(2026, 1, 1, tzinfo=UTC),
+)
+OPTIONS = SessionOptions(
+    cwd=Path("/repo"), writes="workspace", asks="when_needed", writable_roots=(Path("/more"),), config={"a": {"b": 1}}
+)
+
+
+class Logged:
+    """A session whose events are stored as the log stores them."""
+
+    def __init__(self) -> None:
+        self.log: list[NewEvent] = []
+        self.session = Session(SessionState(S), Feed(100), cast("Verbs", None), [self._append])
+
+    def _append(self, _session: Session, event: Event) -> None:
+        self.log.append(NewEvent.of(event))
+
+    def loaded(self) -> Session:
+        """Return the session as another process loads it."""
+        session = Session(SessionState(S), Feed(100), cast("Verbs", None))
+        stored = [one.redacted() for one in self.log]
+        events = [decode(one.kind, one.body).with_time(datetime.fromtimestamp(one.at / 1e6, UTC)) for one in stored]
+        session.replay(events, len(events))
+        return session
+
+
+@pytest.fixture
+def logged() -> Logged:
+    return Logged()
+
+
+def facts(session: Session) -> tuple[object, ...]:
+    return (
+        *(session.options, session.limits, session.worktree, session.place, session.opened_by, session.notes),
+        *(session.goal, session.rules, session.handed_over_from, tuple(session.task_ids), tuple(session.queue)),
+        *(session.output_schema, session.planning, session.is_message, dict(session.asked_at)),
+        session.changed_at,
+    )
+
+
+def test_a_loaded_session_has_the_same_facts(logged: Logged) -> None:
+    later = datetime.now(UTC) + timedelta(hours=1)
+    session = logged.session
+    for event in (
+        OptionsChanged(session_id=S, options=OPTIONS, limits=TurnLimits(first_event=3.0, on_limit="wait")),
+        WorktreeAssigned(session_id=S, worktree=TREE),
+        PlaceRecorded(session_id=S, place=DirectoryIdentity(1, 2)),
+        OwnerChanged(session_id=S, owner=McpClient("c", "claude")),
+        HandedOver(session_id=S, from_session="other"),
+        GoalChanged(session_id=S, goal="green tests"),
+        RuleAdded(session_id=S, rule=Rule(effect="allow", command=("make", "test"))),
+        TurnRequested(session_id=S, text="go", task_id="T-1", kind="plan", output_schema={"type": "object"}),
+        MessageQueued(session_id=S, task_id="T-2", text="then"),
+        MessageQueued(session_id=S, task_id="T-3", text="never"),
+        MessageQueued(session_id=S, task_id="T-4", text="first", first=True),
+        MessageDelayed(session_id=S, task_id="T-2", not_before=later),
+        MessageUnqueued(session_id=S, task_id="T-3"),
+        QuestionAsked(session_id=S, question=own_question(S, None, Prompt(text="Go on?"), {})),
+    ):
+        session.apply(event)
+    session.remark("one")
+    session.remark("two")
+    loaded = logged.loaded()
+    assert [queued.task_id for queued in loaded.queue] == ["T-4", "T-2"]
+    assert loaded.notes == ("one", "two")
+    assert facts(loaded) == facts(session)
+    assert loaded.created_at == datetime.fromtimestamp(logged.log[0].at / 1e6, UTC)
+    assert loaded.turn_seconds is not None
+    assert loaded.turn_seconds < 60
+
+
+def test_a_message_that_is_sent_does_not_wait_any_longer(logged: Logged) -> None:
+    session = logged.session
+    session.apply(MessageQueued(session_id=S, task_id="T-1", text="go"))
+    session.apply(TurnRequested(session_id=S, text="go", task_id="T-1"))
+    assert (session.queue, logged.loaded().queue, session.task_ids) == ((), (), ("T-1",))
+
+
+def test_nobody_can_run_a_queued_message_before_it_is_attached(logged: Logged) -> None:
+    logged.session.apply(MessageQueued(session_id=S, task_id="T-1", text="go"))
+    loaded = logged.loaded()
+    (queued,) = loaded.queue
+    assert loaded.is_away(queued)
+    assert not loaded.has_queued_turns
+
+
+def test_options_that_hold_a_secret_are_left_out_of_the_log(logged: Logged) -> None:
+    held = SessionOptions(writes="nothing", config={"key": SECRET, "a": 1}, developer_instructions=f"Use {SECRET}.")
+    logged.session.apply(OptionsChanged(session_id=S, options=held))
+    assert logged.session.options == held
+    assert logged.loaded().options == SessionOptions(writes="nothing")
+    assert SECRET not in str([one.redacted() for one in logged.log])
+
+
+def test_a_rule_with_a_secret_is_not_half_stored(logged: Logged) -> None:
+    logged.session.apply(
+        RuleAdded(session_id=S, rule=Rule(effect="allow", command=("curl", "-u", "me:hunter2hunter2")))
+    )
+    assert len(logged.session.rules) == 1
+    assert logged.loaded().rules == ()
+
+
+def test_a_schema_with_a_secret_is_not_half_stored(logged: Logged) -> None:
+    schema = {"type": "object", "default": SECRET}
+    logged.session.apply(TurnRequested(session_id=S, text=f"Use {SECRET}", output_schema=schema))
+    loaded = logged.loaded()
+    assert (loaded.output_schema, loaded.state.prompt) == (None, "Use [redacted]")
+
+
+def test_options_that_make_no_sense_take_earlier_ones_away(logged: Logged) -> None:
+    session = logged.session
+    session.apply(OptionsChanged(session_id=S, options=SessionOptions(cwd=Path("/repo"), writes="anything")))
+    session.apply(TurnEnded(session_id=S, outcome="completed"))
+    session.apply(decode("options_changed", '{"sessionId": "s-1", "options": {"writes": "all"}}'))
+    assert session.options == SessionOptions(cwd=Path("/repo"))
+
+
+@pytest.mark.anyio
+async def test_a_session_of_a_killed_process_has_its_facts(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as killed:
+        session = await killed.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
+        session.apply(RuleAdded(session_id=session.id, rule=Rule(effect="allow", command=("make",))))
+        session.apply(GoalChanged(session_id=session.id, goal="green tests"))
+        session.remark("Look at this.")
+        await killed.say(session.id, "later", when_busy="queue")
+        await killed.ledger.write()
+        async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+            loaded = await helm.session(session.id)
+            assert facts(loaded) == facts(session)
+            assert [queued.text for queued in loaded.queue] == ["later"]
