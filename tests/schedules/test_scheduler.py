@@ -237,6 +237,25 @@ async def test_a_question_that_is_not_answered_in_the_configured_time_fails_the_
         assert "ls" in task.error["message"]
 
 
+async def test_a_run_whose_question_timed_out_just_before_its_hub_ended_is_failed_by_the_next(
+    state_dir: Path, tmp_path: Path
+) -> None:
+    async with opened(state_dir, Clock(), approval_timeout_ms=200) as house:
+        added = await house.schedules.add("work", every="1h", cwd=tmp_path)
+        await house.schedules.run_now(added.id)
+        (task,) = await house.working()
+        house.shared.roster.listeners.remove(house.scheduler._on_event)  # the hub ends before it hears of the timeout
+        house.engine.ask()
+        session = await house.helm.session(task.session_id or "")
+        with anyio.fail_after(SECONDS):
+            while not session.state.timed_out:
+                await session.feed.changed()
+        assert session.state.is_running
+        house.shared.tasks.start_soon(Scheduler(house.shared, house.scheduler._recovery, house.clock.sleep).run)
+        (task,) = await house.until(lambda tasks: tasks[0].has_ended)
+        assert (task.status, (task.error or {})["code"]) == ("failed", "unanswered")
+
+
 async def test_questions_of_runs_wait_until_they_are_answered(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", every="1h", cwd=tmp_path)
     assert added.terms["approvalTimeout"] is None

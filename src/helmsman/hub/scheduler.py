@@ -66,6 +66,7 @@ class Scheduler:
     async def run(self) -> None:
         """Begin what is due, when it is due."""
         self._shared.roster.listeners.append(self._on_event)
+        self._shared.tasks.start_soon(self._check_recovered)
         while True:
             self._changed = anyio.Event()
             seconds = _LOOK_SECONDS
@@ -124,10 +125,19 @@ class Scheduler:
         await self._recovery.resume(task)
         return task
 
+    async def _check_recovered(self) -> None:
+        """Fail the runs whose question timed out, and whose hub ended before it could fail them: the log has the timeout."""
+        await self._shared.is_recovered.wait()
+        for session in list(self._shared.roster.by_id.values()):
+            if session.state.is_running and session.state.timed_out:
+                self._fail_run_of(session)
+
     def _on_event(self, session: Session, event: Event) -> None:
-        """A question of a run that nobody has answered in its time: the run has failed, whatever it would do next."""
-        if not isinstance(event, QuestionClosed) or event.by != str(DEADLINE):
-            return
+        """Fail a run when a question of it has timed out, whatever its agent would do next."""
+        if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
+            self._fail_run_of(session)
+
+    def _fail_run_of(self, session: Session) -> None:
         task_id = self._shared.ledger.running_task(session.id)
         if task_id is not None:
             self._shared.tasks.start_soon(self._fail_unanswered, session, task_id)

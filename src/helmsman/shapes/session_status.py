@@ -62,7 +62,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     """Return the current status of a session."""
     state = session.state
     questions = session.questions
-    items, missed = _items_since(session, since_cursor)
+    items = _items_since(session, since_cursor)
     whole = session_file(session.id, session.options.agent)
     result = session.result
     is_cut = result is not None and len(result) > TEXT_CHARS
@@ -86,7 +86,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
         usage=usage_output(session.usage),
         turn_count=session.turn_count,
         progress=_progress(session),
-        note=_note(session, missed, max(0, len(items) - _ITEM_EVENTS)),
+        note=_note(session, max(0, len(items) - _ITEM_EVENTS)),
         timed_out=list(state.timed_out) or None,
         cursor=session.feed.cursor,
         recommended_poll_ms=_POLL_MS.get(session.status, 0),
@@ -174,27 +174,27 @@ def in_words(status: StatusOutput) -> str:
     return "\n".join(lines)
 
 
-def _items_since(session: Session, cursor: int | None) -> tuple[list[Item], int]:
-    """Return the turn's items, or those changed since the cursor, and the number of missed events."""
+def _items_since(session: Session, cursor: int | None) -> list[Item]:
+    """Return the turn's items, or those changed since the cursor. All of them may have, if the cursor is old."""
     shown: list[Item] = [item for item in session.items if not isinstance(item, UserMessage)]
     if cursor is None:
-        return shown, 0
+        return shown
     page = session.feed.since(cursor)
+    if page.missed:
+        return shown
     changed = {
         event.item.id
         for event in page.events
         if isinstance(event, ItemStarted | ItemUpdated | ItemEnded) and event.agent_id is None
     }
-    return [item for item in shown if item.id in changed or item.status == "in_progress"], page.missed
+    return [item for item in shown if item.id in changed or item.status == "in_progress"]
 
 
-def _note(session: Session, missed: int, left_out: int) -> str | None:
+def _note(session: Session, left_out: int) -> str | None:
     state = session.state
     notes = [cut(note, MESSAGE_CHARS) for note in (state.note, state.timed_out_note, state.left_running_note) if note]
     if left_out:
         notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
-    if missed:
-        notes.append(f"{missed} older events since that cursor are no longer kept.")
     if session.queue:
         count = len(session.queue) - (session.resumes_at is not None)
         if count:
