@@ -56,7 +56,7 @@ test: $(VENV)/.dev ## Run the tests, but for the long ones, on the Codex of the 
 test-all: fetch ## Run what CI runs: the long tests too, and those of all Codex versions, most on two of them; the rest is left to `make matrix`
 	$(MAKE) test TEST='-m "not rare" --few-versions $(TEST)'
 
-cover: fetch ## Run what CI runs and what is rare, and measure branch coverage, in hubs, keepers and workers too (at least 94 %)
+cover: fetch ## Run what CI runs and what is rare, and measure branch coverage, in hubs, supervisors and workers too (at least 94 %)
 	$(BIN)/python scripts/with_hubs_measured.py $(MAKE) test TEST='-m "" --few-versions --cov --cov-report=term $(TEST)'
 
 matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the other agents and the tests marked rare, and write docs/compatibility.md

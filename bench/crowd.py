@@ -15,8 +15,7 @@ from bench.model import ASK_SENTENCE, ASK_STREAM
 from bench.place import Place, open_place
 from bench.processes import memory_mb
 from bench.wire import AppServerWire, McpWire
-from helmsman.agents.codex.detached.engines import stop_engine
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.testing.hubs import end_hub
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ async def _status_through_hub(place: Place) -> Row:
         state_dir = Path(env["HELMSMAN_STATE_DIR"])
         end_hub(state_dir)
         for record in read_records(state_dir):
-            stop_engine(record)
+            record.stop()
     return _status_row(
         f"`codex_status` with {DOORS} doors on the hub and {STREAMING} sessions that stream, 99th percentile",
         times,

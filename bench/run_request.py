@@ -18,8 +18,7 @@ from tests.clients.server_process import Serving
 
 from bench.figures import Row, Sample
 from bench.place import MEMORY, NothingToMeasure
-from helmsman.agents.codex.detached.engines import stop_engine
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.testing import ScriptedModel, always, say
 from helmsman.testing.binaries import codex_version, installed_codex
 from helmsman.testing.home import HomeTemplates
@@ -59,7 +58,7 @@ async def measure(requests: int = REQUESTS) -> list[Row]:
             finally:
                 end_hub(serving.state_dir)
                 for record in read_records(serving.state_dir):
-                    stop_engine(record)
+                    record.stop()
     ran, listed = (Sample(tuple(column)) for column in zip(*times, strict=True))
     slowest = ran.percentile(99)
     return [

@@ -1,4 +1,4 @@
-"""Run a command with coverage measured in hubs, keepers, workers of a fleet and MCP servers of tests too.
+"""Run a command with coverage measured in hubs, supervisors, workers of a fleet and MCP servers of tests too.
 
 They take nothing of the environment of whoever starts them, by which coverage measures other processes. So the virtual
 environment has it done for as long as the command runs: python scripts/with_hubs_measured.py COMMAND …
@@ -16,7 +16,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent.parent
 HUB = "helmsman.cli.hub_process"
-MEASURED = (HUB, "helmsman.agents.keeper.process", "helmsman.testing.mcp_test_server")
+MEASURED = (HUB, "helmsman.agents.supervisor.process", "helmsman.testing.mcp_test_server")
 WORKER = ["-m", "helmsman", "worker"]
 # Before `a1_coverage.pth`, which coverage installs and which measures where it finds these variables.
 BEFORE_COVERAGE = Path(sysconfig.get_path("purelib")) / "a0_measured_hubs.pth"
@@ -44,7 +44,7 @@ def be_measured() -> None:
     def save_and_leave(status: int) -> NoReturn:
         import coverage
 
-        # A hub forks before it begins. What a keeper forks stands between it and the next hub, and must not take its time.
+        # A hub forks before it begins. A supervisor forks on the way to the next hub, which must not take its time.
         if (HUB in sys.orig_argv or os.getpid() == started) and (measuring := coverage.Coverage.current()) is not None:
             measuring.stop()
             measuring.save()

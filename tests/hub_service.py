@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from helmsman import Helmsman
-from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.supervisor.client import Owner
 from helmsman.hub.client import HubClient
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler

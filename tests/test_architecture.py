@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FILES = sorted(SOURCE.rglob("*.py"))
-AGENTS = frozenset(path.parent.name for path in SOURCE.glob("agents/*/__init__.py")) - {"keeper"}
-"""Each has a package of its own, or the protocol that several speak. Keepers hold any of them."""
+AGENTS = frozenset(path.parent.name for path in SOURCE.glob("agents/*/__init__.py")) - {"supervisor"}
+"""Each has a package of its own, or the protocol that several speak. Supervisors hold any of them."""
 
 
 def cycles(graph: Mapping[str, set[str]]) -> list[set[str]]:
@@ -76,7 +76,7 @@ def test_no_import_is_relative() -> None:
 
 def test_every_program_that_is_started_is_there() -> None:
     started = {name for file in FILES for name in started_programs(file)}
-    assert {"hub.launch", "cli.hub_process", "agents.keeper.process"} <= started <= modules().keys()
+    assert {"hub.launch", "cli.hub_process", "agents.supervisor.process"} <= started <= modules().keys()
 
 
 def test_a_module_named_in_a_string_is_imported_and_a_program_is_not(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_an_agents_package_is_imported_only_by_what_is_about_that_agent() -> Non
         "agents.sandbox",  # Codex's, which the others run in
         "capabilities.cloud_tasks",  # the cloud is Codex's
         "cli.checks",  # the doctor looks at Codex itself
-        *("cli.demo", "testing.plugin"),  # which start a real Codex on the scripted model
+        "cli.demo",  # which starts a real Codex on the scripted model
     }
     meeting = {
         module

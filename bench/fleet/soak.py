@@ -32,7 +32,7 @@ import anyio.to_thread
 import helmsman
 from bench.fleet.pages import DOCS, put
 from bench.fleet.soak_door import prompt_of
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
 from helmsman.testing import always, codex_version, installed_codex, make_repository, run, say
@@ -100,7 +100,7 @@ class Machine:
 
     def engines(self) -> list[int]:
         state_dir = Path(self.home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
-        return [record.codex.pid for record in read_records(state_dir)]
+        return [record.child.pid for record in read_records(state_dir)]
 
 
 class Laptop:

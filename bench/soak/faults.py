@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.hub.launch import LOCK
 from helmsman.testing.hubs import hub_processes
 
@@ -31,16 +31,16 @@ STOPPED: Final = (1.0, 10.0)
 
 
 async def kill_engines(state_dir: Path, books: Books, random: Random) -> None:
-    """Now and then, kill a detached Codex, or the keeper that looks after it."""
+    """Now and then, kill a detached Codex, or the supervisor that looks after it."""
     while True:
         await anyio.sleep(random.uniform(*BETWEEN_ENGINE_KILLS))
         records = [record for record in read_records(state_dir) if record.is_running]
         if not records:
             continue
         record = random.choice(records)
-        victim = "keeper of an engine" if random.random() < 0.3 else "engine"
+        victim = "supervisor of an engine" if random.random() < 0.3 else "engine"
         with suppress(ProcessLookupError):
-            os.kill((record.codex if victim == "engine" else record.keeper).pid, signal.SIGKILL)
+            os.kill((record.child if victim == "engine" else record.supervisor).pid, signal.SIGKILL)
             books.counts[f"{victim} killed"] += 1
 
 

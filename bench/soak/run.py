@@ -30,8 +30,7 @@ from bench.soak.servers import HttpServer, Pipes
 from bench.soak.stories import GOOD_STORIES, STORIES, teach
 from bench.soak.verdict import Verdict, judge
 from bench.soak.works import Books
-from helmsman.agents.codex.detached.engines import stop_engine
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import descendants
 from helmsman.testing import ScriptedModel, codex_version, installed_codex, leaks, make_repository
@@ -285,7 +284,7 @@ def _orphans(state_dir: Path, marker: str) -> list[str]:
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
         records = read_records(state_dir)
-        owners = {record.keeper for record in records} | {record.codex for record in records}
+        owners = {record.supervisor for record in records} | {record.child for record in records}
         kept = {process.pid for owner in owners for process in (owner, *descendants(owner))}
         orphans = [str(process) for process in leaks.marked_processes(marker) if process.pid not in kept]
         orphans += [f"hub {pid}" for pid in hub_processes(state_dir)]
@@ -298,7 +297,7 @@ def _end_all(state_dir: Path, marker: str, before: set[leaks.LeftProcess]) -> li
     """Stop the hub and the engines; what is left after that is an orphan too, and is ended."""
     end_hub(state_dir)
     for record in read_records(state_dir):
-        stop_engine(record)
+        record.stop()
     left = leaks.wait_until_gone(marker, before)
     leaks.end(left)
     return [str(process) for process in left]

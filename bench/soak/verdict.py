@@ -1,7 +1,7 @@
 """What became of every session of a soak, and whether that is what Helmsman says of it.
 
 There are three witnesses: the hub that is there when the faults are over, the next one, which knows nothing but what is on
-disk and in keepers, and the file in which Codex itself records its turns. They must agree.
+disk and in supervisors, and the file in which Codex itself records its turns. They must agree.
 """
 
 from __future__ import annotations

@@ -20,13 +20,13 @@ from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, runs, says
 from tests.agents.acp.test_acp_engine import Fake, Followed, engine_of, options
-from tests.agents.acp.test_acp_keepers import begun, place
+from tests.agents.acp.test_acp_supervisors import begun, place
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.model.options import SessionOptions
-    from tests.agents.acp.test_acp_keepers import Place
+    from tests.agents.acp.test_acp_supervisors import Place
 
 __all__ = ["options", "place"]
 
@@ -100,7 +100,7 @@ async def test_the_next_hub_ends_what_a_turn_left_that_ended_without_one(place: 
         assert not left.is_alive()
 
 
-async def test_without_a_keeper_a_daemon_ends_with_the_turn_too(tmp_path: Path, options: SessionOptions) -> None:
+async def test_without_a_supervisor_a_daemon_ends_with_the_turn_too(tmp_path: Path, options: SessionOptions) -> None:
     fake, pid_file = FakeAcpAgent(tmp_path / "fake"), tmp_path / "pid"
     fake.on("run", runs(daemon(pid_file, tmp_path)), asks("execute", "rm x"))
     async with engine_of(fake, tmp_path / "places", Fake()) as engine:

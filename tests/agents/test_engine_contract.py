@@ -16,11 +16,10 @@ from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.codex.detached.engines import stop_engine
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.kept_records import read_records as kept_records
 from helmsman.agents.protocol import Capability
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.supervisor.records import read_records as kept_records
 from helmsman.base.structs import replace
 from helmsman.errors import (
     EngineLost,
@@ -164,11 +163,11 @@ def stage(
     settings = load_settings({"codex_path": str(older[-1]), "detach": True}, home.env, tmp_path)
     yield Stage(CodexAgent(Owner(1)), settings, home.env, git_repo, model)
     for record in read_records(settings.state_dir):
-        stop_engine(record)
+        record.stop()
 
 
 def _claude_stage(codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> Iterator[Stage]:
-    """In keepers, but for what is asked of a whole service: there it is a child of our own."""
+    """In supervisors, but for what is asked of a whole service: there it is a child of our own."""
     claude = claude_binary()
     env = codex_home.env | claude_environment(model, tmp_path / "claude")
     settings = load_settings({"claude_path": str(claude), "detach": True}, env, tmp_path)

@@ -71,7 +71,9 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
         await terminal.has_shown("› touch a file once more")  # or the Enter counts as part of something pasted
         terminal.press("Enter")  # a task like any other, though it was asked for in Codex
         await terminal.has_shown(ASKS)
-        (inbox,) = (await cli.run("questions", "--json")).json
+        with anyio.fail_after(30):  # the terminal may show it a moment before the hub
+            while not (inbox := (await cli.run("questions", "--json")).json[0])["sessions"]:
+                pass
         (asked,) = inbox["sessions"]
         assert asked["sessionId"] == session_id
         answered = await cli.run("respond", session_id, asked["questions"][0]["id"], "approve")

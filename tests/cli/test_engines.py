@@ -11,10 +11,10 @@ from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.engines import open_detached
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.kept_records import read_records as read_kept_records
+from helmsman.agents.supervisor.activity import ask_supervisor
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.supervisor.records import read_records as read_kept_records
 from helmsman.base.processes import with_variable
 from helmsman.model.events import QuestionAsked
 from helmsman.model.options import SessionOptions, TurnInput
@@ -23,7 +23,7 @@ from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, runs
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.testing import CodexHome
     from tests.cli.conftest import Cli, LeaveBehind
 
@@ -33,7 +33,7 @@ SECONDS = 30
 
 
 @pytest.fixture
-async def engine(codex_binary: Path, codex_home: CodexHome, detached_engines: Path) -> EngineRecord:
+async def engine(codex_binary: Path, codex_home: CodexHome, detached_engines: Path) -> ProcessRecord:
     """An engine that runs with nobody attached."""
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
     async with open_detached(binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env):
@@ -42,23 +42,27 @@ async def engine(codex_binary: Path, codex_home: CodexHome, detached_engines: Pa
     return record
 
 
-async def test_engines_are_listed_in_columns_for_programs(cli: Cli, engine: EngineRecord) -> None:
+async def test_engines_are_listed_in_columns_for_programs(cli: Cli, engine: ProcessRecord) -> None:
     for arguments in (["engines"], ["engines", "list"]):
         done = await cli.run(*arguments)
         (row,) = [line.split("\t") for line in done.stdout.splitlines()]
-        assert row[:6] == [engine.id, engine.binary.version, "unattended", "0", "0", str(engine.codex.pid)]
-        assert row[7:] == [engine.codex_home, "codex"]
+        assert row[:6] == [engine.id, engine.about["version"], "unattended", "0", "0", str(engine.child.pid)]
+        assert row[7:] == [engine.place, "codex"]
 
 
-async def test_json_says_which_processes_and_files_an_engine_is(cli: Cli, engine: EngineRecord) -> None:
+async def test_json_says_which_processes_and_files_an_engine_is(cli: Cli, engine: ProcessRecord) -> None:
     for arguments in (["engines", "--json"], ["engines", "list", "--json"]):
         (said,) = (await cli.run(*arguments)).json
         (shown,) = said["engines"]
-        assert (shown["id"], shown["pid"], shown["keeperPid"]) == (engine.id, engine.codex.pid, engine.keeper.pid)
-        assert (shown["path"], shown["sessions"]) == (engine.binary.path, [])
+        assert (shown["id"], shown["pid"], shown["supervisorPid"]) == (
+            engine.id,
+            engine.child.pid,
+            engine.supervisor.pid,
+        )
+        assert (shown["path"], shown["sessions"]) == (engine.about["path"], [])
 
 
-async def test_a_terminal_gets_a_table(cli: Cli, engine: EngineRecord) -> None:
+async def test_a_terminal_gets_a_table(cli: Cli, engine: ProcessRecord) -> None:
     async with cli.on_terminal("engines") as program:
         assert await program.exit_code() == 0
         await program.shows(engine.id)
@@ -67,10 +71,10 @@ async def test_a_terminal_gets_a_table(cli: Cli, engine: EngineRecord) -> None:
     assert "unattended" in lines[1]
 
 
-async def test_a_stopped_engine_leaves_nothing_running(cli: Cli, engine: EngineRecord) -> None:
+async def test_a_stopped_engine_leaves_nothing_running(cli: Cli, engine: ProcessRecord) -> None:
     done = await cli.run("engines", "stop", engine.id[:5])
     assert (done.exit_code, done.stderr) == (0, f"Stopped engine {engine.id}.\n")
-    assert not engine.is_kept
+    assert not engine.is_supervised
     assert not engine.is_running
     assert not engine.directory.exists()
     assert "No engine is running" in (await cli.run("engines")).stderr
@@ -106,7 +110,7 @@ async def test_those_of_other_agents_are_listed_counted_and_stopped_like_codexs(
             await asked.wait()  # it says nothing more while it is left
     (record,) = read_kept_records(detached_engines)
     with anyio.fail_after(SECONDS):
-        while not ask_keeper(record.socket).waiting or not with_variable("MARKED", mark):
+        while not ask_supervisor(record.socket).waiting or not with_variable("MARKED", mark):
             await anyio.sleep(0.05)
 
     (row,) = [line.split("\t") for line in (await cli.run("engines")).stdout.splitlines()]
@@ -116,13 +120,13 @@ async def test_those_of_other_agents_are_listed_counted_and_stopped_like_codexs(
     assert [(one["id"], one["sessions"]) for one in said["engines"]] == [(record.id, [session.session_id])]
     assert (await cli.run("engines", "stop", record.id[:6], "--yes")).exit_code == 0
     assert not with_variable("MARKED", mark)
-    assert not record.is_kept
+    assert not record.is_supervised
     assert not record.is_running
     assert fake.asked_for("session/cancel") == [{"sessionId": session.session_id}]
     assert (await cli.run("engines", "--json")).json == [{"engines": []}]
 
 
-async def test_all_engines_are_stopped_at_once(cli: Cli, engine: EngineRecord) -> None:
+async def test_all_engines_are_stopped_at_once(cli: Cli, engine: ProcessRecord) -> None:
     (said,) = (await cli.run("engines", "stop", "--all", "--json")).json
     assert said == {"stopped": [engine.id]}
     assert not engine.is_running

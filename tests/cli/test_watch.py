@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.testing import Gate, response_failed, say
 from tests import warm
 
@@ -121,7 +121,7 @@ async def test_a_second_ctrl_c_leaves_at_once(detached_cli: Cli, model: Scripted
         with anyio.fail_after(30):
             await gate.reached()
         (engine,) = read_records(detached_engines)
-        os.kill(engine.codex.pid, signal.SIGSTOP)  # so that the turn cannot end
+        os.kill(engine.child.pid, signal.SIGSTOP)  # so that the turn cannot end
         typing = program.terminal.modes
         try:
             program.press("\x03")
@@ -131,7 +131,7 @@ async def test_a_second_ctrl_c_leaves_at_once(detached_cli: Cli, model: Scripted
             assert await program.exit_code() == 130
             assert program.terminal.modes != typing  # the shell gets the terminal as it was
         finally:
-            os.kill(engine.codex.pid, signal.SIGCONT)
+            os.kill(engine.child.pid, signal.SIGCONT)
     gate.release()
 
 

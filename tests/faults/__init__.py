@@ -13,7 +13,7 @@ are those under `tests/`.
 | Helmsman killed (`kill -9`) two hundred times, at any stage | `live/test_tasks_after_kill.py` | real, both |
 | Helmsman killed: turn and question go on in the detached engine | `live/test_detached.py` | real |
 | engine hangs (SIGSTOP): in a turn, at an interrupt, at a start | `test_engine_lost.py` | real, both |
-| detached engine hangs before it is opened; its keeper is killed | `live/test_detached.py` | real |
+| detached engine hangs before it is opened; its supervisor is killed | `live/test_detached.py` | real |
 | engine does not read, answers nothing, does not end | `test_wire.py`, `codex/test_app_server_faults.py` | scripted |
 | engine exits, is slow, is cancelled at its start | `codex/test_app_server_faults.py`, `live/test_detached.py` | scripted |
 | several at once on an empty CODEX_HOME | `test_starts.py` | real, both |

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from helmsman.agents.codex.detached.watching import ListeningCodex
-from helmsman.agents.keeper.log import Log
-from helmsman.agents.keeper.process import Idleness
+from helmsman.agents.codex.detached.watching import CodexWatcher
 from helmsman.agents.protocol import RecordedTurn
+from helmsman.agents.supervisor.process import Idleness
 from helmsman.approvals import audit
 from helmsman.base.processes import Process
 from helmsman.model.options import TurnLimits
@@ -138,6 +137,6 @@ def test_a_jump_drops_no_task_that_runs_and_a_result_only_once_its_time_is_up(tm
 
 
 def test_an_idle_engine_ends_by_the_monotonic_clock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    idleness = Idleness(tmp_path, ListeningCodex(tmp_path / "nobody.sock"), 900.0, Log(tmp_path / "log"))
+    idleness = Idleness(tmp_path, CodexWatcher(), 900.0)
     monkeypatch.setattr("time.time", lambda: FAR.total_seconds() * 10)
     assert not idleness.may_end(nobody_attached=True)

@@ -12,7 +12,7 @@ import pytest
 from helmsman.agents.codex.engine import app_server_engine
 from helmsman.agents.codex.wire import app_server, websocket
 from helmsman.agents.codex.wire.app_server import AppServer
-from helmsman.agents.keeper import starting
+from helmsman.agents.supervisor import stopping
 from helmsman.errors import EngineLost
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 2.0)
     monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.2)
     monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 2.0)
-    monkeypatch.setattr(starting, "STOP_TIMEOUT", 0.4)
+    monkeypatch.setattr(stopping, "STOP_TIMEOUT", 0.4)
 
 
 def end_engine(number: signal.Signals) -> None:

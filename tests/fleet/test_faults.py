@@ -17,7 +17,7 @@ import anyio
 import psycopg
 import pytest
 
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.testing import run, say
 from tests.fleet.conftest import LEASE
@@ -137,8 +137,8 @@ async def test_an_engine_that_is_killed_is_started_again_and_its_turn_goes_on(
 def engine_pid(worker: WorkerProcess) -> int:
     state_dir = Path(worker.home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
     (record,) = read_records(state_dir)
-    assert record.codex is not None
-    return record.codex.pid
+    assert record.child is not None
+    return record.child.pid
 
 
 @pytest.mark.rare

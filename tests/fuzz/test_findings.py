@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
 from helmsman.errors import SessionIdle
@@ -32,7 +32,7 @@ DETACHED = pytest.mark.skipif(os.name != "posix", reason="There are no detached 
 
 def signal_engine(state_dir: Path, number: signal.Signals) -> None:
     (record,) = read_records(state_dir)
-    os.kill(record.codex.pid, number)
+    os.kill(record.child.pid, number)
 
 
 @DETACHED
@@ -122,7 +122,7 @@ async def test_a_message_for_a_turn_that_has_just_ended_says_that_none_is_runnin
 
 @DETACHED
 @pytest.mark.anyio
-@pytest.mark.parametrize("victim", ["engine", "keeper"])
+@pytest.mark.parametrize("victim", ["engine", "supervisor"])
 async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
     settings: Settings,
     codex_home: CodexHome,
@@ -132,7 +132,7 @@ async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
     codex_version: VersionNumbers,
     victim: str,
 ) -> None:
-    """Codex that was told to end, or has lost its keeper, refuses work while a turn runs in it: starts failed."""
+    """Codex that was told to end, or has lost its supervisor, refuses work while a turn runs in it: starts failed."""
     if codex_version < (0, 155, 0):
         pytest.skip("This Codex does not refuse work while it ends.")
     model.on("work", run("touch made.txt", escalate="please"), say("Made."))
@@ -143,14 +143,18 @@ async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
         (question,) = asking.questions  # it holds up the end
         ending, (record,) = asking.engine, read_records(detached_engines)
         if victim == "engine":
-            os.kill(record.codex.pid, signal.SIGTERM)
+            os.kill(record.child.pid, signal.SIGTERM)
         else:
-            os.kill(record.keeper.pid, signal.SIGKILL)
+            os.kill(record.supervisor.pid, signal.SIGKILL)
         with anyio.fail_after(SECONDS):
             while (session := await helm.start("more", cwd=git_repo)).engine is ending:
                 assert await session.wait(until="end")
         assert await session.wait(until="end", timeout=SECONDS)
         assert (session.status, session.result) == ("done", "Done.")
+        if victim == "supervisor":  # without it, the engine ends with what runs in it
+            assert await asking.wait(until="end", timeout=SECONDS)
+            assert asking.status == "error"
+            return
         await asking.respond(question.id, "deny")  # what runs in the other one goes on there
         assert await asking.wait(until="end", timeout=SECONDS)
         # Codex may hang up before it has told of the end: its own record is what counts.

@@ -1,4 +1,4 @@
-"""A hub that is killed just before, or just after, an agent in a keeper is told of a task. Run as a program."""
+"""A hub that is killed just before, or just after, an agent in a supervisor is told of a task. Run as a program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import anyio
 
 from helmsman import load_settings
-from helmsman.agents.keeper.owner import KeptChild
+from helmsman.agents.supervisor.client import SupervisedProcess
 from helmsman.base.structs import replace
 from tests.hub_service import hub_service
 
@@ -53,16 +53,16 @@ def settings_for(env: dict[str, str], state_dir: Path, claude_path: str | None) 
 
 
 async def _die(order: dict[str, Any]) -> None:
-    send = KeptChild.send
+    send = SupervisedProcess.send
 
-    async def send_or_die(child: KeptChild, line: str, *, answering: int | None = None) -> None:
+    async def send_or_die(child: SupervisedProcess, line: str, *, answering: int | None = None) -> None:
         is_it = order["prompt"] in line
         if not is_it or order["when"] == "after":
             await send(child, line, answering=answering)
         if is_it:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    setattr(KeptChild, "send", send_or_die)  # noqa: B010 - it is the program that is to die
+    setattr(SupervisedProcess, "send", send_or_die)  # noqa: B010 - it is the program that is to die
     settings = settings_for(order["env"], Path(order["state_dir"]), order["claude_path"])
     async with hub_service(settings, order["env"]) as helm:
         if order["session_id"] is None:

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import say
@@ -173,7 +173,7 @@ async def test_an_interrupt_takes_back_messages_that_an_earlier_hub_queued(place
 
 
 async def test_messages_are_sent_though_neither_hub_nor_client_is_there(place: Place, model: ScriptedModel) -> None:
-    """The keeper of the engine in which the first turn runs starts the next hub, and that has the engine."""
+    """The supervisor of the engine in which the first turn runs starts the next hub, and that has the engine."""
     gate = model.gate()
     model.on("first", say(gate, "one"))
     model.on("second", say("two"))

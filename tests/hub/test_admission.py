@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import running_process
 from helmsman.hub.admission import why_not_served
 from helmsman.testing import codex_versions, installed_codex, run, say
@@ -61,14 +61,14 @@ os.rename(folder + "/answer.new", folder + "/answer")
 
 @pytest.fixture(params=["newest", "0.93.0"])
 def codex_binary(request: pytest.FixtureRequest) -> Path:
-    """One that listens on a socket of its own, which keeps commands away, and one that only a keeper speaks to."""
+    """One that listens on a socket of its own, which keeps commands away, and one that only a supervisor speaks to."""
     found = installed_codex() if request.param == "newest" else codex_versions().get(request.param)
     if found is None:
         pytest.skip(f"There is no Codex of this version ({request.param}): run scripts/fetch_codex.py.")
     return found
 
 
-@pytest.mark.parametrize("how", ["double-forked", "keeper-killed"])
+@pytest.mark.parametrize("how", ["double-forked", "supervisor-killed"])
 async def test_a_sandboxed_command_with_network_access_is_refused(
     place: Place, model: ScriptedModel, git_repo: Path, how: str
 ) -> None:
@@ -87,9 +87,9 @@ async def test_a_sandboxed_command_with_network_access_is_refused(
         started = await client.call_tool("codex_start", asked)
         session_id = started.structured_content["sessionId"]
         await written(git_repo / "ready")
-        if how == "keeper-killed":
+        if how == "supervisor-killed":
             (record,) = read_records(place.state_dir)
-            os.kill(record.keeper.pid, signal.SIGKILL)
+            os.kill(record.supervisor.pid, signal.SIGKILL)
         (git_repo / "go").touch()
         answer = await written(git_repo / "answer")
         if answer != "[Errno 2] No such file or directory":  # commands of a newer Codex do not see the hub's socket
@@ -127,10 +127,10 @@ BELOW = "import subprocess, sys; subprocess.run([sys.executable, '-c', %s])"
 )
 def test_a_peer_is_told_by_what_it_is(program: str, refused: str | None) -> None:
     connection, process = connected_from(program)
-    keeper = running_process(process.pid)
-    keepers = {keeper} if program is BELOW and keeper is not None else set()
+    supervisor = running_process(process.pid)
+    supervisors = {supervisor} if program is BELOW and supervisor is not None else set()
     try:
-        reason = why_not_served(connection, keepers)
+        reason = why_not_served(connection, supervisors)
         assert reason is None if refused is None else refused in (reason or "")
     finally:
         process.communicate()

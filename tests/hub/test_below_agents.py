@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.kept_records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.hub.control import ask_hub
 from helmsman.testing import run, say
 from mcp import Client
@@ -82,7 +82,7 @@ async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["double-forked", "keeper-killed"])
+@pytest.mark.parametrize("how", ["double-forked", "supervisor-killed"])
 @pytest.mark.parametrize("sandbox", ["workspace-write", pytest.param("danger-full-access", marks=pytest.mark.rare)])
 async def test_a_command_of_claude_code_is_refused(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path, how: str, sandbox: str
@@ -108,9 +108,9 @@ async def test_a_command_of_claude_code_is_refused(
                 await session.feed.changed()
         await session.respond(session.questions[0].id, "approve")
         await written(git_repo / "ready")
-        if how == "keeper-killed":
+        if how == "supervisor-killed":
             (record,) = read_records(place.state_dir)
-            os.kill(record.keeper.pid, signal.SIGKILL)
+            os.kill(record.supervisor.pid, signal.SIGKILL)
         else:
             await written(git_repo / "tried")
             said = [(git_repo / f"said.{number}").read_text() for number in range(len(commands))]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.agents.kept_records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.testing import say
 from tests.claude import claude_binary, claude_environment

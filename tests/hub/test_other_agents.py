@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.kept_records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.hub.control import ask_hub
@@ -50,7 +50,7 @@ def own_agent(tmp_path: Path, command: list[str]) -> Path:
 
 
 async def hub_is_killed(state_dir: Path) -> None:
-    """Returns when the next one, which the keeper starts, though no client is there, follows what runs."""
+    """Returns when the next one, which the supervisor starts, though no client is there, follows what runs."""
     pid = hub_pid(state_dir)
     assert pid is not None
     os.kill(pid, signal.SIGKILL)

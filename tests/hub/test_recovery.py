@@ -1,4 +1,4 @@
-"""A hub that begins finds what went on in keepers, and holds it to what it was begun under, though nobody asks."""
+"""A hub that begins finds what went on in supervisors, and holds it to what it was begun under, though nobody asks."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.keeper.places import is_needed
+from helmsman.agents.supervisor.directory import is_needed
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import Process
 from helmsman.base.structs import pack, replace, unpack, unpack_if_valid
 from helmsman.hub import recovery
@@ -251,7 +251,7 @@ def test_a_turn_goes_on_with_the_agents_it_was_begun_with(tmp_path: Path) -> Non
 
 
 async def test_what_a_task_may_cost_holds_with_neither_hub_nor_client(place: Place, model: ScriptedModel) -> None:
-    """Its keeper starts the next hub, which stops it."""
+    """Its supervisor starts the next hub, which stops it."""
     gate = model.gate()
     model.on("spend", [gate, run("true"), usage(2_000_000)], hang())
     async with Client(place.on_stdio("--tools", "router", "--expose-primitives")) as client:

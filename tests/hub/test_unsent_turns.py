@@ -1,4 +1,4 @@
-"""A hub that dies when it has written down that an agent is about to hear of a task: the agent's keeper knows if it has."""
+"""A hub that dies after it has recorded that it is about to send a task to an agent: the supervisor knows if it was sent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.agents.kept_records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import say
 from tests.claude import claude_binary, claude_environment

@@ -16,7 +16,7 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.agents.codex.detached.engines import open_detached
-from helmsman.agents.codex.detached.records import read_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.model.events import CommandExecution
 from helmsman.model.options import SessionOptions, TurnInput
 from tests.engines import start_turn
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.detached.records import EngineRecord
     from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.testing import CodexHome
 
 
@@ -59,7 +59,7 @@ class Place:
         )
 
     @property
-    def records(self) -> list[EngineRecord]:
+    def records(self) -> list[ProcessRecord]:
         return read_records(self.state_dir)
 
     @asynccontextmanager

@@ -3,7 +3,7 @@
     python engine_user.py '{"codex": …, "codex_home": …, "state_dir": …, "cwd": …, "prompt": …}'
 
 Writes the name of its engine, then, with a prompt, that of its session and the name of each of its events: one JSON object
-a line. Then it stays until it is ended. With a `leash` of so many seconds its engine is on that, and it renews it.
+a line. Then it stays until it is ended. With a `lease` of so many seconds its engine is on that, and it renews it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import anyio
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached.engines import open_detached
-from helmsman.agents.keeper.leash import Leash, leash_time
-from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
 from helmsman.model.options import WRITES, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
@@ -40,20 +40,20 @@ def report(event: Event) -> None:
 async def main(order: dict[str, Any]) -> None:
     binary = await find_codex(explicit=Path(order["codex"]))
     home, state_dir = Path(order["codex_home"]), Path(order["state_dir"])
-    leash = Leash(float(order["leash"])) if "leash" in order else None
+    lease = ProcessLease(float(order["lease"])) if "lease" in order else None
     opening = open_detached(
-        binary, codex_home=home, state_dir=state_dir, env=dict(os.environ), owner=Owner(leash=leash)
+        binary, codex_home=home, state_dir=state_dir, env=dict(os.environ), owner=Owner(lease=lease)
     )
     async with anyio.create_task_group() as tasks:
-        if leash is not None:
-            tasks.start_soon(renew, leash)
+        if lease is not None:
+            tasks.start_soon(renew, lease)
         await use(opening, order)
 
 
-async def renew(leash: Leash) -> None:
+async def renew(lease: ProcessLease) -> None:
     while True:
-        leash.renew(leash_time())
-        await anyio.sleep(leash.seconds / 5)
+        lease.renew(lease_time())
+        await anyio.sleep(lease.seconds / 5)
 
 
 async def use(opening: AbstractAsyncContextManager[AppServerEngine], order: dict[str, Any]) -> None:

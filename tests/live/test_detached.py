@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.detached.engines import is_shared, open_recorded
+from helmsman.agents.codex.detached.engines import listens, open_recorded
+from helmsman.agents.codex.engine.app_server_engine import open_app_server
+from helmsman.agents.codex.wire.websocket import open_unix
 from helmsman.base.structs import replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
@@ -106,9 +109,9 @@ async def test_the_death_of_the_engine_is_told_and_the_next_is_a_new_one(place: 
         follower = await begin(engine, place, "touch")
         await follower.question()
         (record,) = place.records
-        os.kill(record.codex.pid, signal.SIGKILL)
+        os.kill(record.child.pid, signal.SIGKILL)
         await follower.until(lambda: follower.state.status == "error")
-    await until(lambda: not record.is_kept)
+    await until(lambda: not record.is_supervised)
     async with place.open() as second:
         assert second.id != engine.id
         opened = await second.resume(follower.opened.session_id, place.options)
@@ -116,24 +119,28 @@ async def test_the_death_of_the_engine_is_told_and_the_next_is_a_new_one(place: 
 
 
 @where_it_changed
-async def test_two_who_share_a_session_see_one_question_and_the_first_answer_wins(
-    place: Place, model: ScriptedModel
-) -> None:
-    if not is_shared(place.binary):
-        pytest.skip("This Codex is on a pipe, and has one owner.")
+async def test_a_question_that_was_answered_in_a_terminal_is_closed(place: Place, model: ScriptedModel) -> None:
+    if not listens(place.binary):
+        pytest.skip("No terminal can join this Codex.")
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    async with place.open() as one, place.open() as other:
-        assert one.id == other.id
-        first = await begin(one, place, "touch")
-        asked = await first.question()
-        second = await adopt(other, place, first.opened.session_id)
-        assert await second.question() == asked
-        await other.answer(asked, (Choice("approve"),))
-        await first.end()
-        await second.end()
-        assert [event.by for event in first.events if isinstance(event, QuestionClosed)] == ["codex"]
+    async with place.open() as engine:
+        follower = await begin(engine, place, "touch")
+        asked = await follower.question()
+        assert engine.listens_at is not None
+        async with open_app_server(
+            place.binary,
+            codex_home=place.codex_home.path,
+            connect=lambda _tasks: open_unix(engine.listens_at[0] if engine.listens_at else Path()),
+            engine_id="terminal",
+        ) as terminal:
+            second = await adopt(terminal, place, follower.opened.session_id)
+            assert await second.question() == asked
+            await terminal.answer(asked, (Choice("approve"),))
+            await follower.end()
+            await second.end()
+        assert [event.by for event in follower.events if isinstance(event, QuestionClosed)] == ["codex"]
         with pytest.raises(QuestionNotOpen):
-            await one.answer(asked, (Choice("deny"),))
+            await engine.answer(asked, (Choice("deny"),))
     assert (place.repo / "made.txt").exists()
 
 

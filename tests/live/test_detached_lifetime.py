@@ -13,12 +13,12 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.codex.detached.engines import is_shared, open_detached, open_recorded, stop_engine
-from helmsman.agents.codex.detached.records import read_record, read_records
+from helmsman.agents.codex.detached.engines import open_detached, open_recorded
 from helmsman.agents.codex.wire import app_server, websocket
-from helmsman.agents.keeper import starting
-from helmsman.agents.keeper.below import left_by
-from helmsman.agents.keeper.owner import Owner
+from helmsman.agents.supervisor import stopping
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.descendants import surviving_descendants
+from helmsman.agents.supervisor.records import read_record, read_records
 from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, EngineStartFailed
 from helmsman.model.events import CommandExecution
@@ -41,33 +41,31 @@ pytestmark = [
 
 
 @where_it_changed
-async def test_what_a_killed_keeper_left_is_ended_by_the_next_who_looks(place: Place, model: ScriptedModel) -> None:
+async def test_what_a_killed_supervisor_left_is_ended_by_the_next_who_looks(place: Place, model: ScriptedModel) -> None:
     model.on("slow", run("sleep 1000"), say("done"))
     async with place.open() as engine:
         follower = await begin(engine, place, "slow")
         await follower.until(lambda: any(isinstance(item, CommandExecution) for item in follower.state.items))
         (record,) = place.records
-        os.kill(record.keeper.pid, signal.SIGKILL)
-        await until(lambda: not record.is_kept)
+        os.kill(record.supervisor.pid, signal.SIGKILL)
+        await until(lambda: not record.is_supervised)
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_running
-    assert left_by(record.directory) == frozenset()
+    assert surviving_descendants(record.directory) == frozenset()
 
 
-# --- one engine for all ----------------------------------------------------------------------------------------------
+# --- which engine ----------------------------------------------------------------------------------------------------
 
 
-async def test_processes_that_start_at_once_share_one_engine(place: Place) -> None:
-    if not is_shared(place.binary):
-        pytest.skip("This Codex is on a pipe, and has one owner.")
+async def test_processes_that_start_at_once_have_an_engine_each(place: Place) -> None:
     async with (
         place.used_by_a_process() as one,
         place.used_by_a_process() as two,
         place.used_by_a_process() as three,
     ):
         names = {await user.says("engine") for user in (one, two, three)}
-    assert len(names) == 1
+    assert len(names) == 3
     assert {record.id for record in place.records} == names
 
 
@@ -101,8 +99,8 @@ async def test_only_a_hub_whose_settings_say_so_has_detached_engines(
 async def test_an_engine_that_nobody_uses_ends_by_itself(place: Place) -> None:
     async with place.open(idle=0.2):
         (record,) = place.records
-    await until(lambda: not record.is_kept)
-    assert not record.codex.is_alive()
+    await until(lambda: not record.is_supervised)
+    assert not record.child.is_alive()
     assert not record.directory.exists()
     assert not record.socket.exists()
 
@@ -126,32 +124,32 @@ async def stop_a_command(place: Place) -> None:
         follower = await begin(engine, place, "slow")
         await follower.until(lambda: any(isinstance(item, CommandExecution) for item in follower.state.items))
         (record,) = place.records
-        await anyio.to_thread.run_sync(stop_engine, record)
+        await anyio.to_thread.run_sync(record.stop)
         await follower.until(lambda: not follower.state.is_running)
     assert place.records == []
     assert not record.directory.exists()
-    assert left_by(record.directory) == frozenset()
+    assert surviving_descendants(record.directory) == frozenset()
 
 
 async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     async with place.open():
         (record,) = place.records
-    os.kill(record.codex.pid, signal.SIGSTOP)
-    await until(lambda: is_stopped(record.codex.pid))
+    os.kill(record.child.pid, signal.SIGSTOP)
+    await until(lambda: is_stopped(record.child.pid))
     monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 0.3)
     monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 0.3)
-    monkeypatch.setattr(starting, "STOP_TIMEOUT", 0.4)
+    monkeypatch.setattr(stopping, "STOP_TIMEOUT", 0.4)
     async with place.open() as engine:
         assert engine.id != record.id
-    assert not record.is_kept
-    assert not record.codex.is_alive()
+    assert not record.is_supervised
+    assert not record.child.is_alive()
 
 
-async def test_an_engine_whose_keeper_was_killed_is_ended_and_replaced(place: Place) -> None:
+async def test_an_engine_whose_supervisor_was_killed_is_ended_and_replaced(place: Place) -> None:
     async with place.open():
         (record,) = place.records
-    os.kill(record.keeper.pid, signal.SIGKILL)
-    await until(lambda: not record.is_kept)
+    os.kill(record.supervisor.pid, signal.SIGKILL)
+    await until(lambda: not record.is_supervised)
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_running
@@ -161,19 +159,19 @@ async def test_an_engine_whose_directory_was_removed_ends(place: Place) -> None:
     async with place.open(idle=0.4):
         (record,) = place.records
 
-        def is_removed() -> bool:  # its keeper may just be writing
+        def is_removed() -> bool:  # its supervisor may just be writing
             shutil.rmtree(record.directory, ignore_errors=True)
             return not record.directory.exists()
 
         await until(is_removed)
-        await until(lambda: not record.is_kept)
+        await until(lambda: not record.is_supervised)
     assert not record.is_running
 
 
 async def test_an_ended_engine_cannot_be_opened(place: Place) -> None:
     async with place.open():
         (record,) = place.records
-    await anyio.to_thread.run_sync(stop_engine, record)
+    await anyio.to_thread.run_sync(record.stop)
     with pytest.raises(EngineLost, match="has ended"):
         async with open_recorded(record, (), epoch=0):
             pass
@@ -201,7 +199,7 @@ async def test_an_upgraded_codex_drains_the_engine_of_the_old_one(
         await old.answer(await follower.question(), (Choice("approve"),))
         await follower.end()
     assert (place.repo / "made.txt").exists()
-    await until(lambda: not record.is_kept)
+    await until(lambda: not record.is_supervised)
     assert [left.id for left in place.records] == [new.id]
 
 
@@ -244,20 +242,24 @@ async def test_a_lost_race_of_starts_is_tried_again(place: Place, tmp_path: Path
 async def test_what_an_ended_engine_left_on_disk_is_cleared_up_and_nobody_else_is_hit(place: Place) -> None:
     async with place.open():
         (record,) = place.records
-    written = (record.directory / "engine.json").read_text(encoding="utf-8")
-    await anyio.to_thread.run_sync(stop_engine, record)
+    written = (record.directory / "process.json").read_text(encoding="utf-8")
+    await anyio.to_thread.run_sync(record.stop)
     async with await anyio.open_process(["sleep", "1000"]) as innocent:
         record.directory.mkdir()
-        content = json.loads(written) | {"keeper": [innocent.pid, "1"], "codex": [innocent.pid, "1"]}
-        (record.directory / "engine.json").write_text(json.dumps(content), encoding="utf-8")
+        content = json.loads(written) | {"supervisor": [innocent.pid, "1"], "child": [innocent.pid, "1"]}
+        (record.directory / "process.json").write_text(json.dumps(content), encoding="utf-8")
         half_written = record.directory.with_name("half")
         half_written.mkdir()
-        (half_written / "engine.json").write_text("{", encoding="utf-8")
+        (half_written / "process.json").write_text("{", encoding="utf-8")
+        os.utime(half_written, (0, 0))
+        starting = record.directory.with_name("starting")
+        starting.mkdir()
         assert read_record(record.directory) is not None
         assert place.records == []
         async with place.open() as engine:
             assert engine.id != record.id
         assert not record.directory.exists()
         assert not half_written.exists()
+        assert starting.exists()
         assert innocent.returncode is None
         innocent.kill()

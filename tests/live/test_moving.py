@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.rare,
-    pytest.mark.skipif(os.name != "posix", reason="There are no keepers here."),
+    pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here."),
 ]
 
 SECONDS = 60
@@ -95,7 +95,7 @@ async def test_a_machine_is_killed_in_a_turn_and_another_goes_on_in_the_same_thr
                 stored |= {part.file: part.start + len(part.data) for part in news}
                 await anyio.sleep(0.05)
         (record,) = place.records
-        everything = {record.keeper, record.codex} | descendants(record.keeper)
+        everything = {record.supervisor, record.child} | descendants(record.supervisor)
         signal_all(everything, KILL)
         await user.kill()
     await until(lambda: not any(process.is_alive() for process in everything))

@@ -21,10 +21,9 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
-from helmsman.agents.codex.detached.overview import activity_of
-from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.storage.rollout_end import turns_of
 from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import replace
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -182,7 +181,7 @@ class Witnesses:
         """The sessions that an engine is at work on."""
         running: set[str] = set()
         for record in read_records(self._state_dir):
-            activity = activity_of(record)
+            activity = record.activity()
             running |= {*activity.working, *activity.waiting}
         return running
 

@@ -18,7 +18,6 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.codex.agent import agent_in_use
-from helmsman.agents.codex.detached.engines import is_shared
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
@@ -353,8 +352,6 @@ async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
     """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
     codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
     async with hub_service(detached, codex_home.env) as wide:
-        if not is_shared(await agent_in_use(wide.settings, wide.environment)):
-            pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
         assert made.exists()
         made.unlink()
@@ -383,8 +380,6 @@ async def test_a_turn_that_another_door_began_wider_can_be_stopped_and_not_steer
     gate = model.gate()
     model.on("wait", say(gate, "now"))
     async with hub_service(detached, codex_home.env) as wide:
-        if not is_shared(await agent_in_use(wide.settings, wide.environment)):
-            pytest.skip("This Codex is on a pipe, and has one owner.")
         session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
         await gate.reached()
         async with Helmsman(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.keeper.places import private_directory, socket_path
+from helmsman.agents.supervisor.directory import private_directory, socket_path
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.httpd.listening import TOKEN_NAME, http_token

@@ -18,9 +18,8 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
-from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
@@ -251,19 +250,20 @@ async def test_kept_options_that_make_no_sense_give_nothing(
 @pytest.mark.matrix(changed_in=["0.125.0", "0.163.0"])
 @pytest.mark.skipif(os.name != "posix", reason="there are no detached engines here")
 @pytest.mark.parametrize("given", ["by the caller", "by the configuration"])
+@pytest.mark.parametrize("at", ["agent", "supervisor"])
 async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
     settings: Settings,
     codex_home: CodexHome,
-    codex_version: tuple[int, int, int],
     model: ScriptedModel,
     folder: Path,
     detached_engines: Path,
     given: str,
+    at: str,
 ) -> None:
     """Whoever reaches the socket of an engine may start a session with full access in it.
 
-    Newer Codex keeps its sandboxes from it. Older ones are on a pipe, and their keeper lets no sandboxed command in, nor one
-    that has got away from its parents; where the system does not tell, such work is refused.
+    Newer Codex keeps its commands from its own socket. A supervisor accepts no sandboxed command, not even one that has left
+    its parents. Where the system cannot recognise such commands, the work is refused.
     """
     options: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "never"}
     if given == "by the caller":
@@ -276,7 +276,9 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
             engine = await helm.engine()
             if engine.id is None:
                 pytest.skip("This Codex has no detached engines.")
-            (socket,) = [record.socket for record in read_records(detached_engines) if record.id == engine.id]
+            (record,) = [record for record in read_records(detached_engines) if record.id == engine.id]
+            socket = record.listens_at or record.socket if at == "agent" else record.socket
+            listens = at == "agent" and record.listens_at is not None
             assert socket.exists()
             (folder / "reach.py").write_text(_REACH.format(socket=str(socket), listens=listens), encoding="utf-8")
             away = "(setsid python3 reach.py away &); while [ ! -e tried-away ]; do sleep 0.05; done"
@@ -284,8 +286,7 @@ async def test_a_command_with_network_access_cannot_reach_the_engine_it_runs_in(
             await finished(await helm.start("reach", cwd=folder, **options))
         assert (folder / "tried-here").exists()
 
-    listens = Feature.GUARDED_SOCKET.is_in(Version(*codex_version))
-    await refused_or_done(reach, refused=not listens and not can_tell_sandboxed())
+    await refused_or_done(reach, refused=not can_tell_sandboxed())
     assert list(folder.glob("reached-*")) == []
 
 

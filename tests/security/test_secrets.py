@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from helmsman import Helmsman
 from helmsman.agents.codex.normalise.failures import failure_from_sentence, turn_failure
-from helmsman.agents.keeper.log import Log
+from helmsman.agents.supervisor.stderr_log import Log
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.processes import Process
 from helmsman.base.redaction import RedactingFilter

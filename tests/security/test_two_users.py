@@ -24,9 +24,8 @@ from urllib.request import Request, urlopen
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.detached.engines import stop_engine
-from helmsman.agents.codex.detached.records import read_records
 from helmsman.agents.codex.wire.websocket import listeners_uids, open_remote
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.cli.browser import reads_files, write_redirect
 from helmsman.errors import EngineLost
@@ -343,7 +342,7 @@ async def test_an_engine_whose_port_another_user_has_taken_is_not_sent_the_token
 async def stopped_engines(state_dir: Path) -> AsyncIterator[None]:
     yield
     for engine in read_records(state_dir):
-        await anyio.to_thread.run_sync(stop_engine, engine)
+        await anyio.to_thread.run_sync(engine.stop)
 
 
 @pytest.mark.anyio

@@ -4,8 +4,8 @@ A command that an agent runs can leave its parent, its group and its environment
 it could change files while they are verified or applied. So when a turn ends, all that is below the agent is ended except
 what was there when its first turn began: the agent itself, what it runs in, and its MCP servers with their own children.
 
-Nothing gets away from below it: the agent's supervisor (a keeper, or the reaper of a child) is a subreaper, and a sandbox is
-a PID namespace, whose first process inherits all orphans in it. Where the system has neither, processes are found by their
+No descendant escapes: the supervisor of an agent, or the reaper of a child, is a subreaper, and a sandbox is a PID
+namespace, whose first process inherits all orphans in it. Where the system has neither, processes are found by their
 parents and by a mark in their environment.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from helmsman.agents.child_process import Child
-    from helmsman.agents.kept_records import KeptRecord
+    from helmsman.agents.supervisor.records import ProcessRecord
 
 _BASELINE: Final = "baseline"
 
@@ -59,7 +59,7 @@ class ProcessBaseline(Value, frozen=True):
 class AgentProcesses:
     """All processes of one agent. Methods block, briefly."""
 
-    def __init__(self, child: Child | None = None, record: KeptRecord | None = None) -> None:
+    def __init__(self, child: Child | None = None, record: ProcessRecord | None = None) -> None:
         self._child = child
         self._record = record
         self._baseline: ProcessBaseline | None = None
@@ -121,8 +121,8 @@ class AgentProcesses:
         if self._child is not None:
             return self._child.below()
         assert self._record is not None
-        found = descendants(self._record.keeper) | with_variable(KEPT_MARK, str(self._record.directory))
-        return frozenset(process for process in found if process != self._record.keeper)
+        found = descendants(self._record.supervisor) | with_variable(KEPT_MARK, str(self._record.directory))
+        return frozenset(process for process in found if process != self._record.supervisor)
 
 
 def _servers(older: Iterable[Process]) -> frozenset[int]:

@@ -20,8 +20,10 @@ import anyio.to_thread
 from helmsman.agents.acp.agent import AcpAgent, known_agents, read_own_agents
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.keeper.owner import Owner
 from helmsman.agents.protocol import Capability, NothingBegun
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.directory import try_attach
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
@@ -36,8 +38,8 @@ __all__ = [
     "engine_in_use",
     "engine_overviews",
     "fingerprint",
-    "keepers",
     "stop_engine",
+    "supervisors",
     "usable",
 ]
 
@@ -222,57 +224,39 @@ class _Indexes(Mapping[str, "SessionIndex"]):
 
 
 def engine_overviews(state_dir: Path) -> list[dict[str, Any]]:
-    """What runs in keepers, oldest first, of every agent. Blocks for a few seconds where one does not answer."""
-    from helmsman.agents.codex.detached.overview import engine_overviews
-    from helmsman.agents.kept_records import read_records
-
-    kept = [record.overview() for record in read_records(state_dir) if record.is_kept or record.is_running]
-    return sorted([*engine_overviews(state_dir), *kept], key=lambda engine: engine["startedAt"])
+    """Return the supervised processes of all agents, oldest first. Blocks for a few seconds if one does not answer."""
+    return sorted((record.overview() for record in read_records(state_dir)), key=lambda engine: engine["startedAt"])
 
 
 def stop_engine(state_dir: Path, engine_id: str) -> None:
-    """End what runs in a keeper, and all that has been started in it. Blocks for a bounded time."""
-    from helmsman.agents.codex.detached import engines, records
-    from helmsman.agents.kept_records import read_records
-
-    for record in records.read_records(state_dir):
+    """End a supervised process and all that it has started. Blocks for a bounded time."""
+    for record in read_records(state_dir):
         if record.id == engine_id:
-            engines.stop_engine(record)
-    for kept in read_records(state_dir):
-        if kept.id == engine_id:
-            kept.stop()
+            record.stop()
 
 
 def _drain(state_dir: Path, engine_id: str) -> None:
-    from helmsman.agents.codex.detached import engines, records
-
-    for record in records.read_records(state_dir):
+    for record in read_records(state_dir):
         if record.id == engine_id:
-            engines.drain_engine(record)
+            record.drain()
 
 
 @contextmanager
 def engine_in_use(state_dir: Path, engine_id: str | None) -> Iterator[None]:
-    """Keep an engine of Codex from ending for want of anybody who uses it, for the length of the block."""
-    from helmsman.agents.codex.detached.records import read_records
-    from helmsman.agents.keeper.places import try_attach
-
+    """Keep a supervised process from ending for want of a client, for the length of the block."""
     record = next((one for one in read_records(state_dir) if one.id == engine_id), None)
     with nullcontext() if record is None else try_attach(record.directory):
         yield
 
 
-def keepers(state_dir: Path) -> Collection[Process]:
-    """The processes that own what outlives us, of every agent."""
-    from helmsman.agents.codex.detached.records import read_records
-    from helmsman.agents.kept_records import read_records as read_kept
-
-    return {record.keeper for record in read_records(state_dir)} | {one.keeper for one in read_kept(state_dir)}
+def supervisors(state_dir: Path) -> Collection[Process]:
+    """Return the supervisors of all agents."""
+    return {record.supervisor for record in read_records(state_dir)}
 
 
 def fingerprint(env: Mapping[str, str]) -> str:
     """The variables that change what an agent does, for comparing. What was begun with others runs in another engine."""
-    from helmsman.agents.codex.detached.records import digest_of
+    from helmsman.agents.codex.detached.identity import digest_of
 
     others = {name: value for name, value in env.items() if name.startswith(_VARIABLES)}
     if not others:

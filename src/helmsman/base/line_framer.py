@@ -31,7 +31,7 @@ class LineFramer:
         if self._size > self._limit:
             self._parts.clear()
             if not self._drops_long:
-                from helmsman.errors import EngineProtocolError  # only here: a keeper imports little
+                from helmsman.errors import EngineProtocolError  # only here: a supervisor imports little
 
                 raise EngineProtocolError(
                     f"The agent sent a line of more than {self._limit} bytes. Start the session again; if it is resumed, "

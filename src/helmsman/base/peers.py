@@ -3,7 +3,7 @@
 The directory of a socket keeps other users out, and a sandbox with network access does not keep its commands out: they are
 the user's too. What tells them is `NoNewPrivs` and `Seccomp`, which a sandbox of an unprivileged user needs, which nobody
 can take back and every descendant inherits; and a pid namespace of their own. An error on the way is a refusal: whoever
-ends a process at the right moment must not be let in for it. Standard library only: keepers import this.
+ends a process at the right moment must not be let in for it. Standard library only: supervisors import this.
 """
 
 from __future__ import annotations

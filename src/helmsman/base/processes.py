@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 KEPT_MARK: Final = "KEPT_BY_HELMSMAN"
-"""In the environment of all that runs below a keeper: its directory."""
+"""In the environment of all that runs below a supervisor: its directory."""
 CHILD_MARK: Final = "HELMSMAN_CHILD"
-"""In the environment of all that runs below an agent without a keeper: a name of that agent's own."""
+"""In the environment of all that runs below an agent without a supervisor: a name of that agent's own."""
 
 _PS: Final = "/bin/ps"  # where every system without /proc has it
 _PS_SECONDS: Final = 5.0
@@ -241,7 +241,7 @@ def _boot_id() -> str:
 
 def from_ps(*which: str) -> Iterator[tuple[Process, int]]:
     """Processes with their parents by `ps`. Language and time zone are fixed, or two could read two different texts."""
-    import subprocess  # only here: the keeper of an engine imports this module, and is to start fast
+    import subprocess  # only here: the supervisor of an engine imports this module, and is to start fast
 
     if sys.platform == "linux" and not _is_own_proc(os.getpid()):
         return  # `ps` would read the same /proc

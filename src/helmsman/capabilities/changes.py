@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman import worktrees
-from helmsman.agents.kept_records import end_left
+from helmsman.agents.supervisor.records import end_left
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import (
     InvalidInput,

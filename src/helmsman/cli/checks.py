@@ -18,7 +18,7 @@ from helmsman.agents.codex.access.sandbox_check import check_sandbox
 from helmsman.agents.codex.access.shell_profile import SLOWEST, login_shell, measure_profile
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
-from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
+from helmsman.agents.codex.detached.engines import can_detach, why_bound
 from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.registry import engine_overviews
@@ -299,17 +299,13 @@ def check_detaching(binary: CodexBinary, settings: Settings) -> Check:
         fix = "Get a newer Codex, or set HELMSMAN_DETACH=0 if that is all right."
         return Check("Detaching", "warning", why_bound(binary) or "", fix)
     survives = "work and open questions survive the process that started them"
-    if is_shared(binary):
-        return Check("Detaching", "ok", survives)
     if not can_tell_sandboxed():
         detail = (
-            f"work continues without you, but not in a sandbox with network access: commands of Codex {binary.version} "
-            "could reach the engine, as this system does not tell them apart."
+            "work continues without you, but not in a sandbox with network access: this system does not tell sandboxed "
+            "commands apart, so they could reach the engine."
         )
-        fix = f"Get Codex {Feature.GUARDED_SOCKET.since} or newer, or set HELMSMAN_DETACH=0 for such sessions."
-        return Check("Detaching", "warning", detail, fix)
-    shared = f"{Feature.GUARDED_SOCKET.versions} can share one"
-    return Check("Detaching", "ok", f"{survives}; each process has an engine of its own ({shared})")
+        return Check("Detaching", "warning", detail, "Set HELMSMAN_DETACH=0 for such sessions.")
+    return Check("Detaching", "ok", survives)
 
 
 _GIT_SECONDS: Final = 10
@@ -319,7 +315,7 @@ _SLOW: Final = 1.0  # noticeable at every start of a session
 
 
 _STALE: Final = {
-    "orphaned": "has lost its keeper, so nothing would end it",
+    "orphaned": "has lost its supervisor, so nothing would end it",
     "not answering": "does not answer",
 }
 

@@ -75,10 +75,10 @@ async def _run(state: str) -> None:
     log_to_stderr(PROCESS_LOG, "info")
     state_dir = Path(state)
 
-    def keepers() -> Collection[Process]:
+    def supervisors() -> Collection[Process]:
         from helmsman.agents import registry
 
-        return registry.keepers(state_dir)
+        return registry.supervisors(state_dir)
 
     words = sys.argv[2:]
     if PIPES in words or REPLACE in words:
@@ -89,7 +89,7 @@ async def _run(state: str) -> None:
     gc.enable()
     if REPLACE in words and not replace_older(state):
         return
-    hub = Hub(state_dir, keepers, newest_epoch(state_dir / REGISTRY_NAME))
+    hub = Hub(state_dir, supervisors, newest_epoch(state_dir / REGISTRY_NAME))
     fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
     owner = Owner(hub.epoch, start_command(state))
     files, days = _own_settings(state_dir)

@@ -113,7 +113,7 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
             # hangs.
             shared = Shared(
                 settings.state_dir,
-                owner=Owner(leash=worker.leash),
+                owner=Owner(lease=worker.lease),
                 files=settings.files,
                 retention_days=settings.retention_days,
             )

@@ -14,7 +14,7 @@ import anyio
 import psycopg
 
 from helmsman._version import __version__
-from helmsman.agents.keeper.leash import leash_time
+from helmsman.agents.supervisor.lease_watchdog import lease_time
 from helmsman.base.concurrency import sleep_until
 from helmsman.errors import FleetRefused
 from helmsman.fleet.database import first_line, is_down
@@ -129,7 +129,7 @@ class Lease:
             DeclaredDead: Others have.
         """
         while True:
-            pause, asked_at = self.seconds / 3, leash_time()
+            pause, asked_at = self.seconds / 3, lease_time()
             try:
                 with anyio.fail_after(self.seconds / 3):
                     row = await self._database.one(

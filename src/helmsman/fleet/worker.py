@@ -17,8 +17,8 @@ import anyio.to_thread
 import psycopg
 import sqlalchemy as sa
 
-from helmsman.agents.keeper.leash import Leash, leash_time
 from helmsman.agents.registry import engine_overviews
+from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.structs import Value
@@ -121,10 +121,10 @@ class Worker:
                 agents=dict.fromkeys(self.options.agents, ""),
                 capacity=self.options.capacity,
             )
-            asked_at = leash_time()
+            asked_at = lease_time()
             await self._lease.take()
-            self.leash = Leash(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
-            opening.callback(self.leash.close)
+            self.lease = ProcessLease(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
+            opening.callback(self.lease.close)
             self._enqueuer = await anyio.to_thread.run_sync(Enqueuer, self._database.url, 2, "helmsman worker queue")
             self._exit = opening.pop_all()
         return self
@@ -162,7 +162,7 @@ class Worker:
             async def keep_lease() -> None:
                 try:
                     await self._lease.keep(
-                        lambda: len(self._running), self.leash.renew, self.drain, lambda: self._woken
+                        lambda: len(self._running), self.lease.renew, self.drain, lambda: self._woken
                     )
                 except DeclaredDead as error:
                     dead.append(error)
@@ -190,7 +190,7 @@ class Worker:
         if failed:
             raise failed[0]
         if dead:
-            self.leash.close()  # nothing that runs here may go on
+            self.lease.close()  # nothing that runs here may go on
             raise dead[0]
 
     async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -218,7 +218,7 @@ class Worker:
 
     async def hand_over(self) -> None:
         """Leave the fleet: what ran here is the others' at once. To be called when the service that ran it has ended."""
-        self.leash.close()
+        self.lease.close()
         state_dir = self._helm.settings.state_dir
         with anyio.move_on_after(_STOP_SECONDS):
             while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes

@@ -1,7 +1,7 @@
 """Who may connect to the hub: the user alone, and no command that an agent runs.
 
 A sandboxed command with network access can connect to any socket of the user's, and must not ask the hub for more than it
-was given (`helmsman.base.peers`). One without a sandbox is told by its ancestors, which lead to a keeper as long as that
+was given (`helmsman.base.peers`). One without a sandbox is told by its ancestors, which lead to a supervisor as long as that
 lives, and by what every process below an agent has in its environment, unless it has taken that out.
 """
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 _AGENTS: Final = "it was started by an agent of Helmsman's own"
 
 
-def why_not_served(connection: socket.socket, keepers: Collection[Process]) -> str | None:
-    """Why a process may not use the hub; None where it may. `keepers` are the processes that own agents."""
+def why_not_served(connection: socket.socket, supervisors: Collection[Process]) -> str | None:
+    """Why a process may not use the hub; None where it may. `supervisors` are the processes that own agents."""
 
     def why_below(pid: int) -> str | None:
-        return _AGENTS if is_marked(pid) or below_an_agent(pid) or _is_kept(pid, keepers) else None
+        return _AGENTS if is_marked(pid) or below_an_agent(pid) or _is_kept(pid, supervisors) else None
 
     return why_refused(connection, why_below)
 
 
-def _is_kept(pid: int, keepers: Collection[Process]) -> bool:
-    """Whether one of the ancestors is a keeper; by pid and start time, for a pid alone is reused."""
+def _is_kept(pid: int, supervisors: Collection[Process]) -> bool:
+    """Whether one of the ancestors is a supervisor; by pid and start time, for a pid alone is reused."""
     while pid > 1:
-        if running_process(pid) in keepers:
+        if running_process(pid) in supervisors:
             return True
         pid = parent_of(pid)
     return False

@@ -226,7 +226,7 @@ def _claim(state: str, descriptors: list[int]) -> bool:
 
 
 def start_command(state: str) -> tuple[str, ...]:
-    """A command that starts a hub, unless there is one: for a keeper, which may outlive this version."""
+    """A command that starts a hub, unless there is one: for a supervisor, which may outlive this version."""
     return (sys.executable, *_isolation(), "-m", "helmsman.hub.launch", state)
 
 
@@ -283,7 +283,7 @@ def environment(state: str, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def below_an_agent(pid: int) -> bool:
-    """Whether a process was started, however indirectly, by Helmsman: by a keeper, a hub, or a service inside a command.
+    """Whether a process was started, however indirectly, by Helmsman: by a supervisor, a hub, or a service inside a command.
 
     Linux tells by what the ancestors were started as; elsewhere it is not known, and the answer is no. If an ancestor ends
     while we look, it is yes.

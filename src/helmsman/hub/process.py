@@ -2,7 +2,7 @@
 
 It ends only abruptly: doors are told to go to the next hub, and then the process is gone. An orderly end would have the MCP
 sessions answer every call in flight with an error, and the pipes would pass that on. Whatever it knows is in the store, in
-keepers and in the pipes; a hub that is killed, stopped, replaced or idle leaves the same behind.
+supervisors and in the pipes; a hub that is killed, stopped, replaced or idle leaves the same behind.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class NotServed(Exception):
 class Hub:
     """One hub. `doors` are the connections that are served, as those who serve them enter them."""
 
-    def __init__(self, state_dir: Path, keepers: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
+    def __init__(self, state_dir: Path, supervisors: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
         """`last_epoch` is the newest there has been, as far as others than the lock know."""
         self.state_dir = state_dir
         self.follows_a_death = os.pread(LOCK_FD, 100, 0).split()[3:4] == [UP]
@@ -98,7 +98,7 @@ class Hub:
         self.on_stop: Callable[[], None] = lambda: None
         """Called when this hub ends and none is wanted after it."""
         self._installed = _installed()
-        self._keepers = keepers
+        self._supervisors = supervisors
         self._used_at = time.monotonic()
         self._left = anyio.Event()
         self._connected = 0
@@ -139,7 +139,7 @@ class Hub:
         self._connected += 1
         try:
             with closing(connection):
-                refused = why_not_served(connected, self._keepers())
+                refused = why_not_served(connected, self._supervisors())
                 if refused is not None:
                     log.warning("a process was refused: %s", refused)
                 with anyio.move_on_after(_HELLO_SECONDS) as greeting:

@@ -1,4 +1,4 @@
-"""What an earlier hub left: turns that go on in keepers, and work that was acknowledged and has not begun.
+"""What an earlier hub left: turns that go on in supervisors, and work that was acknowledged and has not begun.
 
 Turns have outlived the hub that began them. Their questions have deadlines, their tasks limits and ends that somebody is to
 write down, so they are followed again at once, whether or not anybody asks for it. The hub stays for as long as they run.

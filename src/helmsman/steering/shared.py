@@ -195,7 +195,7 @@ class Shared:
                 agent.need_engines(self.state_dir, self._needed.get(agent.name, frozenset()))
 
     def need_engines(self, *, none: bool = False) -> None:
-        """Tell the keepers of the engines in which something is under way, and no others, that a hub has to be there.
+        """Tell the supervisors of the engines in which something is under way, and no others, that a hub has to be there.
 
         With `none`, that none has to be: this one ends, and whatever runs goes on without.
         """

@@ -18,9 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.detached.engines import need_engine, stop_engine
-from helmsman.agents.codex.detached.records import read_records
-from helmsman.agents.kept_records import read_records as read_kept_records
+from helmsman.agents.supervisor.records import read_records
 from helmsman.testing import leaks
 from helmsman.testing.agents import agent_environment
 from helmsman.testing.binaries import VersionNumbers, codex_version, codex_versions, installed_codex, parse_version
@@ -125,18 +123,14 @@ def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
     end_hub(state_dir)
     _let_rest(state_dir)
     for record in read_records(state_dir):
-        stop_engine(record)
-    for kept in read_kept_records(state_dir):
-        kept.stop()
+        record.stop()
     end_hub(state_dir)
 
 
 def _let_rest(state_dir: Path) -> None:
     """Mark supervised agents as unneeded, or their supervisors would start the next hub."""
     for record in read_records(state_dir):
-        need_engine(record.directory, needed=False)
-    for kept in read_kept_records(state_dir):
-        kept.need(needed=False)
+        record.need(needed=False)
 
 
 @pytest.fixture

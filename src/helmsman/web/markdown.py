@@ -122,7 +122,7 @@ def _cell(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: 
 
 
 def _heading(renderer: RendererHTML, tokens: Sequence[Token], index: int, options: OptionsDict, env: Any) -> str:
-    """Below those of the page itself."""
+    """Descendants those of the page itself."""
     tokens[index].tag = _HEADINGS[tokens[index].tag]
     return renderer.renderToken(tokens, index, options, env)
 

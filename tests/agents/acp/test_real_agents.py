@@ -16,8 +16,8 @@ from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.engine import AcpEngine, open_acp_engine
 from helmsman.agents.acp.profiles import KNOWN
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.kept_records import read_records
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
@@ -134,7 +134,7 @@ async def test_turn_and_question_outlive_the_hub(
             await engine.answer(await third.question(), (Choice("approve"),))
             await _until(lambda: len(with_variable(MARK, mark)) >= 2)
             (record,) = read_records(settings.state_dir)
-            os.kill(record.keeper.pid, signal.SIGKILL)
+            os.kill(record.supervisor.pid, signal.SIGKILL)
             await third.until(lambda event: isinstance(event, EngineGone))
             await _until(lambda: not with_variable("KEPT_BY_HELMSMAN", str(record.directory)))
             assert not with_variable("HOME", str(agent.home))

@@ -1,4 +1,4 @@
-"""What a Claude Code in a keeper says last is heard, also when its keeper takes nothing any more. Without a real one."""
+"""The last output of a supervised Claude Code is read, also when its supervisor accepts no more input. No real one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,16 @@ import pytest
 from helmsman.agents.claude.binary import CLAUDE, ClaudeBinary, capabilities
 from helmsman.agents.claude.engine import open_claude
 from helmsman.agents.claude.storage import ClaudeSessions
-from helmsman.agents.keeper.output_log import OutputLog
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.keeper.places import is_attached, make_directory, private_directory, socket_path, write_content
-from helmsman.agents.kept_records import KeptRecord
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.directory import (
+    is_attached,
+    make_directory,
+    private_directory,
+    socket_path,
+    write_content,
+)
+from helmsman.agents.supervisor.output_log import OutputLog
+from helmsman.agents.supervisor.records import ProcessRecord
 from helmsman.base.processes import Process
 from helmsman.model.events import TurnEnded
 
@@ -28,7 +34,7 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import Event
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 
 SECONDS = 30
 SESSION = "0199a213-81c0-7800-8aa1-bbab2a035a53"
@@ -49,9 +55,9 @@ RESULT = {"type": "result", "subtype": "success", "result": "all done", "is_erro
 
 
 @contextmanager
-def keeper_that_hears_nothing(
+def supervisor_that_hears_nothing(
     directory: Path, said: Sequence[dict[str, Any]], last_frame: bytes
-) -> Iterator[KeptRecord]:
+) -> Iterator[ProcessRecord]:
     """It says that a turn runs, and then what it says last; whoever tells it something is told that it is gone."""
     make_directory(directory)
     output = OutputLog(directory / "output")
@@ -77,10 +83,10 @@ def keeper_that_hears_nothing(
         listener.settimeout(SECONDS)
         serving = Thread(target=serve, args=(listener,), daemon=True)
         serving.start()
-        yield KeptRecord(
+        yield ProcessRecord(
             directory=directory,
             socket=address,
-            keeper=Process(0, ""),
+            supervisor=Process(0, ""),
             child=Process(0, ""),
             agent=CLAUDE,
             engine_id="claude-1",
@@ -105,7 +111,7 @@ async def test_what_it_says_after_a_question_that_could_not_be_answered_is_heard
 ) -> None:
     told: list[Event] = []
     can = capabilities(ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path))
-    with anyio.fail_after(SECONDS), keeper_that_hears_nothing(tmp_path / "kept" / "k", said, last) as record:
+    with anyio.fail_after(SECONDS), supervisor_that_hears_nothing(tmp_path / "kept" / "k", said, last) as record:
         opening = open_claude(
             ClaudeSessions(tmp_path),
             means=None,

@@ -16,8 +16,8 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents import sandbox
 from helmsman.agents.claude.access import own_project
 from helmsman.agents.claude.agent import ClaudeAgent
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.kept_records import read_records
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace

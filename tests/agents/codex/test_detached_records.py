@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.detached.engines import can_detach, is_shared, why_bound
-from helmsman.agents.codex.detached.records import (
-    BinaryIdentity,
-    EngineRecord,
-    digest_of,
-    read_record,
-    read_records,
-)
+from helmsman.agents.codex.detached.engines import can_detach, listens, why_bound
+from helmsman.agents.codex.detached.identity import digest_of
 from helmsman.agents.codex.features import Version
-from helmsman.agents.keeper.places import (
+from helmsman.agents.supervisor.directory import (
     forget,
     is_attached,
     make_directory,
@@ -31,6 +25,7 @@ from helmsman.agents.keeper.places import (
     try_own,
     write_content,
 )
+from helmsman.agents.supervisor.records import ProcessRecord, read_record, read_records
 from helmsman.base.processes import Process, running_process
 from helmsman.base.structs import replace
 from helmsman.base.surroundings import UMASK
@@ -39,68 +34,75 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detache
 
 
 @pytest.fixture
-def record(tmp_path: Path) -> EngineRecord:
-    """An engine whose keeper is this very process."""
+def record(tmp_path: Path) -> ProcessRecord:
+    """An engine whose supervisor is this very process."""
     directory = tmp_path / "engines" / "e1"
     make_directory(directory)
-    keeper = running_process(os.getpid())
-    assert keeper is not None
-    made = EngineRecord(
-        id="e1",
+    supervisor = running_process(os.getpid())
+    assert supervisor is not None
+    child = Process(supervisor.pid, "never")
+    content = {
+        "socket": str(socket_path(directory)),
+        "supervisor": supervisor,
+        "child": child,
+        "agent": "codex",
+        "engine_id": "e1",
+        "place": "/home/u/.codex",
+        "idle": 60.0,
+        "started_at": 1_800_000_000.0,
+    }
+    write_content(directory, content)
+    return ProcessRecord(
         directory=directory,
         socket=socket_path(directory),
-        keeper=keeper,
-        codex=Process(keeper.pid, "never"),
-        binary=BinaryIdentity(path="/usr/bin/codex", size=1, changed_ns=2, version="0.166.0"),
-        codex_home="/home/u/.codex",
-        env_digest="d",
+        supervisor=supervisor,
+        child=child,
+        agent="codex",
+        engine_id="e1",
+        place="/home/u/.codex",
         idle=60.0,
         started_at=1_800_000_000.0,
+        about=json.loads(json.dumps(content)),
     )
-    write_content(directory, structs.asdict(made) | {"binary": structs.asdict(made.binary)})
-    return made
 
 
-def test_a_record_is_read_as_it_was_written(record: EngineRecord, tmp_path: Path) -> None:
+def test_a_record_is_read_as_it_was_written(record: ProcessRecord, tmp_path: Path) -> None:
     assert read_record(record.directory) == record
     assert read_records(tmp_path) == [record]
 
 
-def test_only_its_user_can_read_it(record: EngineRecord) -> None:
+def test_only_its_user_can_read_it(record: ProcessRecord) -> None:
     modes = {entry.name: stat.S_IMODE(entry.stat().st_mode) for entry in record.directory.iterdir()}
-    assert modes == {"engine.json": 0o600, "attached": 0o600}
+    assert modes == {"process.json": 0o600, "attached": 0o600}
     assert stat.S_IMODE(record.directory.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", '{"keeper": 1}', '{"keeper": ["x"], "codex": []}', "[" * 100_000]
+    "content", ["", "{", "[]", "{}", '{"supervisor": 1}', '{"supervisor": ["x"], "codex": []}', "[" * 100_000]
 )
-def test_a_record_that_makes_no_sense_is_none(record: EngineRecord, content: str) -> None:
-    (record.directory / "engine.json").write_text(content, encoding="utf-8")
+def test_a_record_that_makes_no_sense_is_none(record: ProcessRecord, content: str) -> None:
+    (record.directory / "process.json").write_text(content, encoding="utf-8")
     assert read_record(record.directory) is None
 
 
-def test_a_process_is_the_one_that_began_then(record: EngineRecord) -> None:
-    assert record.keeper.is_alive()
-    assert not record.codex.is_alive()  # same pid, another beginning
+def test_a_process_is_the_one_that_began_then(record: ProcessRecord) -> None:
+    assert record.supervisor.is_alive()
+    assert not record.child.is_alive()  # same pid, another beginning
     assert not Process(2**22 + 1, "1").is_alive()
 
 
-def test_an_engine_of_which_nothing_runs_is_not_listed(record: EngineRecord, tmp_path: Path) -> None:
-    write_content(
-        record.directory,
-        structs.asdict(replace(record, keeper=record.codex)) | {"binary": structs.asdict(record.binary)},
-    )
+def test_an_engine_of_which_nothing_runs_is_not_listed(record: ProcessRecord, tmp_path: Path) -> None:
+    write_content(record.directory, {**record.about, "supervisor": record.child})
     assert read_records(tmp_path) == []
     assert read_records(tmp_path / "elsewhere") == []
 
 
-def test_a_link_among_the_engines_is_not_followed(record: EngineRecord, tmp_path: Path) -> None:
+def test_a_link_among_the_engines_is_not_followed(record: ProcessRecord, tmp_path: Path) -> None:
     (tmp_path / "engines" / "e2").symlink_to(record.directory)
     assert read_records(tmp_path) == [record]
 
 
-def test_draining_is_marked_for_everyone(record: EngineRecord) -> None:
+def test_draining_is_marked_for_everyone(record: ProcessRecord) -> None:
     assert not record.is_draining
     mark_draining(record.directory)
     found = read_record(record.directory)
@@ -108,7 +110,7 @@ def test_draining_is_marked_for_everyone(record: EngineRecord) -> None:
     assert found.is_draining
 
 
-def test_several_attach_at_once_and_the_keeper_waits_for_all(record: EngineRecord) -> None:
+def test_several_attach_at_once_and_the_supervisor_waits_for_all(record: ProcessRecord) -> None:
     with try_attach(record.directory) as one:
         with try_attach(record.directory) as two, try_claim(record.directory) as claimed:
             assert (one, two, claimed) == (True, True, False)
@@ -120,7 +122,7 @@ def test_several_attach_at_once_and_the_keeper_waits_for_all(record: EngineRecor
         assert (claimed, attached) == (True, False)
 
 
-def test_nobody_attaches_to_an_engine_that_is_forgotten(record: EngineRecord) -> None:
+def test_nobody_attaches_to_an_engine_that_is_forgotten(record: ProcessRecord) -> None:
     forget(record.directory, record.socket)
     assert not record.directory.exists()
     with try_attach(record.directory) as attached:
@@ -128,7 +130,7 @@ def test_nobody_attaches_to_an_engine_that_is_forgotten(record: EngineRecord) ->
 
 
 def test_a_socket_lies_with_its_engine_where_its_address_is_short_enough() -> None:
-    assert socket_path(Path("/s/engines/e1")) == Path("/s/engines/e1/codex.sock")
+    assert socket_path(Path("/s/engines/e1")) == Path("/s/engines/e1/supervisor.sock")
 
 
 def test_a_long_address_is_made_short_and_stays_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +177,7 @@ def test_the_environment_counts_as_far_as_codex_cares() -> None:
     assert digest_of({"PATH": "/b\udcffn"}) != digest_of({"PATH": "/bn"})
 
 
-def test_a_child_on_a_pipe_has_one_owner(record: EngineRecord) -> None:
+def test_a_process_has_one_owner(record: ProcessRecord) -> None:
     with try_own(record.directory) as one, try_own(record.directory) as two:
         assert (one, two) == (True, False)
     with try_own(record.directory) as again:
@@ -204,6 +206,6 @@ def test_a_codex_that_cannot_detach_says_what_that_means() -> None:
     assert said.endswith("sessions continue from disk.")
 
 
-@pytest.mark.parametrize(("version", "listens"), [("0.93.0", False), ("0.155.0", False), ("0.163.0", True)])
-def test_only_a_codex_that_keeps_its_commands_from_its_socket_listens(version: str, listens: bool) -> None:
-    assert is_shared(CodexBinary.connected(Path("/usr/bin/codex"), Version.parse(version))) is listens
+@pytest.mark.parametrize(("version", "is_listening"), [("0.93.0", False), ("0.155.0", False), ("0.163.0", True)])
+def test_only_a_codex_that_keeps_its_commands_from_its_socket_listens(version: str, is_listening: bool) -> None:
+    assert listens(CodexBinary.connected(Path("/usr/bin/codex"), Version.parse(version))) is is_listening

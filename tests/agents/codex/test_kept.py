@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from helmsman.agents.codex.wire import kept
 from helmsman.agents.codex.wire.kept import Keeping
-from helmsman.agents.keeper.output_log import OutputLine
+from helmsman.agents.supervisor.output_log import OutputLine
 
 if TYPE_CHECKING:
     import pytest

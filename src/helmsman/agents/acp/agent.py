@@ -33,8 +33,8 @@ from helmsman.agents.found_programs import (
     packaged_version,
     script_arguments,
 )
-from helmsman.agents.kept_agent import KeptAgent
 from helmsman.agents.protocol import Capability
+from helmsman.agents.supervised_agent import SupervisedAgent
 from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.json_values import mapping
 from helmsman.base.programs import check_program, find_program, with_interpreter
@@ -49,10 +49,10 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.engine import Keep
     from helmsman.agents.acp.process import AgentMeans
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.agents.spending import SpendingFiles
+    from helmsman.agents.supervisor.client import Owner
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import ConfigFile, Settings
 
@@ -82,7 +82,7 @@ class OwnWords(Value, frozen=True):
         )
 
 
-class AcpAgent(KeptAgent):
+class AcpAgent(SupervisedAgent):
     """See `helmsman.agents.protocol.Agent`."""
 
     def __init__(
@@ -179,7 +179,7 @@ class AcpAgent(KeptAgent):
                 yield engine
 
     @asynccontextmanager
-    async def open_left(self, settings: Settings, engine_id: str, left: list[KeptRecord]) -> AsyncIterator[Engine]:
+    async def open_left(self, settings: Settings, engine_id: str, left: list[ProcessRecord]) -> AsyncIterator[Engine]:
         from helmsman.agents.acp.engine import open_acp_engine
 
         about = {name: left[0].about.get(name) for name in ("digest", "homes")}
@@ -197,7 +197,7 @@ class AcpAgent(KeptAgent):
 
     def _keep(self, settings: Settings, engine_id: str, about: Mapping[str, Any]) -> Keep:
         from helmsman.agents.acp.engine import Keep
-        from helmsman.agents.keeper.owner import Owner
+        from helmsman.agents.supervisor.client import Owner
 
         owner = Owner() if self._owner is None else self._owner
         return Keep(engine_id=engine_id, owner=owner, state_dir=settings.state_dir, about=about)
@@ -330,7 +330,7 @@ def _env(env: Mapping[str, str] | None) -> dict[str, str]:
 
 def _about(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
     """What an engine is for: work with another program, or in another environment, is none for it."""
-    from helmsman.agents.kept_records import digest_of
+    from helmsman.agents.supervised_agent import digest_of
 
     homes = {name: value for name, value in env.items() if name == "HOME" or name.endswith("_HOME")}
     return {"digest": digest_of(env, _PREFIXES, list(argv)), "homes": homes}

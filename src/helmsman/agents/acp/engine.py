@@ -5,8 +5,8 @@ turn has an id, one beginning and one end; the mode that asks is set after every
 answered once, and always; an interrupt has stopped the turn and all it had started; and a process that dies takes its own
 session with it, and no other.
 
-In a hub each process is in a keeper of its own: leaving the engine only lets go of those in which a turn runs, and the next
-hub finds them again.
+In a hub each process has a supervisor: closing the engine only detaches from processes in which a turn runs, and the next
+hub attaches to them again.
 """
 
 from __future__ import annotations
@@ -43,11 +43,10 @@ from helmsman.agents.acp.process import (
 )
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.event_router import RoutedEngine, engine_closed
-from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.kept_agent import brought
-from helmsman.agents.kept_records import end_left
 from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Begun, Capability
+from helmsman.agents.supervised_agent import brought
+from helmsman.agents.supervisor.records import end_left
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import mapping, optional_text, text
 from helmsman.base.structs import replace
@@ -74,10 +73,10 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.process import AgentLaunch, AgentProcess
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, Opened
     from helmsman.agents.sandbox import Sandbox
+    from helmsman.agents.supervisor.client import Owner
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.model.events import PastTurn
     from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
@@ -93,7 +92,7 @@ CLOSE_SECONDS: Final = 2.0
 """How long it may take when the engine is closed; then it is ended anyway."""
 
 END_SECONDS: Final = 20.0
-"""How long a keeper may take to end it."""
+"""How long a supervisor may take to end it."""
 
 REPLAY_SECONDS: Final = 10.0
 """How long it may take to hear again what has ended while nobody was there."""
@@ -313,7 +312,7 @@ class AcpEngine(RoutedEngine):
         )
         return self._owning(record, keep)
 
-    def _owning(self, record: KeptRecord, keep: Keep) -> Opening:
+    def _owning(self, record: ProcessRecord, keep: Keep) -> Opening:
         return lambda hearing, _: open_kept_agent(self._profile, record, hearing, epoch=keep.owner.epoch)
 
     async def _serve(
@@ -422,16 +421,16 @@ class AcpEngine(RoutedEngine):
 
     # --- what others left running ------------------------------------------------------------------------------------
 
-    async def follow_left(self, record: KeptRecord) -> None:
+    async def follow_left(self, record: ProcessRecord) -> None:
         """Follow a process that an earlier hub has left, if it has left a turn in it; what that has done comes as events."""
         try:
             await self._follow_left(record)
         except HelmsmanError as error:
             log.info("%s of session %s is not reached: %s", self._profile.title, record.session_id, error)
 
-    async def _follow_left(self, record: KeptRecord) -> None:
+    async def _follow_left(self, record: ProcessRecord) -> None:
         assert self._keep is not None
-        activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
+        activity = await anyio.to_thread.run_sync(record.activity)
         notes = await anyio.to_thread.run_sync(record.notes)
         place = Path(record.place)
         session = HeldSession(self._around, SessionOptions(agent=self._profile.name, cwd=place, unenforced=True), place)
@@ -562,7 +561,7 @@ async def open_acp_engine(
     idle: float,
     sandbox: Callable[[], Awaitable[Sandbox]] | None = None,
     keep: Keep | None,
-    left: Sequence[KeptRecord] = (),
+    left: Sequence[ProcessRecord] = (),
 ) -> AsyncIterator[AcpEngine]:
     """An engine for the length of the block; its processes end with it, unless they are kept: `left` are those already.
 

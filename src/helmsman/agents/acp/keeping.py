@@ -1,4 +1,4 @@
-"""Which lines of an agent in a keeper its next owner will need (`helmsman.agents.kept_transport`).
+"""Which lines of an agent in a supervisor its next owner will need (`helmsman.agents.supervised_transport`).
 
 Of the running turn all that it has said, the answers to its prompts among it, and every question that is open.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.keeper.owner import KEPT_BYTES
-from helmsman.agents.keeper.watcher import read_line
+from helmsman.agents.supervisor.client import KEPT_BYTES
+from helmsman.agents.supervisor.watcher import read_line
 
 if TYPE_CHECKING:
-    from helmsman.agents.keeper.output_log import OutputLine
+    from helmsman.agents.supervisor.output_log import OutputLine
     from helmsman.base.jsonrpc import RequestId
 
 _UPDATE: Final = re.compile(rb'"sessionUpdate"\s*:\s*"(\w+)"')
@@ -25,7 +25,7 @@ _KEPT: Final = frozenset(
 
 
 class TurnLines:
-    """See `helmsman.agents.kept_transport.KeptLines`. Whoever runs turns says when one begins and has ended."""
+    """See `helmsman.agents.supervised_transport.KeptLines`. Whoever runs turns says when one begins and has ended."""
 
     def __init__(self) -> None:
         self._prompts: set[RequestId] = set()

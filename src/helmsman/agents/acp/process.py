@@ -4,7 +4,7 @@ A session has a process of its own. What an agent may do is partly in its enviro
 sessions of a process, one that is stuck with a question answers no other, and some show their own directory in place of the
 session's. It costs memory, and what is idle for long is ended: a session loads again from the agent's own files.
 
-It is our own child, or in a keeper. Then it goes on without us, and has in its notes what its next owner must know.
+It is our own child, or in a supervisor. Then it goes on without us, and has in its notes what its next owner must know.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.found_programs import check_command
-from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept, start_kept
-from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.sandbox import refuse_planted
+from helmsman.agents.supervised_transport import SupervisedTransport
+from helmsman.agents.supervisor.client import attach
+from helmsman.agents.supervisor.starting import GREETING_ID, start_supervised
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
@@ -48,16 +49,16 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.confined import PrivateHome
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.keeper.owner import KeptChild, Owner
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.sandbox import Sandbox
+    from helmsman.agents.supervisor.client import Owner, SupervisedProcess
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.base.jsonrpc import IncomingRequest, RequestId, Transport, Waiter
     from helmsman.model.options import SessionOptions
 
 PROTOCOL_VERSION: Final = 1
 REQUEST_SECONDS: Final = 60.0
 _PROMPT: Final = "session/prompt"
-_WATCHER: Final = "helmsman.agents.acp.watching:AcpOnPipe"
+_WATCHER: Final = "helmsman.agents.acp.watching:AcpWatcher"
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
 _CLIENT: Final = {
@@ -152,8 +153,8 @@ class Hearing:
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    child: KeptChild
-    record: KeptRecord
+    child: SupervisedProcess
+    record: ProcessRecord
     keeping: TurnLines
 
 
@@ -183,7 +184,7 @@ class AgentProcess:
     @property
     def input_position(self) -> str | None:
         """How much it has been told by now, by whichever owner; None where only we know."""
-        return None if self._kept is None else input_position_of(self._kept.record, self._kept.child)
+        return None if self._kept is None else self._kept.child.input_position
 
     @property
     def session_capabilities(self) -> Mapping[str, Any]:
@@ -250,7 +251,7 @@ class AgentProcess:
         return self._kept is not None and self._kept.child.newer_epoch is not None
 
     async def end(self) -> bool:
-        """Have its keeper end it; False of one that ends when its block does."""
+        """Have its supervisor end it; False of one that ends when its block does."""
         if self._kept is None:
             return False
         with suppress(EngineLost):
@@ -291,15 +292,15 @@ async def open_agent(
 
 async def start_kept_agent(
     profile: Profile, launch: AgentLaunch, *, state_dir: Path, idle: float, owner: Owner, about: Mapping[str, Any]
-) -> KeptRecord:
-    """Have a keeper start an agent, and greet it.
+) -> ProcessRecord:
+    """Have a supervisor start an agent, and greet it.
 
     Raises:
         EngineStartFailed: It does not come up.
     """
     greeting = {"jsonrpc": "2.0", "id": GREETING_ID, "method": "initialize", "params": _CLIENT}
     try:
-        record = await start_kept(
+        record = await start_supervised(
             launch.argv,
             env=launch.env,
             directory=launch.directory,
@@ -307,8 +308,14 @@ async def start_kept_agent(
             idle=idle,
             owner=owner,
             watcher=_WATCHER,
-            greeting=json.dumps(greeting),
-            about={**about, "agent": profile.name, "launch": launch.digest, "confinement": launch.confinement},
+            greeting=[json.dumps(greeting)],
+            about={
+                **about,
+                "agent": profile.name,
+                "place": str(launch.directory),
+                "launch": launch.digest,
+                "confinement": launch.confinement,
+            },
             ready_seconds=profile.start_seconds,
         )
     except EngineLost as error:
@@ -334,18 +341,18 @@ async def _home_for(launch: AgentLaunch) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def open_kept_agent(
-    profile: Profile, record: KeptRecord, hearing: Hearing, *, epoch: int
+    profile: Profile, record: ProcessRecord, hearing: Hearing, *, epoch: int
 ) -> AsyncIterator[AgentProcess]:
-    """Own an agent in a keeper for the length of the block. It is heard as soon as somebody runs its `peer`.
+    """Own an agent in a supervisor for the length of the block. It is heard as soon as somebody runs its `peer`.
 
     Raises:
         EngineLost: It has ended, or is not ours to have.
         EngineStartFailed: It refuses us, or speaks another version of the protocol.
     """
-    async with own_kept(record, epoch=epoch, title=profile.title) as child:
+    async with attach(record, epoch=epoch, title=profile.title) as child:
         keeping = TurnLines()
         try:
-            transport = KeptTransport(child, keeping, profile.title)
+            transport = SupervisedTransport(child, keeping, profile.title)
             about = mapping(transport.resumed.answer)
             _check_version(profile, about)
         except HelmsmanError as error:
@@ -362,7 +369,7 @@ def _peer(profile: Profile, transport: Transport, hearing: Hearing) -> Peer:
         on_notification=hearing.on_notification,
         on_request=hearing.on_request,
         on_close=hearing.on_close,
-        on_message=transport.on_message if isinstance(transport, KeptTransport) else lambda _: None,
+        on_message=transport.on_message if isinstance(transport, SupervisedTransport) else lambda _: None,
         join=lambda messages: joined(profile, messages),
         other=profile.title,
         with_version=True,

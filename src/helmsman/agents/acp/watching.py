@@ -1,32 +1,28 @@
-"""What a keeper has to know of an agent that speaks the Agent Client Protocol: what it says and hears is overheard."""
+"""What a supervisor has to know of an agent that speaks the Agent Client Protocol: what it says and hears is overheard."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.watcher import Activity, read_line
+from helmsman.agents.supervisor.watcher import Activity, read_line
 from helmsman.base.json_values import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _LOOKED_AT: Final = 200
 """Where a line says what it is: a list of commands was seen to have half a megabyte."""
 _UPDATE: Final = b'"session/update"'
 
 
-class AcpOnPipe:
-    """One session: whether a prompt of it is unanswered, and what it waits for. See `helmsman.agents.keeper.watcher`."""
+class AcpWatcher:
+    """One session: whether a prompt of it is unanswered, and what it waits for. See `helmsman.agents.supervisor.watcher`."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self) -> None:
         self._session = "session"
         self._prompts = set[Any]()
         self._open = set[Any]()
-
-    def import_the_rest(self) -> None:
-        """There is nothing more."""
 
     def on_output(self, line: bytes) -> None:
         if _UPDATE in line[:_LOOKED_AT]:

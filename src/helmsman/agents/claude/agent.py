@@ -19,7 +19,7 @@ from helmsman.agents.claude.binary import (
     find_claude,
 )
 from helmsman.agents.found_programs import Installed, login_in
-from helmsman.agents.kept_agent import KeptAgent
+from helmsman.agents.supervised_agent import SupervisedAgent
 from helmsman.base.surroundings import environment
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities, Engine
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
 
@@ -37,7 +37,7 @@ _PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
 """Of the environment, what only Claude Code reads."""
 
 
-class ClaudeAgent(KeptAgent):
+class ClaudeAgent(SupervisedAgent):
     """See `helmsman.agents.protocol.Agent`."""
 
     able = ABLE
@@ -90,7 +90,7 @@ class ClaudeAgent(KeptAgent):
                 yield engine
 
     def open_left(
-        self, settings: Settings, engine_id: str, left: list[KeptRecord]
+        self, settings: Settings, engine_id: str, left: list[ProcessRecord]
     ) -> AbstractAsyncContextManager[Engine]:
         from helmsman.agents.claude.engine import open_claude
 
@@ -145,7 +145,7 @@ class ClaudeAgent(KeptAgent):
 
 def _about(binary: ClaudeBinary, env: Mapping[str, str] | None) -> dict[str, Any]:
     """What an engine is for: work with another Claude Code, or in another environment, is none for it."""
-    from helmsman.agents.kept_records import digest_of
+    from helmsman.agents.supervised_agent import digest_of
 
     digest = digest_of(environment() if env is None else env, _PREFIXES, binary.identity, str(binary.home))
     return {"claude_home": str(binary.home), "version": binary.version, "digest": digest}

@@ -4,8 +4,8 @@ A session lives on disk between its turns. Its process is started with its first
 ended), is told a message, says in lines of JSON what it does, and stays for a while. What a session may do is settled when
 its process starts, so a turn with other options has another process, which goes on with the same session.
 
-In a hub each process is in a keeper of its own: leaving the engine only lets go of it, and `open_left` finds those again in
-which a turn still runs.
+In a hub each process has a supervisor: closing the engine only detaches from it, and `open_left` attaches again to
+processes in which a turn still runs.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from helmsman.agents.claude.pipes import open_child_pipe, open_kept_pipe, start_
 from helmsman.agents.claude.questions import refused, write_answer
 from helmsman.agents.claude.starting import once_cleared, ready_command, until_cleared
 from helmsman.agents.event_router import RoutedEngine, engine_closed
-from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.kept_agent import brought
-from helmsman.agents.kept_records import end_left
 from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Begun, Opened
 from helmsman.agents.sandbox import find_sandbox
+from helmsman.agents.supervised_agent import brought
+from helmsman.agents.supervisor.records import end_left
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import text
@@ -62,9 +61,9 @@ if TYPE_CHECKING:
     from helmsman.agents.claude.live_session import LiveTurn
     from helmsman.agents.claude.pipes import ClaudePipe
     from helmsman.agents.claude.storage import ClaudeSessions
-    from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Capabilities
+    from helmsman.agents.supervisor.client import Owner
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.model.events import PastTurn
     from helmsman.model.questions import Choice, Question
 
@@ -442,9 +441,9 @@ class ClaudeEngine(RoutedEngine):
             task_status.started(running)
             await self._follow(session, running)
 
-    async def run_left(self, record: KeptRecord, *, task_status: TaskStatus[None]) -> None:
+    async def run_left(self, record: ProcessRecord, *, task_status: TaskStatus[None]) -> None:
         """Follow a process that an earlier hub has left, if a turn still runs in it; what it has done comes as events."""
-        activity = await anyio.to_thread.run_sync(ask_keeper, record.socket)
+        activity = await anyio.to_thread.run_sync(record.activity)
         epoch = 0 if self._owner is None else self._owner.epoch
         async with AsyncExitStack() as stack:
             gone = once_cleared(stack, self._cleared, record.state_dir, record.session_id, kept=True)
@@ -537,7 +536,7 @@ async def open_claude(
     engine_id: str | None = None,
     owner: Owner | None,
     about: Mapping[str, Any],
-    left: Sequence[KeptRecord] = (),
+    left: Sequence[ProcessRecord] = (),
 ) -> AsyncIterator[ClaudeEngine]:
     """An engine for the length of the block. With an id, what runs in it goes on; `left` is what does already."""
     engine: ClaudeEngine | None = None

@@ -1,4 +1,4 @@
-"""A running Claude Code as lines both ways: our own child, or one in a keeper, which goes on without us.
+"""A running Claude Code as lines both ways: our own child, or one in a supervisor, which goes on without us.
 
 What has been read is taken, but for what the next owner needs to have the same picture: of the running turn its beginning
 and its items, and every question that is open. The answer to a question and the dropping of it are one step.
@@ -18,9 +18,8 @@ from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.event_router import OutputPosition
-from helmsman.agents.keeper.owner import KEPT_BYTES
-from helmsman.agents.kept_child import GREETING_ID, input_position_of, own_kept
-from helmsman.agents.kept_child import start_kept as start_in_keeper
+from helmsman.agents.supervisor.client import KEPT_BYTES, attach
+from helmsman.agents.supervisor.starting import GREETING_ID, start_supervised
 from helmsman.base.json_values import json_object, mapping, text
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.agents.child_process import Child
-    from helmsman.agents.keeper.output_log import OutputLine
-    from helmsman.agents.keeper.owner import KeptChild, Owner
-    from helmsman.agents.kept_records import KeptRecord
+    from helmsman.agents.supervisor.client import Owner, SupervisedProcess
+    from helmsman.agents.supervisor.output_log import OutputLine
+    from helmsman.agents.supervisor.records import ProcessRecord
 
 log = logging.getLogger(__name__)
 
@@ -205,7 +204,7 @@ def _not_up(error: EngineLost | TimeoutError) -> EngineStartFailed:
     )
 
 
-# --- in a keeper -----------------------------------------------------------------------------------------------------
+# --- in a supervisor -----------------------------------------------------------------------------------------------------
 
 
 class _Keeping:
@@ -254,7 +253,7 @@ class _Keeping:
 class KeptPipe:
     """See `ClaudePipe`. Made by `open_kept_pipe` only."""
 
-    def __init__(self, child: KeptChild, record: KeptRecord) -> None:
+    def __init__(self, child: SupervisedProcess, record: ProcessRecord) -> None:
         self._child = child
         self._record = record
         self.processes = AgentProcesses(record=record)
@@ -264,7 +263,7 @@ class KeptPipe:
 
     @property
     def input_position(self) -> str | None:
-        return input_position_of(self._record, self._child)
+        return self._child.input_position
 
     async def lines(self) -> AsyncIterator[Sequence[Mapping[str, Any]]]:
         async for said in self._child.lines():
@@ -294,7 +293,7 @@ class KeptPipe:
             return _ended(ended.exit_code, ended.stderr)
         if self._child.newer_epoch is not None:
             return EngineLost("Another Helmsman has taken this Claude Code over. Connect again to go on.")
-        return EngineLost("The keeper of Claude Code is gone. Send the next message to go on from what was saved.")
+        return EngineLost("The supervisor of Claude Code is gone. Send the next message to go on from what was saved.")
 
     async def end(self) -> None:
         with suppress(EngineLost):
@@ -314,34 +313,34 @@ async def start_kept(
     idle: float,
     owner: Owner,
     about: Mapping[str, Any],
-) -> KeptRecord:
-    """Have a keeper start it; `about` is what its record says beside.
+) -> ProcessRecord:
+    """Have a supervisor start it; `about` is what its record says beside.
 
     Raises:
         EngineStartFailed: It did not come up. No process is left behind.
     """
     try:
-        return await start_in_keeper(
+        return await start_supervised(
             argv,
             env=env,
             directory=directory,
             state_dir=state_dir,
             idle=idle,
             owner=owner,
-            watcher="helmsman.agents.claude.watching:ClaudeOnPipe",
-            greeting=_GREETING,
-            about={**about, "agent": CLAUDE},
+            watcher="helmsman.agents.claude.watching:ClaudeWatcher",
+            greeting=[_GREETING],
+            about={**about, "agent": CLAUDE, "place": str(directory)},
         )
     except EngineLost as error:
         raise _not_up(error) from error
 
 
 @asynccontextmanager
-async def open_kept_pipe(record: KeptRecord, *, epoch: int) -> AsyncIterator[KeptPipe]:
-    """Own a Claude Code in a keeper, for the length of the block. It goes on without us.
+async def open_kept_pipe(record: ProcessRecord, *, epoch: int) -> AsyncIterator[KeptPipe]:
+    """Own a Claude Code in a supervisor, for the length of the block. It goes on without us.
 
     Raises:
         EngineLost: It has ended, or is not ours to have.
     """
-    async with own_kept(record, epoch=epoch, title=TITLE) as child:
+    async with attach(record, epoch=epoch, title=TITLE) as child:
         yield KeptPipe(child, record)

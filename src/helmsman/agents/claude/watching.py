@@ -1,15 +1,14 @@
-"""What a keeper has to know of Claude Code (`helmsman.agents.keeper.watcher`): what it says and hears is overheard."""
+"""What the supervisor of a Claude Code knows of its turn and questions (`helmsman.agents.supervisor.watcher`)."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.keeper.watcher import Activity, read_line
+from helmsman.agents.supervisor.watcher import Activity, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 _LOOKED_AT: Final = 400
 """Where a line says what it is: a result says it late, but is named by what no other line has."""
@@ -17,19 +16,16 @@ _REQUEST: Final = b'"type":"control_request"'
 _CANCELLED: Final = b'"type":"control_cancel_request"'
 _INIT: Final = b'"subtype":"init"'
 _RESULT: Final = b'"terminal_reason"'
-_INTERRUPT: Final = {"type": "control_request", "request_id": "keeper", "request": {"subtype": "interrupt"}}
+_INTERRUPT: Final = {"type": "control_request", "request_id": "supervisor", "request": {"subtype": "interrupt"}}
 
 
-class ClaudeOnPipe:
+class ClaudeWatcher:
     """One session: whether its turn runs, and what it waits for."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self) -> None:
         self._session = "session"
         self._is_running = False
         self._open = set[str]()
-
-    def import_the_rest(self) -> None:
-        """There is nothing more."""
 
     def on_output(self, line: bytes) -> None:
         head = line[:_LOOKED_AT]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+import anyio
 import anyio.to_thread
 
 from helmsman.agents.codex.binary import (
@@ -17,7 +18,6 @@ from helmsman.agents.codex.binary import (
     exec_capabilities,
     find_codex,
 )
-from helmsman.agents.codex.detached.records import ENGINES, EngineRecord, read_records
 from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
@@ -32,18 +32,22 @@ from helmsman.agents.protocol import (
     RecordedTurn,
     SessionInfo,
 )
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
     from helmsman.agents.codex.storage.carrying import CodexTranscripts
     from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
-    from helmsman.agents.keeper.owner import Owner
+    from helmsman.agents.supervisor.client import Owner
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.model.events import Failure, PastTurn
     from helmsman.model.options import SessionOptions
 
@@ -70,6 +74,34 @@ class CodexSessions(RolloutIndex):
         return None if info is None else info.path
 
 
+class _OpenEngine:
+    """A detached engine, and how many other clients of this process use it."""
+
+    def __init__(self, engine: AppServerEngine) -> None:
+        assert engine.id is not None
+        self.id = engine.id
+        self.engine = engine
+        self._users = 0
+        self._unused = anyio.Event()
+        self._unused.set()
+
+    @contextmanager
+    def used(self, roots: Sequence[Path]) -> Iterator[AppServerEngine]:
+        """Use the engine for the length of the block, confined to other roots."""
+        if self._users == 0:
+            self._unused = anyio.Event()
+        self._users += 1
+        try:
+            yield self.engine.confined_to(roots)
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                self._unused.set()
+
+    async def until_unused(self) -> None:
+        await self._unused.wait()
+
+
 class CodexAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose engines outlive it; without one they end with us."""
 
@@ -77,8 +109,10 @@ class CodexAgent(Agent):
 
     def __init__(self, owner: Owner | None = None) -> None:
         self._owner = owner
+        self._open: dict[str, _OpenEngine] = {}
+        """The detached engines that this process owns, by id."""
         self._needed: frozenset[str] | None = None
-        """The engines of which was said last that somebody has to be attached to them."""
+        """The engines that were last reported to need an owner."""
 
     @property
     def name(self) -> str:
@@ -128,8 +162,28 @@ class CodexAgent(Agent):
             ) as exec_engine:
                 yield exec_engine
         else:
-            async with _open_app_server(settings, binary, env, self._owner) as app_server:
+            for opened in list(self._open.values()):
+                if await self.takes_work(settings, env, opened.id):
+                    with opened.used(settings.session_roots) as view:
+                        yield view
+                    return
+            async with self._shared(_open_app_server(settings, binary, env, self._owner)) as app_server:
                 yield app_server
+
+    @asynccontextmanager
+    async def _shared(self, opening: AbstractAsyncContextManager[AppServerEngine]) -> AsyncIterator[AppServerEngine]:
+        """Open an engine that other clients of this process use too: a supervised process has one owner."""
+        async with opening as engine:
+            if engine.id is None:
+                yield engine
+                return
+            opened = self._open[engine.id] = _OpenEngine(engine)
+            try:
+                yield engine
+            finally:
+                del self._open[engine.id]
+                with anyio.CancelScope(shield=True):
+                    await opened.until_unused()
 
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
@@ -146,18 +200,22 @@ class CodexAgent(Agent):
             async with open_daemon(settings) as daemon:
                 yield daemon
             return
+        if (opened := self._open.get(engine_id)) is not None and opened.engine.lost is None:
+            with opened.used(settings.session_roots) as view:
+                yield view
+            return
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None:
-            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to continue.")
         epoch = 0 if self._owner is None else self._owner.epoch
-        async with open_recorded(record, settings.session_roots, epoch=epoch) as engine:
+        async with self._shared(open_recorded(record, settings.session_roots, epoch=epoch)) as engine:
             yield engine
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
         from helmsman.agents.codex.detached.engines import fits_engine
 
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
-        if record is None:
+        if record is None or ((opened := self._open.get(engine_id)) is not None and opened.engine.lost is not None):
             return False
         binary = await find_agent(settings, env)
         return await fits_engine(
@@ -172,16 +230,11 @@ class CodexAgent(Agent):
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
         before, self._needed = self._needed, frozenset(engine_ids)
-        if before is None:  # an earlier hub may have said so of any
-            news = self._needed.union(record.id for record in read_records(state_dir))
-        else:
-            news = self._needed ^ before
-        if not news:
-            return  # every hub begins with this, while its first client waits
-        from helmsman.agents.codex.detached.engines import need_engine
-
-        for engine_id in news:
-            need_engine(state_dir / ENGINES / engine_id, needed=engine_id in self._needed)
+        if before == self._needed:
+            return
+        for record in read_records(state_dir, CODEX):
+            if before is None or record.id in self._needed ^ before:  # an earlier hub may have needed any
+                record.need(needed=record.id in self._needed)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
         from helmsman.agents.codex.remote import remote_answers, remote_id
@@ -273,7 +326,7 @@ def _detaches(settings: Settings, binary: CodexBinary) -> bool:
 @asynccontextmanager
 async def _open_app_server(
     settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner | None
-) -> AsyncIterator[Engine]:
+) -> AsyncIterator[AppServerEngine]:
     from helmsman.agents.codex.access.shell_profile import snapshot_options
     from helmsman.agents.codex.detached.engines import open_detached
     from helmsman.agents.codex.starting import command_path_options
@@ -305,5 +358,5 @@ async def _open_app_server(
         yield app_server
 
 
-def _record(settings: Settings, engine_id: str) -> EngineRecord | None:
-    return next((record for record in read_records(settings.state_dir) if record.id == engine_id), None)
+def _record(settings: Settings, engine_id: str) -> ProcessRecord | None:
+    return next((record for record in read_records(settings.state_dir, CODEX) if record.id == engine_id), None)

@@ -34,7 +34,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.keeper.places import private_directory
+from helmsman.agents.supervisor.directory import private_directory
 from helmsman.base.programs import reason_of_sessions
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ensure_state_dir

@@ -121,7 +121,7 @@ async def plan_access(
         config = merge_config(config, _trust(options.cwd, "trusted"))
 
     workspace = _workspace(given, configured)
-    if reachable and not binary.can(Feature.GUARDED_SOCKET):
+    if reachable:
         _refuse_network(mode or _default_sandbox(configured, options.cwd), workspace)
     if said is None and mode is not None:
         said = turn_sandbox(mode, options.writable_roots, workspace)

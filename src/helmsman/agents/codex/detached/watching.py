@@ -1,4 +1,4 @@
-"""What a keeper has to know of Codex (`helmsman.agents.keeper.watcher`): asked where it listens, overheard on a pipe."""
+"""What the supervisor of a Codex app-server knows of its turns and questions (`helmsman.agents.supervisor.watcher`)."""
 
 from __future__ import annotations
 
@@ -6,39 +6,10 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.watcher import Activity
+from helmsman.agents.supervisor.watcher import Activity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
-
-
-class ListeningCodex:
-    """One that listens: it is asked."""
-
-    def __init__(self, socket: Path) -> None:
-        self._socket = socket
-
-    def import_the_rest(self) -> None:
-
-        import helmsman.agents.codex.detached.activity  # noqa: F401
-
-    def on_output(self, line: bytes) -> None:
-        """Nothing is heard."""
-
-    def on_input(self, line: bytes) -> None:
-        """Nothing is told."""
-
-    def activity(self) -> Activity:
-        from helmsman.agents.codex.detached.activity import read_activity
-
-        return read_activity(self._socket)
-
-    def interrupt(self) -> Sequence[bytes]:
-        from helmsman.agents.codex.detached.activity import interrupt_turns
-
-        interrupt_turns(self._socket)
-        return ()
 
 
 _TURNS: Final = (b'"turn/started"', b'"turn/completed"', b'"serverRequest/resolved"')
@@ -46,15 +17,12 @@ _REQUEST: Final = re.compile(rb'\{"method":"[^"]+","id":|\{"id":[^,]+,"method":'
 _ANSWER: Final = re.compile(rb'\{"id":("[^"]*"|\d+),"(?:result|error)"')
 
 
-class CodexOnPipe:
-    """One on a pipe: what it says of its turns and what it asks is overheard, and so is what it is answered."""
+class CodexWatcher:
+    """See `helmsman.agents.supervisor.watcher.Watcher`."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self) -> None:
         self._running: dict[str, str] = {}
         self._open: dict[Any, str] = {}
-
-    def import_the_rest(self) -> None:
-        """There is nothing more."""
 
     def on_output(self, line: bytes) -> None:
         is_request = _REQUEST.match(line) is not None
@@ -91,6 +59,6 @@ class CodexOnPipe:
             asked.append(("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}))
             asked.append(("thread/backgroundTerminals/clean", {"threadId": thread_id}))
         return [
-            json.dumps({"id": f"keeper.{number}", "method": method, "params": params}).encode()
+            json.dumps({"id": f"supervisor.{number}", "method": method, "params": params}).encode()
             for number, (method, params) in enumerate(asked)
         ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -49,8 +50,8 @@ from helmsman.agents.codex.starting import (
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import AppServer, Thread
-from helmsman.agents.kept_transport import KeptTransport
 from helmsman.agents.protocol import Begun, Capabilities, Opened
+from helmsman.agents.supervised_transport import SupervisedTransport
 from helmsman.agents.transports import StdioTransport, open_stdio
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
@@ -115,9 +116,9 @@ class AppServerEngine(AppServerUpkeep):
     ) -> None:
         super().__init__()
         self._tasks = tasks
-        self._confinement = confinement
+        self.confinement = confinement
         self._id = engine_id
-        if isinstance(transport, KeptTransport):
+        if isinstance(transport, SupervisedTransport):
             self._router.position = transport.position
         self._binary = binary
         self._codex_home = codex_home
@@ -127,7 +128,7 @@ class AppServerEngine(AppServerUpkeep):
             on_notification=self._on_notification,
             on_request=self._on_request,
             on_close=self._on_close,
-            on_message=transport.on_message if isinstance(transport, KeptTransport) else lambda _: None,
+            on_message=transport.on_message if isinstance(transport, SupervisedTransport) else lambda _: None,
             join=join_pieces,
         )
         self._api = AppServer(self._peer, binary)
@@ -136,7 +137,8 @@ class AppServerEngine(AppServerUpkeep):
         self._spare = SpareThread(tasks, self._api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
         self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
-        self._rate_limits: RateLimitsReported | None = None
+        self._rate_limits: list[RateLimitsReported] = []
+        """The newest, if there is one. A list, because views of the engine share it."""
         self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
         self._version: Version | None = None
         self._gone = anyio.Event()
@@ -186,7 +188,7 @@ class AppServerEngine(AppServerUpkeep):
 
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:
-        return self._rate_limits
+        return self._rate_limits[0] if self._rate_limits else None
 
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
@@ -200,6 +202,12 @@ class AppServerEngine(AppServerUpkeep):
     def leave(self) -> None:
         """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
         self._leaving = self._id is not None
+
+    def confined_to(self, roots: Sequence[Path]) -> AppServerEngine:
+        """Return the same engine for a client with other allowed roots."""
+        view = copy(self)
+        view.confinement = Confinement(tuple(roots))
+        return view
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
@@ -319,8 +327,8 @@ class AppServerEngine(AppServerUpkeep):
             self._codex_home,
             options,
             resuming=resuming,
-            reachable=self._id is not None and (self._peer.resumed is None or not can_tell_sandboxed()),
-            confinement=self._confinement,
+            reachable=self._peer.resumed is not None and not can_tell_sandboxed(),
+            confinement=self.confinement,
         )
 
     def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
@@ -382,7 +390,7 @@ class AppServerEngine(AppServerUpkeep):
         if state.turn_id is not None:
             raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
         roots = None
-        if self._confinement and turn.review is None:
+        if self.confinement and turn.review is None:
             state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
             roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
         self.hold_to_roots(thread_id)
@@ -406,7 +414,7 @@ class AppServerEngine(AppServerUpkeep):
             InvalidInput: It could write elsewhere.
         """
         state = self._state(session_id)
-        self._confinement.refuse(state.policy or Policy(directory=state.directory, sandbox=None))
+        self.confinement.refuse(state.policy or Policy(directory=state.directory, sandbox=None))
 
     async def steer(self, session_id: str, text: str) -> None:
         turn_id = self._state(session_id).turn_id
@@ -511,7 +519,7 @@ class AppServerEngine(AppServerUpkeep):
         if event is None:
             return
         if isinstance(event, RateLimitsReported):
-            self._rate_limits = event.over(self._rate_limits)
+            self._rate_limits[:] = [event.over(self.known_rate_limits)]
             return
         self._take(event)
 

@@ -1,4 +1,4 @@
-"""A Codex on a pipe in a keeper, as a transport.
+"""A Codex on a pipe in a supervisor, as a transport.
 
 The next owner needs, to have the same picture: of each running turn its beginning, its items and the newest of what replaces
 itself, and every question that is open.
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.owner import KEPT_BYTES, own_child
-from helmsman.agents.kept_transport import KeptTransport
+from helmsman.agents.supervisor.client import KEPT_BYTES
 from helmsman.base.json_values import json_object
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
+    from collections.abc import Mapping
 
-    from helmsman.agents.keeper.output_log import OutputLine
+    from helmsman.agents.supervisor.output_log import OutputLine
     from helmsman.base.jsonrpc import RequestId
 
 
@@ -101,14 +98,3 @@ class Keeping:
 
 def _newest_item(turn: OrderedDict[str, tuple[int, int]]) -> str:
     return next(about for about in reversed(turn) if about not in _REPLACED)
-
-
-@asynccontextmanager
-async def open_kept(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptTransport]:
-    """Own a Codex that a keeper has on a pipe. It goes on after the block.
-
-    Raises:
-        EngineLost: There is none, or it is not ours to have.
-    """
-    async with own_child(address, epoch=epoch) as child:
-        yield KeptTransport(child, Keeping(), "Codex")

@@ -1,4 +1,4 @@
-"""A child for a keeper: greets, says how many lines it is told to say, echoes the rest. And the watcher that knows it."""
+"""A child for a supervisor: it answers its greeting, prints as many lines as asked, and echoes the rest. And its watcher."""
 
 from __future__ import annotations
 
@@ -10,23 +10,19 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from helmsman.agents.keeper.watcher import Activity
+from helmsman.agents.supervisor.watcher import Activity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
 GREETING = '{"id": "helmsman"}'
 
 
 class StandInWatcher:
-    """See `helmsman.agents.keeper.watcher.Watcher`: at work from `work` to `done`."""
+    """See `helmsman.agents.supervisor.watcher.Watcher`: at work from `work` to `done`."""
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self) -> None:
         self._working = False
-
-    def import_the_rest(self) -> None:
-        """There is nothing more."""
 
     def on_output(self, line: bytes) -> None:
         self._working = self._working and line != b"done"

@@ -1,4 +1,4 @@
-"""Engines of a Codex on a pipe in its keeper, which has one owner at a time."""
+"""Engines of a Codex on a pipe in its supervisor, which has one owner at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.detached.engines import EngineTaken, is_shared, open_recorded
-from helmsman.agents.codex.detached.overview import activity_of
-from helmsman.agents.keeper.output_log import OutputReader
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.keeper.watcher import Activity
+from helmsman.agents.codex.detached.engines import open_recorded
+from helmsman.agents.supervisor.client import Owner, Taken
+from helmsman.agents.supervisor.output_log import OutputReader
+from helmsman.agents.supervisor.watcher import Activity
 from helmsman.errors import EngineLost
 from helmsman.model.events import ItemStarted, QuestionAsked, Source
 from helmsman.model.questions import Choice
@@ -22,7 +21,7 @@ from helmsman.testing import run, say
 from tests.live.detached import Place, adopt, begin, until, where_it_changed
 
 if TYPE_CHECKING:
-    from helmsman.agents.codex.detached.records import EngineRecord
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.testing import ScriptedModel
 
 
@@ -32,7 +31,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 class RawOwner:
     """Owns an engine on a pipe frame by frame, to leave it at the worst moment."""
 
-    def __init__(self, record: EngineRecord) -> None:
+    def __init__(self, record: ProcessRecord) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(30)
         self._socket.connect(str(record.socket))
@@ -60,20 +59,13 @@ class RawOwner:
         self._socket.close()
 
 
-@pytest.fixture
-async def on_pipe(place: Place) -> Place:
-    if is_shared(place.binary):
-        pytest.skip("This Codex listens.")
-    return place
-
-
 @where_it_changed
-async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Place, model: ScriptedModel) -> None:
+async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(place: Place, model: ScriptedModel) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
-    async with on_pipe.open() as engine:
-        follower = await begin(engine, on_pipe, "touch")
+    async with place.open() as engine:
+        follower = await begin(engine, place, "touch")
         await follower.question()
-    (record,) = on_pipe.records
+    (record,) = place.records
     owner = RawOwner(record)
     number, question = owner.asked()
     answer = json.dumps({"id": question["id"], "result": {"decision": "accept"}})
@@ -81,23 +73,23 @@ async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(on_pipe: Pla
     owner = RawOwner(record)
     assert owner.asked() == (number, question)
     owner.send_and_die(f"i{owner.inputs + 1},{number} {answer}\n")
-    async with on_pipe.open() as engine:
-        follower = await adopt(engine, on_pipe, follower.opened.session_id)
+    async with place.open() as engine:
+        follower = await adopt(engine, place, follower.opened.session_id)
         assert (await follower.end()).outcome == "completed"
         assert not any(isinstance(event, QuestionAsked) for event in follower.events)
-    assert (on_pipe.repo / "made.txt").exists()
+    assert (place.repo / "made.txt").exists()
 
 
 @where_it_changed
-async def test_an_event_comes_from_the_same_line_whoever_reads_it(on_pipe: Place, model: ScriptedModel) -> None:
+async def test_an_event_comes_from_the_same_line_whoever_reads_it(place: Place, model: ScriptedModel) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("All done."))
     sources: list[dict[str, Source | None]] = []
-    async with on_pipe.open() as engine:
-        follower = await begin(engine, on_pipe, "touch")
+    async with place.open() as engine:
+        follower = await begin(engine, place, "touch")
         await follower.question()
         sources.append({one.item.id: one.source for one in follower.events if isinstance(one, ItemStarted)})
-    async with on_pipe.open() as engine:
-        follower = await adopt(engine, on_pipe, follower.opened.session_id)
+    async with place.open() as engine:
+        follower = await adopt(engine, place, follower.opened.session_id)
         await follower.question()
         sources.append({one.item.id: one.source for one in follower.events if isinstance(one, ItemStarted)})
     before, again = sources
@@ -107,56 +99,56 @@ async def test_an_event_comes_from_the_same_line_whoever_reads_it(on_pipe: Place
 
 
 @where_it_changed
-async def test_a_turn_that_was_only_just_asked_for_runs_and_is_found(on_pipe: Place, model: ScriptedModel) -> None:
+async def test_a_turn_that_was_only_just_asked_for_runs_and_is_found(place: Place, model: ScriptedModel) -> None:
     model.on("hello", say("Here I am."))
-    async with on_pipe.open() as engine:
-        opened = await engine.open(on_pipe.options)
-    (record,) = on_pipe.records
+    async with place.open() as engine:
+        opened = await engine.open(place.options)
+    (record,) = place.records
     owner = RawOwner(record)
     params = {"threadId": opened.session_id, "input": [{"type": "text", "text": "hello"}]}
     request = json.dumps({"id": "0.1", "method": "turn/start", "params": params})
     owner.send_and_die(f"i{owner.inputs + 1} {request}\n")
-    await until(lambda: model.requests and activity_of(record) == Activity())
-    async with on_pipe.open() as engine:
-        follower = await adopt(engine, on_pipe, opened.session_id)
+    await until(lambda: model.requests and record.activity() == Activity())
+    async with place.open() as engine:
+        follower = await adopt(engine, place, opened.session_id)
         assert (follower.state.status, follower.state.result) == ("done", "Here I am.")
-        await begin(engine, on_pipe, "hello")  # and the next owner's requests are not mixed up with that one's
+        await begin(engine, place, "hello")  # and the next owner's requests are not mixed up with that one's
 
 
 @where_it_changed
-async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(on_pipe: Place) -> None:
-    async with on_pipe.open() as one:
-        async with on_pipe.open() as other:
+async def test_an_engine_on_a_pipe_has_one_owner_and_others_get_their_own(place: Place) -> None:
+    async with place.open() as one:
+        async with place.open() as other:
             assert one.id != other.id
-            (taken,) = [record for record in on_pipe.records if record.id == one.id]
+            (taken,) = [record for record in place.records if record.id == one.id]
             with pytest.raises(EngineLost, match="in use by another"):
                 async with open_recorded(taken, (), epoch=0):
                     pass
-        async with on_pipe.open() as again:
+        async with place.open() as again:
             assert again.id == other.id
 
 
 @where_it_changed
 async def test_a_later_epoch_takes_an_engine_over_and_an_earlier_one_does_not(
-    on_pipe: Place, model: ScriptedModel
+    place: Place, model: ScriptedModel
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
-    async with on_pipe.open(owner=Owner(epoch=5)) as one:
-        follower = await begin(one, on_pipe, "touch")
+    async with place.open(owner=Owner(epoch=5)) as one:
+        follower = await begin(one, place, "touch")
         await follower.question()
-        (record,) = on_pipe.records
-        with pytest.raises(EngineTaken):
+        (record,) = place.records
+        with pytest.raises(Taken):
             async with open_recorded(record, (), epoch=0):  # one that is no hub
                 pass
         async with open_recorded(record, (), epoch=7) as engine:
             await one.until_lost()
             assert "taken Codex over" in str(one.lost)
-            with pytest.raises(EngineTaken):
+            with pytest.raises(Taken):
                 async with open_recorded(record, (), epoch=5):  # it is stopped for a while, and goes on
                     pass
             with pytest.raises(EngineLost, match="started later"):
                 async with open_recorded(record, (), epoch=6):
                     pass
-            again = await adopt(engine, on_pipe, follower.opened.session_id)
+            again = await adopt(engine, place, follower.opened.session_id)
             await engine.answer(await again.question(), (Choice("approve"),))
             assert (await again.end()).outcome == "completed"

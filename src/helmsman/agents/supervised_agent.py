@@ -1,28 +1,32 @@
-"""An agent with a process for each session, which is in a keeper where a hub owns it: what outlives us is found again."""
+"""An agent with one process per session. In a hub each has a supervisor, so that the next hub can attach to it again."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import sys
 from abc import abstractmethod
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import anyio.to_thread
 
 from helmsman.agents.protocol import Agent
+from helmsman.agents.supervisor.records import clear_away, read_records
+from helmsman.base.surroundings import UMASK
 from helmsman.errors import ClientAway, EngineLost
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
+    from collections.abc import AsyncIterator, Collection, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from helmsman.agents.keeper.owner import Owner
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Engine
+    from helmsman.agents.supervisor.client import Owner
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.settings import Settings
 
 MeansT = TypeVar("MeansT")
@@ -41,7 +45,7 @@ def brought(means: MeansT | None) -> MeansT:
     return means
 
 
-class KeptAgent(Agent):
+class SupervisedAgent(Agent):
     """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose sessions outlive it; without one they end with us."""
 
     def __init__(self, owner: Owner | None = None, engines: dict[str, Engine] | None = None) -> None:
@@ -55,8 +59,6 @@ class KeptAgent(Agent):
 
     async def new_engine_id(self, settings: Settings) -> str | None:
         """The id of an engine that is about to be opened; None of one that ends with us."""
-        from helmsman.agents.kept_records import clear_away
-
         if not self.detaches(settings):
             return None
         await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
@@ -65,7 +67,7 @@ class KeptAgent(Agent):
 
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
-        """One that is open here already is handed out again: its keepers have one owner, and another would find nothing."""
+        """Attach again to the processes of an engine. One that is open here is shared: a process has one owner."""
         if (engine := self.open_here(engine_id)) is not None:
             yield engine
             return
@@ -76,11 +78,11 @@ class KeptAgent(Agent):
 
     @abstractmethod
     def open_left(
-        self, settings: Settings, engine_id: str, left: list[KeptRecord]
+        self, settings: Settings, engine_id: str, left: list[ProcessRecord]
     ) -> AbstractAsyncContextManager[Engine]:
         """An engine for what others have left of one, for the length of the block."""
 
-    async def left(self, settings: Settings, engine_id: str) -> list[KeptRecord]:
+    async def left(self, settings: Settings, engine_id: str) -> list[ProcessRecord]:
         """What runs of an engine that we, or others, have left.
 
         Raises:
@@ -91,15 +93,11 @@ class KeptAgent(Agent):
             raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
         return found
 
-    def _left(self, state_dir: Path, engine_id: str) -> list[KeptRecord]:
-        from helmsman.agents.kept_records import read_records
-
+    def _left(self, state_dir: Path, engine_id: str) -> list[ProcessRecord]:
         records = read_records(state_dir, self.name)
-        return [record for record in records if record.engine_id == engine_id and record.is_kept]
+        return [record for record in records if record.engine_id == engine_id and record.is_supervised]
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
-        from helmsman.agents.kept_records import read_records
-
         for record in read_records(state_dir, self.name):
             record.need(needed=record.engine_id in engine_ids)
 
@@ -123,3 +121,29 @@ class KeptAgent(Agent):
         finally:
             if self._engines.get(engine.id) is engine:
                 del self._engines[engine.id]
+
+
+# --- the environment -------------------------------------------------------------------------------------------------
+
+_NAMES: Final = frozenset({UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV"})
+_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", "NODE_EXTRA_", "XDG_")
+_NO_PREFIXES: Final = ("XDG_SESSION_", "XDG_RUNTIME_", "XDG_CURRENT_", "XDG_SEAT", "XDG_VTNR", "XDG_MENU_")
+"""Different for every login."""
+_SUFFIXES: Final = ("_API_KEY", "_BASE_URL", "_PROXY")
+
+
+def digest_of(env: Mapping[str, str], prefixes: tuple[str, ...], *more: object) -> str:
+    """Return a fingerprint of what an agent is started with. Work that needs something else gets another engine.
+
+    It covers the variables that say where programs, files, accounts and the network are, and those that begin with
+    `prefixes`. The rest differs from window to window.
+    """
+    chosen = {name: value for name, value in env.items() if _matters(name.upper(), prefixes)}
+    content = json.dumps([chosen, *more], sort_keys=True, default=str)
+    return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _matters(name: str, prefixes: tuple[str, ...]) -> bool:
+    if name.startswith(_NO_PREFIXES):
+        return False
+    return name in _NAMES or name.startswith((*_PREFIXES, *prefixes)) or name.endswith(_SUFFIXES)

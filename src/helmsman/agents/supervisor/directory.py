@@ -1,12 +1,13 @@
-"""What a keeper and those who use what it keeps agree on, on disk.
+"""The directory of a supervised process: what its supervisor and its clients agree on, on disk.
 
-Each kept process has a directory of its own, for this user alone: `engine.json` says which processes it is and where it is
-reached. Whoever uses it holds a shared lock on the file `attached`; the system gives it back when that process dies, however
-it dies. The keeper takes the same lock for itself alone to end what nobody uses, so nobody can attach to something that is
-about to end. Who owns a child on a pipe holds the lock `owned` as well, alone, and says its epoch in it. The file `draining`
-says: no new work here. The file `needed` says: somebody has to be attached, and the keeper is to see to it.
+Each supervised process has a directory that only its user can read. `process.json` is its record (see `records`). A client
+holds a shared lock on the file `attached`; the system releases it when the client dies. The supervisor takes the same lock
+exclusively before it ends an unused process, so that no client attaches to a process that is about to end. The owner, the
+one client that may send input, also holds `owned` exclusively and writes its epoch into it. The file `draining` means that
+the process gets no new work. The file `needed` means that an owner must be attached, and the supervisor starts the next hub
+if none is.
 
-Imported by the keeper, so it needs nothing but the standard library.
+The supervisor imports this, so it needs only the standard library.
 """
 
 from __future__ import annotations
@@ -25,24 +26,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 LOG_NAME: Final = "stderr.log"
-BELOW: Final = "below.json"
+DESCENDANTS: Final = "descendants.json"
 OUTPUT: Final = "output"
-_RECORD: Final = "engine.json"
+_RECORD: Final = "process.json"
 _DRAINING: Final = "draining"
 _NEEDED: Final = "needed"
 _ATTACHED: Final = "attached"
 _OWNED: Final = "owned"
-_SOCKET: Final = "codex.sock"
+SOCKET: Final = "supervisor.sock"
+AGENT_SOCKET: Final = "agent.sock"
+"""Where an agent listens that can be joined from a terminal."""
 
 _SOCKET_PATH_BYTES: Final = 100
 """The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
 
 
 def make_directory(directory: Path) -> None:
-    """A place for something that is to be kept.
+    """Create the directory of a process that is about to be started.
 
     Raises:
-        OSError: There is none.
+        OSError: It cannot be created.
     """
     private_directory(directory)
     (directory / _ATTACHED).touch(mode=0o600)
@@ -53,7 +56,7 @@ def write_content(directory: Path, content: Mapping[str, Any]) -> None:
 
 
 def read_content(directory: Path) -> Any:
-    """What the record says; raises whatever comes of reading and parsing one that makes no sense."""
+    """Return the content of the record. Raises whatever reading or parsing it raises."""
     return json.loads((directory / _RECORD).read_bytes())
 
 
@@ -62,7 +65,7 @@ def has_record(directory: Path) -> bool:
 
 
 def mark_draining(directory: Path) -> None:
-    with contextlib.suppress(OSError):  # it has just ended
+    with contextlib.suppress(OSError):  # the process has just ended
         (directory / _DRAINING).touch(mode=0o600)
 
 
@@ -71,9 +74,9 @@ def is_draining(directory: Path) -> bool:
 
 
 def mark_needed(directory: Path, *, needed: bool) -> bool:
-    """Say whether somebody has to be attached; whether that is news."""
+    """Set whether an owner must be attached. Return whether that changed."""
     path = directory / _NEEDED
-    with contextlib.suppress(OSError):  # it has just ended
+    with contextlib.suppress(OSError):  # the process has just ended
         if needed and not path.exists():
             path.touch(mode=0o600)
             return True
@@ -87,13 +90,13 @@ def is_needed(directory: Path) -> bool:
     return (directory / _NEEDED).exists()
 
 
-def forget(directory: Path, socket: Path | None = None) -> None:
-    """Remove what a kept process left on disk."""
-    for path in {socket or socket_path(directory), directory / _SOCKET}:
+def forget(directory: Path, *sockets: Path) -> None:
+    """Remove the directory and the sockets of a process that has ended."""
+    for path in sockets or (socket_path(directory), socket_path(directory, AGENT_SOCKET)):
         with contextlib.suppress(OSError):
             path.unlink()
     with contextlib.suppress(OSError):
-        (directory / _RECORD).unlink()  # first of all the directory has, so that nobody reads half of it
+        (directory / _RECORD).unlink()  # first, so that no client reads half of the directory
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -101,10 +104,10 @@ def forget(directory: Path, socket: Path | None = None) -> None:
 
 
 def private_directory(path: Path) -> Path:
-    """Make a directory that only this user can look into, or make sure that one is.
+    """Create a directory that only this user can read, or check that an existing one is.
 
     Raises:
-        PermissionError: It belongs to somebody else, or is a link, or others may look into it and that cannot be changed.
+        PermissionError: It belongs to another user, is a link, or is open to others and that cannot be changed.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
@@ -117,14 +120,14 @@ def private_directory(path: Path) -> Path:
     return path
 
 
-def socket_path(directory: Path) -> Path:
-    """Where the engine of a directory listens: in it, or, where that address is too long, under the runtime directory."""
-    path = directory / _SOCKET
+def socket_path(directory: Path, name: str = SOCKET) -> Path:
+    """Return the path of a socket: in the directory, or under the runtime directory if that path is too long."""
+    path = directory / name
     if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES:
         return path
-    import hashlib  # only here: a keeper is told where to listen, and it alone takes a tenth of a keeper's start
+    import hashlib  # only here: a supervisor gets its path with its order, and hashlib takes a tenth of its start
 
-    return _runtime_directory() / f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"
+    return _runtime_directory() / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:16]}.sock"
 
 
 def _runtime_directory() -> Path:
@@ -146,30 +149,30 @@ def _runtime_directory() -> Path:
 
 @contextlib.contextmanager
 def try_attach(directory: Path) -> Iterator[bool]:
-    """Be one who uses the engine, for the length of the block; False when it is about to end or has ended."""
+    """Attach to the process for the length of the block. Yields False if it is about to end, or has ended."""
     with _lock(directory, shared=True) as held:
-        # A lock on a file that was removed meanwhile is a lock on nothing.
+        # The file may have been removed since: then the lock means nothing.
         yield held and has_record(directory)
 
 
 @contextlib.contextmanager
 def try_claim(directory: Path) -> Iterator[bool]:
-    """Keep others from attaching, for the length of the block; False when somebody is attached."""
+    """Keep clients from attaching for the length of the block. Yields False if one is attached."""
     with _lock(directory, shared=False) as held:
         yield held
 
 
 def is_attached(directory: Path) -> bool:
-    """Whether anybody uses it."""
+    """Return whether a client is attached."""
     with try_claim(directory) as free:
         return not free
 
 
 @contextlib.contextmanager
 def try_own(directory: Path, epoch: int = 0) -> Iterator[bool]:
-    """Be the one owner of a child on a pipe, for the length of the block; False while somebody else is.
+    """Be the owner for the length of the block. Yields False while another client is.
 
-    A hub takes it from an earlier one, which has been stopped or hangs: its keeper sees to it that only one is heard.
+    A hub may take over from a hub with a lower epoch, which was stopped or hangs. The supervisor accepts input from one.
     """
     with _lock(directory, shared=False, name=_OWNED) as held:
         path = directory / _OWNED

@@ -1,7 +1,7 @@
-"""An agent that speaks JSON-RPC on a pipe in a keeper, as a transport: it goes on without us, and what it says is not lost.
+"""A supervised agent that speaks JSON-RPC, as a transport.
 
-What has been read is taken, but for what the next owner needs to have the same picture: a `KeptLines` knows. The answer
-to a question and the dropping of it are one step, so it is answered once, whoever dies.
+What has been read is committed, except for the lines that the next owner needs (`KeptLines`). An answer drops the line of
+its question in the same step, so that the question is answered once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from helmsman.errors import EngineLost, EngineProtocolError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from helmsman.agents.keeper.output_log import OutputLine
-    from helmsman.agents.keeper.owner import KeptChild
+    from helmsman.agents.supervisor.client import SupervisedProcess
+    from helmsman.agents.supervisor.output_log import OutputLine
 
 
 class KeptLines(Protocol):
@@ -35,10 +35,10 @@ class KeptLines(Protocol):
         ...
 
 
-class KeptTransport:
+class SupervisedTransport:
     """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
 
-    def __init__(self, child: KeptChild, keeping: KeptLines, title: str) -> None:
+    def __init__(self, child: SupervisedProcess, keeping: KeptLines, title: str) -> None:
         self._child = child
         self._keeping = keeping
         self._title = title
@@ -90,4 +90,4 @@ class KeptTransport:
             )
         if self._child.newer_epoch is not None:
             return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to go on.")
-        return EngineLost(f"The keeper of {self._title} is gone. Send the next message to start another.")
+        return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")

@@ -1,4 +1,4 @@
-"""What a kept process says on standard error."""
+"""The standard error of a supervised process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Log:
-    """The end of it, on disk, without secrets and never more than twice the limit."""
+    """The end of it on disk, without secrets, and never more than twice the limit."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -26,7 +26,7 @@ class Log:
         lines, newline, self._unfinished = (self._unfinished + data).rpartition(b"\n")
         key = lines.rfind(b"-----BEGIN ")
         if key >= 0 and b"PRIVATE KEY" in lines[key : key + 70] and lines.find(b"-----END ", key) < 0:
-            # Of a key that comes in pieces, the later ones would not be known for what they are.
+            # Later pieces of a key would not be recognised.
             lines, self._unfinished = lines[:key], lines[key:] + newline + self._unfinished
         if len(self._unfinished) > LOG_BYTES:
             lines, newline, self._unfinished = lines + self._unfinished, b"\n", b""

@@ -1,4 +1,4 @@
-"""What is under way in a child on a pipe, asked of its keeper in passing."""
+"""Ask a supervisor what runs in its agent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.keeper.watcher import Activity
+from helmsman.agents.supervisor.watcher import Activity
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 _SECONDS: Final = 5.0
 
 
-def ask_keeper(address: Path) -> Activity:
-    """What the child is at.
+def ask_supervisor(address: Path) -> Activity:
+    """Return what runs in the agent.
 
     Raises:
-        EngineLost: Its keeper does not answer.
+        EngineLost: The supervisor does not answer.
     """
     try:
         with socket.socket(socket.AF_UNIX) as connection:
@@ -30,4 +30,6 @@ def ask_keeper(address: Path) -> Activity:
                 working, waiting = json.loads(answer.readline())
         return Activity(tuple(map(str, working)), tuple(map(str, waiting)))
     except (OSError, ValueError, TypeError) as error:
-        raise EngineLost(f"The keeper at {address} does not answer: {error}. Look at `helmsman engines`.") from error
+        raise EngineLost(
+            f"The supervisor at {address} does not answer: {error}. Look at `helmsman engines`."
+        ) from error

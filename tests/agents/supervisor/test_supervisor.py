@@ -1,4 +1,4 @@
-"""A keeper with a child on a pipe: its output is logged and not lost, its input comes once, and all of it ends."""
+"""A supervisor and its child: output is logged and not lost, input comes once, and all of it ends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.keeper import successor
-from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.keeper.below import become_subreaper, left_by
-from helmsman.agents.keeper.output_log import OutputLine, OutputReader
-from helmsman.agents.keeper.places import (
+from helmsman.agents.supervisor import successor
+from helmsman.agents.supervisor.activity import ask_supervisor
+from helmsman.agents.supervisor.descendants import become_subreaper, surviving_descendants
+from helmsman.agents.supervisor.directory import (
     make_directory,
     mark_needed,
     private_directory,
@@ -31,17 +30,18 @@ from helmsman.agents.keeper.places import (
     socket_path,
     try_attach,
 )
-from helmsman.agents.keeper.process import WAKE
-from helmsman.agents.keeper.watcher import Activity
+from helmsman.agents.supervisor.output_log import OutputLine, OutputReader
+from helmsman.agents.supervisor.process import WAKE
+from helmsman.agents.supervisor.watcher import Activity
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, Process, descendants, running_process
 from helmsman.errors import EngineLost
-from tests.agents.keeper import stand_in
+from tests.agents.supervisor import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")
 
 SECONDS = 30
 ENV = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -108,14 +108,14 @@ class Owner:
 
 @dataclass
 class Kept:
-    """A keeper with the stand-in as its child."""
+    """A supervisor with the stand-in as its child."""
 
     directory: Path
     address: Path
     said: dict[str, Any]
     owners: list[Owner] = field(default_factory=list[Owner])
     attached: ExitStack = field(default_factory=ExitStack)
-    """Keeps the keeper from ending, also before its first owner has come."""
+    """Keeps the supervisor from ending, also before its first owner has come."""
 
     @property
     def record(self) -> dict[str, Any]:
@@ -123,12 +123,12 @@ class Kept:
         return content
 
     @property
-    def keeper(self) -> Process:
-        return Process(*self.record["keeper"])
+    def supervisor(self) -> Process:
+        return Process(*self.record["supervisor"])
 
     @property
     def child(self) -> Process:
-        return Process(*self.record["codex"])
+        return Process(*self.record["child"])
 
     def own(self, epoch: int = 0) -> Owner:
         self.owners.append(Owner(self.address, epoch))
@@ -151,13 +151,16 @@ def kept(
         "argv": argv or [sys.executable, str(Path(stand_in.__file__))],
         "env": ENV,
         "idle": idle,
-        "watcher": "tests.agents.keeper.stand_in:StandInWatcher",
-        "pipe": {"greeting": [stand_in.GREETING], "answer": "helmsman", "epoch": epoch, "output": output},
+        "watcher": "tests.agents.supervisor.stand_in:StandInWatcher",
+        "greeting": [stand_in.GREETING],
+        "answer": "helmsman",
+        "epoch": epoch,
+        "output": output,
         "about": {},
         "successor": next_one,
     }
     answer = subprocess.run(
-        [sys.executable, "-m", "helmsman.agents.keeper.process"],
+        [sys.executable, "-m", "helmsman.agents.supervisor.process"],
         input=json.dumps(order),
         capture_output=True,
         encoding="utf-8",
@@ -166,17 +169,17 @@ def kept(
         check=True,
     )
     found = Kept(directory, address, json.loads(answer.stdout or "{}"), attached=attached)
-    keeper = found.keeper if found.said.get("ready") else None
+    supervisor = found.supervisor if found.said.get("ready") else None
     try:
         yield found
     finally:
         attached.close()
         for owner in found.owners:
             owner.leave()
-        if keeper is not None:
+        if supervisor is not None:
             with suppress(ProcessLookupError):
-                os.kill(keeper.pid, signal.SIGTERM)
-            until(lambda: not keeper.is_alive())
+                os.kill(supervisor.pid, signal.SIGTERM)
+            until(lambda: not supervisor.is_alive())
 
 
 # --- lines -----------------------------------------------------------------------------------------------------------
@@ -300,8 +303,8 @@ def test_the_output_without_an_owner_is_logged_for_this_user_alone(tmp_path: Pat
         one.hello()
         one.send("i1 work", "i2 say 20000", "i3 done")
         one.leave()
-        until(lambda: ask_keeper(found.address) == Activity())
-        memory = Path(f"/proc/{found.keeper.pid}/statm")
+        until(lambda: ask_supervisor(found.address) == Activity())
+        memory = Path(f"/proc/{found.supervisor.pid}/statm")
         assert not memory.exists() or int(memory.read_text().split()[1]) * 4096 < 60_000_000
         files = [found.directory / "output", *(found.directory / "output").iterdir()]
         assert {path.stat().st_mode & 0o777 for path in files} == {0o700, 0o600}
@@ -345,7 +348,9 @@ def test_a_child_that_says_too_much_waits_until_it_is_committed(tmp_path: Path) 
         for number in range(20_001):
             line = two.read()
             if number % 100 == 0:
-                assert ask_keeper(found.address) == Activity(("it",)) or number > 10_000  # it has not come to the end
+                assert (
+                    ask_supervisor(found.address) == Activity(("it",)) or number > 10_000
+                )  # it has not come to the end
                 two.send(f"a{line.end}")
         assert line.line == b"done"
 
@@ -353,7 +358,7 @@ def test_a_child_that_says_too_much_waits_until_it_is_committed(tmp_path: Path) 
 _READER = """
 import os, signal, sys
 from pathlib import Path
-from tests.agents.keeper.test_keeper import Owner
+from tests.agents.supervisor.test_supervisor import Owner
 book, last_line, place = Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 owner = Owner(Path(sys.argv[1]))
 owner.hello()
@@ -397,12 +402,12 @@ def test_on_a_full_disk_the_child_waits_and_nothing_is_lost(tmp_path: Path) -> N
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()
-        resource.prlimit(found.keeper.pid, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        resource.prlimit(found.supervisor.pid, resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
         one.send("i1 work", "i2 say 2000", "i3 done")
         log = found.directory / "stderr.log"
-        until(lambda: log.exists() and "the output cannot be written" in log.read_text())
-        assert ask_keeper(found.address) == Activity(("it",))
-        resource.prlimit(found.keeper.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        until(lambda: log.exists() and "cannot write the output" in log.read_text())
+        assert ask_supervisor(found.address) == Activity(("it",))
+        resource.prlimit(found.supervisor.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         said = [one.said() for _ in range(2003)]
         assert [line.split()[0] for line in said] == ["work", *map(str, range(2000)), "said", "done"]
 
@@ -439,13 +444,13 @@ def test_a_child_that_hangs_is_ended_when_its_owner_says_so_however_much_it_has_
 
 def test_a_child_that_hangs_is_idle_when_its_owner_has_left_however_much_it_has_yet_to_read(tmp_path: Path) -> None:
     with kept(tmp_path, idle=0.2) as found:
-        keeper = found.keeper
+        supervisor = found.supervisor
         one = found.own()
         one.hello()
         one.send("i1 hang", f"i2 {MUCH}")
         one.leave()
         found.attached.close()
-        until(lambda: not keeper.is_alive())
+        until(lambda: not supervisor.is_alive())
 
 
 def test_who_goes_on_talking_to_a_child_that_is_being_ended_hears_how_it_has_ended(tmp_path: Path) -> None:
@@ -462,31 +467,31 @@ def test_who_goes_on_talking_to_a_child_that_is_being_ended_hears_how_it_has_end
 @pytest.mark.parametrize("how", ["SIGTERM", "t", "the child ends"])
 def test_nothing_below_it_outlives_the_child(tmp_path: Path, how: str) -> None:
     with kept(tmp_path) as found:
-        keeper = found.keeper
+        supervisor = found.supervisor
         one = found.own()
         one.hello()
         one.send("i1 daemon")
         daemon = running_process(int(one.said().split()[1]))
         assert daemon is not None
         if how == "SIGTERM":
-            os.kill(keeper.pid, signal.SIGTERM)
+            os.kill(supervisor.pid, signal.SIGTERM)
         else:
             one.send("t" if how == "t" else "i2 exit 0")
-        until(lambda: not keeper.is_alive())
+        until(lambda: not supervisor.is_alive())
         assert not daemon.is_alive()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells what carries a mark.")
-def test_what_a_killed_keeper_has_left_is_known(tmp_path: Path) -> None:
+def test_what_a_killed_supervisor_has_left_is_known(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()
         one.send("i1 daemon")
         daemon = running_process(int(one.said().split()[1]))
-        keeper, child = found.keeper, found.child
-        os.kill(keeper.pid, signal.SIGKILL)
-        until(lambda: not keeper.is_alive() and not child.is_alive())  # the child ends with it
-        left = left_by(found.directory)
+        supervisor, child = found.supervisor, found.child
+        os.kill(supervisor.pid, signal.SIGKILL)
+        until(lambda: not supervisor.is_alive() and not child.is_alive())  # the child ends with it
+        left = surviving_descendants(found.directory)
         assert daemon in left
         signal_all(left, KILL)
         until(lambda: not any(process.is_alive() for process in left))
@@ -494,7 +499,7 @@ def test_what_a_killed_keeper_has_left_is_known(tmp_path: Path) -> None:
 
 def test_one_that_nobody_needs_ends_and_one_at_work_does_not(tmp_path: Path) -> None:
     with kept(tmp_path, idle=0.2) as found:
-        keeper = found.keeper
+        supervisor = found.supervisor
         one = found.own()
         one.hello()
         one.send("i1 work")
@@ -503,14 +508,14 @@ def test_one_that_nobody_needs_ends_and_one_at_work_does_not(tmp_path: Path) -> 
         found.attached.close()
         deadline = time.monotonic() + 0.6  # three times as long as it would wait
         while time.monotonic() < deadline:
-            assert ask_keeper(found.address) == Activity(("it",))
+            assert ask_supervisor(found.address) == Activity(("it",))
         two = found.own()
         two.hello()
         two.send("i2 done")
         two.leave()
-        until(lambda: not keeper.is_alive())
+        until(lambda: not supervisor.is_alive())
         with pytest.raises(EngineLost):
-            ask_keeper(found.address)
+            ask_supervisor(found.address)
 
 
 # --- who may connect -------------------------------------------------------------------------------------------------
@@ -559,17 +564,17 @@ def test_no_command_of_an_agent_owns_this_agent_or_another(tmp_path: Path) -> No
 
 
 def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp_path: Path) -> None:
-    """Not below the keeper, or it would end with it."""
+    """Not below the supervisor, or it would end with it."""
     started = tmp_path / "started"
     script = (
         f"import os, time; open({str(started)!r}, 'a').write(f'{{os.getpid()}} {{os.getppid()}}\\n'); time.sleep(60)"
     )
     with kept(tmp_path, next_one=(sys.executable, "-c", script)) as found:
-        keeper = found.keeper
+        supervisor = found.supervisor
         owner = found.own()
         owner.hello()
         assert mark_needed(found.directory, needed=True)
-        os.kill(keeper.pid, WAKE)
+        os.kill(supervisor.pid, WAKE)
         found.attached.close()
         owner.leave()
         until(started.exists)
@@ -577,8 +582,8 @@ def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp
         pid, parent = map(int, started.read_text().splitlines()[0].split())
         process = running_process(pid)
         assert process is not None
-        assert parent != keeper.pid
-        assert process not in descendants(keeper)
+        assert parent != supervisor.pid
+        assert process not in descendants(supervisor)
         mark_needed(found.directory, needed=False)
         assert found.child.is_alive()
     assert process.is_alive()
@@ -588,13 +593,13 @@ def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp
 
 
 @pytest.fixture
-def as_keeper() -> Iterator[None]:
-    """This process does what a keeper does, and is none afterwards."""
+def as_supervisor() -> Iterator[None]:
+    """This process does what a supervisor does, and is none afterwards."""
     yield
     become_subreaper(really=False)
 
 
-@pytest.mark.usefixtures("as_keeper")
+@pytest.mark.usefixtures("as_supervisor")
 def test_nobody_is_started_who_is_there_or_not_needed_and_attempts_become_rare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The owner's end of the connection with a keeper."""
+"""The owner's end of the connection with a supervisor."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.keeper.output_log import OutputLog
-from helmsman.agents.keeper.owner import Owner, own_child
-from helmsman.agents.kept_child import own_kept, start_kept
+from helmsman.agents.supervisor.client import Owner, attach, attach_to
+from helmsman.agents.supervisor.output_log import OutputLog
+from helmsman.agents.supervisor.starting import start_supervised
 from helmsman.errors import EngineLost
-from tests.agents.keeper import stand_in
+from tests.agents.supervisor import stand_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from helmsman.agents.keeper.owner import KeptChild
-    from helmsman.agents.kept_records import KeptRecord
+    from helmsman.agents.supervisor.client import SupervisedProcess
+    from helmsman.agents.supervisor.records import ProcessRecord
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 
 POLL = 0.01
 HELLO = {"epoch": 5, "inputs": 0, "answer": "", "from": 0, "size": 0, "kept": [], "dropped": []}
@@ -40,7 +40,7 @@ SECONDS = 10
 @contextmanager
 def listening() -> Iterator[tuple[Path, socket.socket]]:
     with TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
-        address = Path(folder) / "keeper"
+        address = Path(folder) / "supervisor"
         listener.bind(str(address))
         listener.listen()
         listener.settimeout(SECONDS)
@@ -56,26 +56,26 @@ def greet(listener: socket.socket) -> socket.socket:
 
 
 @asynccontextmanager
-async def owned() -> AsyncIterator[tuple[KeptChild, socket.socket]]:
-    """A child, and its keeper's end of the line."""
+async def owned() -> AsyncIterator[tuple[SupervisedProcess, socket.socket]]:
+    """A child, and its supervisor's end of the line."""
     with listening() as (address, listener):
         async with anyio.create_task_group() as tasks:
             accepted: list[socket.socket] = []
             tasks.start_soon(lambda: _append(accepted, listener))
-            async with own_child(address, epoch=5) as child:
+            async with attach_to(address, epoch=5) as child:
                 while not accepted:
                     await anyio.lowlevel.checkpoint()
                 yield child, accepted[0]
 
 
-async def test_the_last_word_of_a_keeper_is_read_when_it_takes_nothing_any_more() -> None:
+async def test_the_last_word_of_a_supervisor_is_read_when_it_takes_nothing_any_more() -> None:
     with anyio.fail_after(SECONDS):
         async with owned() as (child, connected):
-            with connected as keeper:
-                output = OutputLog(Path(keeper.getsockname()).with_name("output"))
+            with connected as supervisor:
+                output = OutputLog(Path(supervisor.getsockname()).with_name("output"))
                 output.append([b"said"])
                 output.close()
-                keeper.sendall(b"+5\nr9\n")
+                supervisor.sendall(b"+5\nr9\n")
             with pytest.raises(EngineLost):
                 while True:  # until it is known that nobody is there
                     await child.send("more")
@@ -97,7 +97,7 @@ async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.Monke
     with anyio.fail_after(SECONDS):
         async with owned() as (child, connected):
             monkeypatch.setattr(socket.socket, "send", send_half)
-            with connected as keeper, keeper.makefile("rb") as heard:
+            with connected as supervisor, supervisor.makefile("rb") as heard:
                 refused = 0
                 for saying in (child.send("half a frame"), child.commit(7, keep=[], drop=[])):
                     try:
@@ -114,7 +114,7 @@ async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(lambda: _append(accepted, listener))
             refused = anyio.Event()
-            async with anyio.create_task_group() as using, own_child(address) as child:
+            async with anyio.create_task_group() as using, attach_to(address) as child:
 
                 async def read() -> None:
                     assert [one async for one in child.lines()] == []
@@ -133,19 +133,19 @@ async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed()
 
 
 @asynccontextmanager
-async def kept(tmp_path: Path, *, idle: float = 900) -> AsyncIterator[KeptRecord]:
-    """The stand-in in a keeper of its own, of hub 1."""
+async def kept(tmp_path: Path, *, idle: float = 900) -> AsyncIterator[ProcessRecord]:
+    """The stand-in in a supervisor of its own, of hub 1."""
     with anyio.fail_after(6 * SECONDS):
-        record = await start_kept(
+        record = await start_supervised(
             [sys.executable, str(Path(stand_in.__file__))],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
             directory=tmp_path,
             state_dir=tmp_path / "state",
             idle=idle,
             owner=Owner(1),
-            watcher="helmsman.agents.acp.watching:AcpOnPipe",
-            greeting=stand_in.GREETING,
-            about={"agent": "stand-in", "engine_id": "e"},
+            watcher="helmsman.agents.acp.watching:AcpWatcher",
+            greeting=[stand_in.GREETING],
+            about={"agent": "stand-in", "engine_id": "e", "place": str(tmp_path)},
         )
         try:
             yield record
@@ -156,36 +156,36 @@ async def kept(tmp_path: Path, *, idle: float = 900) -> AsyncIterator[KeptRecord
 
 async def test_an_owner_that_is_slow_to_read_does_not_end_what_the_next_one_has(tmp_path: Path) -> None:
     async with kept(tmp_path) as record:
-        async with own_kept(record, epoch=1, title="stand-in") as old:
+        async with attach(record, epoch=1, title="stand-in") as old:
             await old.send("say 10000")
             while _logged_bytes(record) < 5_000_000:
                 await anyio.sleep(POLL)
-            async with own_kept(record, epoch=2, title="stand-in") as new:
+            async with attach(record, epoch=2, title="stand-in") as new:
                 async for _ in old.lines():
                     pass
                 assert (old.newer_epoch, old.is_lost) == (2, False)
                 await new.send("more")
-        assert record.is_kept
+        assert record.is_supervised
         assert record.is_running
 
 
-async def test_what_is_left_of_a_keeper_that_was_killed_is_ended_by_its_owner(tmp_path: Path) -> None:
+async def test_what_is_left_of_a_supervisor_that_was_killed_is_ended_by_its_owner(tmp_path: Path) -> None:
     async with kept(tmp_path) as record:
-        async with own_kept(record, epoch=1, title="stand-in") as child:
-            os.kill(record.keeper.pid, signal.SIGKILL)
+        async with attach(record, epoch=1, title="stand-in") as child:
+            os.kill(record.supervisor.pid, signal.SIGKILL)
             assert [one async for one in child.lines()] == []
             assert (child.newer_epoch, child.is_lost) == (None, True)
         assert not record.is_running
         assert not record.directory.exists()
 
 
-async def test_an_owner_reads_what_a_killed_keeper_has_logged(tmp_path: Path) -> None:
+async def test_an_owner_reads_what_a_killed_supervisor_has_logged(tmp_path: Path) -> None:
     async with kept(tmp_path) as record:
-        async with own_kept(record, epoch=1, title="stand-in") as child:
+        async with attach(record, epoch=1, title="stand-in") as child:
             await child.send("say 10000")
             while _logged_bytes(record) < 5_000_000:
                 await anyio.sleep(POLL)
-            os.kill(record.keeper.pid, signal.SIGKILL)
+            os.kill(record.supervisor.pid, signal.SIGKILL)
             said = [line.line.split()[0] async for lines in child.lines() for line in lines]
             assert child.is_lost
         assert len(said) > 9_000
@@ -193,7 +193,7 @@ async def test_an_owner_reads_what_a_killed_keeper_has_logged(tmp_path: Path) ->
 
 
 async def test_an_owner_reads_all_that_was_said_before_the_end_however_late_it_reads(tmp_path: Path) -> None:
-    async with kept(tmp_path) as record, own_kept(record, epoch=1, title="stand-in") as child:
+    async with kept(tmp_path) as record, attach(record, epoch=1, title="stand-in") as child:
         await child.send("say 10000")
         await child.send("exit 0")
         while record.is_running:
@@ -206,7 +206,7 @@ async def test_an_owner_reads_all_that_was_said_before_the_end_however_late_it_r
         assert child.ended is not None
 
 
-def _logged_bytes(record: KeptRecord) -> int:
+def _logged_bytes(record: ProcessRecord) -> int:
     return sum(path.stat().st_size for path in (record.directory / "output").iterdir())
 
 

@@ -1,4 +1,4 @@
-"""The owner's end of a child on a pipe in a keeper: see `pipe` for what is said."""
+"""The client of a supervisor: sends input to its process, and reads the output from files. See `relay` for the protocol."""
 
 from __future__ import annotations
 
@@ -11,39 +11,48 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
-from helmsman.agents.keeper.output_log import OutputReader
+from helmsman.agents.supervisor.directory import try_attach, try_own
+from helmsman.agents.supervisor.output_log import OutputReader
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
-    from helmsman.agents.keeper.leash import Leash
-    from helmsman.agents.keeper.output_log import OutputLine
+    from helmsman.agents.supervisor.lease_watchdog import ProcessLease
+    from helmsman.agents.supervisor.output_log import OutputLine
+    from helmsman.agents.supervisor.records import ProcessRecord
 
 KEPT_BYTES: Final = 4 * 1024 * 1024
 """So much of a turn is kept for the next owner, and of a longer one its end."""
 
 _SECONDS: Final = 10.0
+_ATTACH_SECONDS: Final = 10.0
+_ATTACH_POLL: Final = 0.02
 _CLOSE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 256 * 1024
-_NOBODY: Final = -1
-"""The epoch of one who only asks: every keeper refuses it, and says whose epoch it has."""
+_NO_EPOCH: Final = -1
+"""The epoch of a client that only asks for the current one: every supervisor refuses it, and answers with its epoch."""
 
 
 class Owner(NamedTuple):
-    """Who opens what is kept: a hub's epoch, and the command that starts its successor. One that is no hub has neither.
+    """The service that starts supervised processes: a hub's epoch, and the command that starts the next hub.
 
-    What a worker of a fleet opens is on its `leash`.
+    A service that is no hub has neither. The processes of a worker of a fleet end with its `lease`.
     """
 
     epoch: int = 0
     successor: tuple[str, ...] = ()
-    leash: Leash | None = None
+    lease: ProcessLease | None = None
 
 
 class NotOurs(EngineLost):
-    """Somebody with a later epoch has been the owner."""
+    """A client with a later epoch has been the owner."""
+
+
+class Taken(EngineLost):
+    """Another process owns the supervised process now."""
 
 
 class Ended(NamedTuple):
@@ -54,10 +63,10 @@ class Ended(NamedTuple):
 
 
 class _Line:
-    """The connection with a keeper.
+    """The connection with a supervisor.
 
-    Unlike anyio's it may be left in the very moment in which something arrives. Unlike asyncio's, what has arrived can still
-    be read when nothing can be sent any more: the keeper's last word says why.
+    Unlike anyio's it may be cancelled at the moment in which data arrives. Unlike asyncio's, received data can still be read
+    after sending has failed: the last frame of the supervisor says why.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -91,22 +100,22 @@ class _Line:
                 except BlockingIOError:
                     await anyio.wait_writable(self._socket)
                 except OSError as error:
-                    with suppress(OSError):  # what came next would be taken for the rest of this
+                    with suppress(OSError):  # the next frame would be read as the rest of this one
                         self._socket.shutdown(socket.SHUT_WR)
                     raise anyio.BrokenResourceError from error
 
     async def close(self) -> None:
         self._is_closed = True
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # whoever waits is woken, and lets go of it before it is closed
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes waiting calls, which release the socket before it is closed
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             async with self._receiving, self._sending:
                 pass
         self._socket.close()
 
 
-class KeptChild:
-    """A child that we own until somebody else does. Made by `own_child` only."""
+class SupervisedProcess:
+    """A supervised process that this client owns. Made by `attach_to` only."""
 
     def __init__(self, address: Path, stream: _Line, hello: Mapping[str, Any], rest: bytes) -> None:
         self._address = address
@@ -120,16 +129,21 @@ class KeptChild:
         """The id of the supervised process, which no other has."""
         self.epoch = int(hello["epoch"])
         self.inputs = int(hello["inputs"])
-        """How much the child has been told before us, in numbered inputs."""
+        """The number of input lines the process has received."""
         self.answer = str(hello["answer"] or "")
-        """What it answered to the greeting it got when it was started."""
+        """Its answer to the greeting."""
         self.ended: Ended | None = None
         self.newer_epoch: int | None = None
         self.is_lost = False
-        """Its keeper has gone without a word, or has let go of us for nobody else."""
+        """Whether its supervisor is gone, or has closed the connection for no other owner."""
+
+    @property
+    def input_position(self) -> str:
+        """The process and the number of input lines it has received, as one value to compare."""
+        return f"{self.process} {self.inputs}"
 
     async def lines(self) -> AsyncIterator[list[OutputLine]]:
-        """Yield the output, until the child has ended or has another owner. It begins with the lines that were kept."""
+        """Yield the output from the committed offset on, until the process has ended or has another owner."""
         try:
             if kept := self._kept_lines():
                 yield kept
@@ -140,7 +154,7 @@ class KeptChild:
                     return
                 await self._receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
-            # A supervisor that is killed says nothing, and what it said last may be lost. What it has logged is not.
+            # The last frames of a supervisor that was killed may be lost. The log is not.
             async for lines in self._logged(None):
                 yield lines
             epoch = await _epoch_at(self._address)
@@ -160,7 +174,7 @@ class KeptChild:
 
     async def _logged(self, end: int | None) -> AsyncIterator[list[OutputLine]]:
         """Yield the lines before an offset, or all that are in the log."""
-        with suppress(FileNotFoundError):  # the child has ended, and its supervisor could not wait for us
+        with suppress(FileNotFoundError):  # the process has ended, and its supervisor could not wait
             while lines := self._output.read(self._offset, end):
                 self._offset = lines[-1].end
                 if wanted := [line for line in lines if line.offset not in self._dropped]:
@@ -186,7 +200,7 @@ class KeptChild:
             self.newer_epoch = int(rest)
 
     async def send(self, line: str, *, answering: int | None = None) -> None:
-        """Send a line to the child. As the answer to the question at an offset it drops that question in the same step."""
+        """Send a line to the process. An answer also drops the line of its question, at the offset `answering`."""
         async with self._writing:
             self.inputs += 1
             dropped = "" if answering is None else f",{answering}"
@@ -199,47 +213,79 @@ class KeptChild:
             await self._write("".join(frames))
 
     async def end(self) -> None:
-        """Have the keeper end the child."""
+        """End the process."""
         async with self._writing:
             await self._write("t\n")
 
     async def _write(self, frames: str) -> None:
         try:
-            with anyio.CancelScope(
-                shield=True
-            ):  # of half a frame the keeper would make nothing, and of the next one less
+            with anyio.CancelScope(shield=True):  # half a frame would spoil the next one
                 await self._stream.send(frames.encode())
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            raise EngineLost("The keeper of the engine takes nothing any more. Connect again to go on.") from error
+            raise EngineLost(
+                "The supervisor of the engine accepts no input any more. Connect again to continue."
+            ) from error
 
 
 @asynccontextmanager
-async def own_child(address: Path, *, epoch: int = 0) -> AsyncIterator[KeptChild]:
-    """Be the owner of the child that a keeper has at this address, for the length of the block. It goes on without us.
+async def attach(record: ProcessRecord, *, epoch: int, title: str) -> AsyncIterator[SupervisedProcess]:
+    """Own a supervised process for the length of the block. It keeps running afterwards, unless its supervisor was killed.
+
+    A client with an `epoch` takes over from a client with a lower one. With 0 the process must have no owner.
 
     Raises:
-        EngineLost: Nobody is there.
-        NotOurs: One with a later epoch has been the owner.
+        Taken: Another process is the owner.
+        NotOurs: A client with a later epoch has been the owner.
+        EngineLost: It has ended, or is about to.
+    """
+    deadline = anyio.current_time() + _ATTACH_SECONDS
+    with try_own(record.directory, epoch) as owned:
+        if not owned and record.is_supervised:
+            raise Taken(f"This {title} is in use by another Helmsman process. Wait until that has ended.")
+        while True:
+            with try_attach(record.directory) as attached:
+                if attached:
+                    async with attach_to(record.socket, epoch=epoch) as process:
+                        try:
+                            yield process
+                        finally:
+                            if process.is_lost:
+                                with anyio.CancelScope(shield=True):
+                                    await anyio.to_thread.run_sync(record.stop)
+                    return
+            # A supervisor that checks whether it may end gives way within moments.
+            if not record.is_supervised or anyio.current_time() > deadline:
+                raise EngineLost(f"This {title} has ended. Send the next message to continue from what was saved.")
+            await anyio.sleep(_ATTACH_POLL)
+
+
+@asynccontextmanager
+async def attach_to(address: Path, *, epoch: int = 0) -> AsyncIterator[SupervisedProcess]:
+    """Own the process of the supervisor at this address for the length of the block.
+
+    Raises:
+        EngineLost: No supervisor answers there.
+        NotOurs: A client with a later epoch has been the owner.
     """
     async with _connected(address) as stream:
         try:
             hello, rest = await _greeted(stream, epoch)
             if hello.startswith(b"r"):
                 raise NotOurs(f"The engine at {address} belongs to a Helmsman that was started later. Use that one.")
-            child = KeptChild(address, stream, json.loads(hello), rest)
+            process = SupervisedProcess(address, stream, json.loads(hello), rest)
         except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             reason = str(error) or type(error).__name__
             raise EngineLost(
-                f"The keeper at {address} does not let us in: {reason}. Look at `helmsman engines`."
+                f"The supervisor at {address} refused the connection: {reason}. Look at `helmsman engines`."
             ) from error
-        yield child
+        yield process
 
 
 async def _epoch_at(address: Path) -> int | None:
-    """Of the newest owner that a keeper has had; None where no keeper answers."""
+    """Return the epoch of a supervisor's newest owner, or None if no supervisor answers."""
     try:
         async with _connected(address) as stream:
-            refused, _ = await _greeted(stream, _NOBODY)
+            refused, _ = await _greeted(stream, _NO_EPOCH)
             return int(refused.removeprefix(b"r"))
     except (EngineLost, OSError, ValueError, anyio.EndOfStream, anyio.BrokenResourceError):
         return None
@@ -256,7 +302,7 @@ async def _connected(address: Path) -> AsyncIterator[_Line]:
         connected.close()
         if not isinstance(error, OSError):
             raise
-        raise EngineLost(f"No keeper answers at {address}: {error}. Check that one is running.") from error
+        raise EngineLost(f"No supervisor answers at {address}: {error}. Check that one is running.") from error
     stream = _Line(connected)
     try:
         yield stream
@@ -265,7 +311,7 @@ async def _connected(address: Path) -> AsyncIterator[_Line]:
 
 
 async def _greeted(stream: _Line, epoch: int) -> tuple[bytes, bytes]:
-    """What a keeper answers, and what of the rest has come with it."""
+    """Return the answer of a supervisor, and the bytes that came after it."""
     with anyio.fail_after(_SECONDS):
         await stream.send(b"e%d\n" % epoch)
         data = b""

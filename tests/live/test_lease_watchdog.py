@@ -1,4 +1,4 @@
-"""An engine on a leash: it lives as long as its holder goes on renewing, and not a moment longer."""
+"""An engine on a lease: it lives as long as its holder goes on renewing, and not a moment longer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.agents.keeper.below import left_by
+from helmsman.agents.supervisor.descendants import surviving_descendants
 from helmsman.base.processes import descendants
 from helmsman.testing import run, say
 from tests.live.detached import until
@@ -18,32 +18,32 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
     from tests.live.detached import Place
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 
-LEASH = 2.0
+LEASE = 2.0
 
 
-@pytest.mark.parametrize(("number", "bound"), [(signal.SIGSTOP, LEASH + 2), (signal.SIGKILL, 1.5)])
+@pytest.mark.parametrize(("number", "bound"), [(signal.SIGSTOP, LEASE + 2), (signal.SIGKILL, 1.5)])
 async def test_when_its_holder_hangs_or_dies_it_is_killed_with_all_it_has_started(
     place: Place, model: ScriptedModel, number: signal.Signals, bound: float
 ) -> None:
-    """Also what has left its process group; before that, it outlived its leash by being renewed."""
+    """Also what has left its process group; before that, it outlived its lease by being renewed."""
     away = "setsid sh -c 'trap \"\" TERM; touch away; sleep 1000' > /dev/null 2>&1 &"
-    model.on("go", run(f"{away} sleep {LEASH + 0.5}; touch outlived; sleep 1000"), say("never"))
-    order = {"prompt": "go", "sandbox": "danger-full-access", "leash": str(LEASH)}
+    model.on("go", run(f"{away} sleep {LEASE + 0.5}; touch outlived; sleep 1000"), say("never"))
+    order = {"prompt": "go", "sandbox": "danger-full-access", "lease": str(LEASE)}
     async with place.used_by_a_process(**order) as user:
         await user.says("session")
         (record,) = place.records
         await until((place.repo / "outlived").exists)
         assert (place.repo / "away").exists()
-        below = descendants(record.keeper)
+        below = descendants(record.supervisor)
         assert len(below) >= 4  # Codex, the shell, what the shell waits for, what got away
         user.signal(number)
         stopped_at = time.monotonic()
         await until(lambda: not any(one.is_alive() for one in below))
         took = time.monotonic() - stopped_at
-        await until(lambda: not record.is_kept)
-        assert not left_by(record.directory)
+        await until(lambda: not record.is_supervised)
+        assert not surviving_descendants(record.directory)
     assert took < bound
     because = (record.directory.parent / "last-exit.log").read_text(encoding="utf-8")
     assert ("not renewed for 2 s" if number == signal.SIGSTOP else "its holder has ended") in because

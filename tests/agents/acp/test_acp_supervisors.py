@@ -1,4 +1,4 @@
-"""Agents of the Agent Client Protocol in keepers: what runs in them and what they ask outlives whoever began it."""
+"""Agents of the Agent Client Protocol in supervisors: what runs in them and what they ask outlives whoever began it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from helmsman.agents.acp.engine import AcpEngine
 from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profiles import Copilot
 from helmsman.agents.acp.updates import joined
-from helmsman.agents.keeper.asking import ask_keeper
-from helmsman.agents.keeper.output_log import OutputLine
-from helmsman.agents.keeper.owner import Owner
-from helmsman.agents.kept_records import read_records
 from helmsman.agents.registry import Agents, EngineHolder
+from helmsman.agents.supervisor.activity import ask_supervisor
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.output_log import OutputLine
+from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.kept_records import KeptRecord
     from helmsman.agents.protocol import Engine
+    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.settings import Settings
 
-pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no keepers here.")]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Place:
             yield engine
 
     @property
-    def record(self) -> KeptRecord:
+    def record(self) -> ProcessRecord:
         (record,) = read_records(self.settings.state_dir)
         return record
 
@@ -173,7 +173,7 @@ async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
     (asked,) = [event.question for event in first.events if hasattr(event, "question")]
     turn_id = first.events[0].turn_id
     assert not [event for event in first.events if isinstance(event, TurnEnded | EngineGone)]
-    assert ask_keeper(place.record.socket).waiting == (first.session_id,)
+    assert ask_supervisor(place.record.socket).waiting == (first.session_id,)
 
     engine_id = place.record.engine_id
     assert place.agent.engine_is_alive(place.settings, engine_id)
@@ -217,7 +217,7 @@ async def test_what_ended_while_nobody_was_there_is_told(place: Place) -> None:
     pieces = [f"{number} " for number in range(3000)]
     place.fake.on("alone", says(*pieces))
     first = await place.left("alone", asking=False)
-    await _until(lambda: not any(ask_keeper(place.record.socket)))
+    await _until(lambda: not any(ask_supervisor(place.record.socket)))
     async with place.reopened() as engine:
         again, turn_id = await adopted(engine, place, first.session_id)
         end = await again.end()
@@ -249,12 +249,12 @@ async def test_an_interrupt_ends_what_was_begun_before_the_takeover(place: Place
         await engine.interrupt(first.session_id)
         assert (await again.end()).outcome == "interrupted"
         assert not with_variable("MARKED", mark)
-        assert place.record.is_kept  # the agent itself goes on
+        assert place.record.is_supervised  # the agent itself goes on
     answers = [one["result"] for one in place.fake.received if one.get("id") == 0 and "result" in one]
     assert answers == [{"outcome": {"outcome": "cancelled"}}]
 
 
-@pytest.mark.parametrize("killed", ["keeper", "child"])
+@pytest.mark.parametrize("killed", ["supervisor", "child"])
 async def test_nothing_is_left_when_one_of_them_is_killed(place: Place, killed: str) -> None:
     mark = f"killed-{os.getpid()}"
     place.fake.on("run", runs(f"MARKED={mark} setsid sleep 300"), asks("execute", "rm x"))
@@ -268,7 +268,9 @@ async def test_nothing_is_left_when_one_of_them_is_killed(place: Place, killed: 
         os.kill(getattr(record, killed).pid, signal.SIGKILL)
         gone = await again.until(lambda event: isinstance(event, EngineGone))
         assert isinstance(gone, EngineGone)
-        assert ("The keeper of Fake is gone" if killed == "keeper" else "ended by signal 9") in gone.failure.message
+        assert (
+            "The supervisor of Fake is gone" if killed == "supervisor" else "ended by signal 9"
+        ) in gone.failure.message
         await _until(lambda: not with_variable("KEPT_BY_HELMSMAN", str(record.directory)))
         assert not with_variable("MARKED", mark)
         assert await place.agent.takes_work(place.settings, place.env, record.engine_id)

@@ -1,20 +1,21 @@
-"""A child on a pipe and its current owner. The output of the child is in a file (`output_log`), which the owner reads.
+"""Passes the owner's input to the agent, and logs the agent's output to files (`output_log`), which the owner reads.
 
-    owner → keeper   e<epoch>             first: be the owner; 0 accepts the current epoch, -1 only asks for it
-                     a<offset>            everything before this offset is dealt with
-                     k<offset>, d<offset>    keep this line for the next owner too (sent before a); drop it again
-                     i<n>[,<offset>] line    input n to the child, sent on once; drops the question at this offset
-                     t                    end the child
-                     ?                    instead of e: what is under way, and good-bye
-    keeper → owner   {"epoch": …, "inputs": …, "answer": …, "output": …, "from": …, "size": …, "kept": […], "dropped": […]}
-                     +<size>              there is more output, up to this offset
-                     w<n>                 input n is with the child
-                     x<code> {"stderr": …}    the child has ended
-                     r<epoch>             you are not the owner: there is, or was, one with this later epoch
+    owner → supervisor   e<epoch>             first: become the owner; 0 accepts the current epoch, -1 only asks for it
+                         a<offset>            everything before this offset is committed
+                         k<offset>, d<offset>    keep this line for the next owner too (sent before a); drop it again
+                         i<n>[,<offset>] line    input n, passed on once; drops the question at this offset
+                         t                    end the agent
+                         ?                    instead of e: what is under way, then disconnect
+    supervisor → owner   {"epoch", "inputs", "answer", "output", "from", "size", "kept", "dropped"}
+                         +<size>              there is more output, up to this offset
+                         w<n>                 the agent has input n
+                         x<code> {"stderr": …}    the agent has ended
+                         r<epoch>             another client with this later epoch is, or was, the owner
 
-Only whole frames count: of an owner that dies in the middle of one nothing reaches the child. One owner at a time, and the
-newest wins, unless it has an older epoch. The output of the child is logged with and without an owner. An owner is always
-heard, however much the child has yet to read: what it says next may be that the child is to end, or nothing, as it is gone.
+An agent speaks lines on its standard streams, or messages on a WebSocket, of which each is logged as a line. Only whole
+frames count: if an owner dies while it sends one, the agent gets nothing of it. There is one owner at a time; the newest
+wins unless its epoch is older. Output is logged with and without an owner. Frames of the owner are read even while the agent
+reads no input, so that the owner can end the agent.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.keeper.output_log import SEGMENT_BYTES, UNCOMMITTED_BYTES, OutputLog
+from helmsman.agents.supervisor.framing import LineFraming
+from helmsman.agents.supervisor.output_log import SEGMENT_BYTES, UNCOMMITTED_BYTES, OutputLog
 from helmsman.base.line_framer import LineFramer
 from helmsman.base.peers import why_refused
 from helmsman.base.processes import is_marked, parents_of, read_proc
@@ -36,14 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from helmsman.agents.keeper.watcher import Watcher
+    from helmsman.agents.supervisor.framing import Framing
+    from helmsman.agents.supervisor.watcher import Watcher
 
 _READ_BYTES: Final = 256 * 1024
 _UNSENT_BYTES: Final = 256 * 1024
 
 
 class _Connection:
-    """Somebody who has connected: the owner, or one who has yet to say so."""
+    """A connected client: the owner, or one that has not said yet what it wants."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -51,8 +54,8 @@ class _Connection:
         self.unsent = bytearray()
 
 
-class Pipe:
-    """The keeper's side. Everything in it is called from the keeper's one loop, and nothing blocks."""
+class Relay:
+    """The supervisor's side. All methods are called from the supervisor's loop, and none blocks."""
 
     def __init__(
         self,
@@ -74,7 +77,7 @@ class Pipe:
         self._output = OutputLog(output, segment_bytes, uncommitted_bytes)
         self._announced = 0
         self._has_failed = False
-        self._from_child = LineFramer(drops_long=True)
+        self._framing: Framing = LineFraming()
         self._stdin = self._stdout = -1
         self._has_closed_output = False
         self._unwritten: deque[tuple[int, memoryview]] = deque()
@@ -83,7 +86,7 @@ class Pipe:
         self._owner: _Connection | None = None
         self._callers: set[_Connection] = set()
         self.answer: str | None = None
-        """What the child answered to its greeting."""
+        """The answer of the agent to its greeting."""
         self._awaited: Any = None
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(address))
@@ -96,11 +99,11 @@ class Pipe:
     def has_owner(self) -> bool:
         return self._owner is not None
 
-    # --- the child ---------------------------------------------------------------------------------------------------
+    # --- the agent ---------------------------------------------------------------------------------------------------
 
-    def begin(self, stdin: int, stdout: int, greeting: list[str], awaited: Any) -> None:
-        """Talk to a child that has just been started: greet it, and know its answer by the id `awaited`."""
-        self._stdin, self._stdout, self._awaited = stdin, stdout, awaited
+    def begin(self, framing: Framing, stdin: int, stdout: int, greeting: list[str], awaited: Any) -> None:
+        """Talk to an agent that was just started: greet it, and recognise its answer by the id `awaited`."""
+        self._framing, self._stdin, self._stdout, self._awaited = framing, stdin, stdout, awaited
         for descriptor in (stdin, stdout):
             os.set_blocking(descriptor, False)
         self._selector.register(stdout, selectors.EVENT_READ, lambda _: self.read_child())
@@ -108,11 +111,11 @@ class Pipe:
             self.send_to_child(line.encode())
 
     def send_to_child(self, line: bytes, number: int = 0) -> None:
-        """Say something to the child. Input of an owner has a number, and the owner hears when the child has it."""
+        """Send a line to the agent. Input of an owner has a number; the owner hears when the agent has it."""
         if self._stdin < 0:  # it is being ended
             return
         self._watcher.on_input(line)
-        self._unwritten.append((number, memoryview(line + b"\n")))
+        self._unwritten.append((number, memoryview(self._framing.encode(line))))
         self._write_child()
 
     def _write_child(self) -> None:
@@ -134,7 +137,7 @@ class Pipe:
         self._want(self._stdin, selectors.EVENT_WRITE, bool(self._unwritten), lambda _: self._write_child())
 
     def read_child(self) -> bool:
-        """Take in what the child has said; False when it has closed its output, or there is nothing now."""
+        """Read output of the agent. Return False if it has closed its output, or there is none now."""
         try:
             data = os.read(self._stdout, _READ_BYTES)
         except BlockingIOError:
@@ -144,17 +147,23 @@ class Pipe:
         if not data:
             self._want(self._stdout, selectors.EVENT_READ, False, None)
             self._has_closed_output = True
+            if self._framing.ends_with_connection:
+                self._end()
             return False
-        self._log_output([line for line in self._from_child.feed(data) if not self._is_greeting_answer(line)])
+        lines = self._framing.decode(data)
+        if reply := self._framing.reply():
+            self._unwritten.append((0, memoryview(reply)))
+            self._write_child()
+        self._log_output([line for line in lines if not self._is_greeting_answer(line)])
         return True
 
     def _log_output(self, lines: Sequence[bytes]) -> None:
         try:
             self._output.append(lines)
             self._has_failed = False
-        except OSError as error:  # the child waits, and nothing is lost: see `retry`
+        except OSError as error:  # the agent waits, and nothing is lost: see `retry`
             if not self._has_failed:
-                self._log(f"keeper: the output cannot be written: {error}\n".encode())
+                self._log(f"supervisor: cannot write the output: {error}\n".encode())
             self._has_failed = True
         self._read_child_if_possible()
         self._announce()
@@ -186,7 +195,7 @@ class Pipe:
         return False
 
     def close_input(self) -> None:
-        """Tell the child that nothing more will come."""
+        """Close the input of the agent."""
         if self._stdin >= 0:
             self._want(self._stdin, selectors.EVENT_WRITE, False, None)
             with contextlib.suppress(OSError):
@@ -194,7 +203,7 @@ class Pipe:
             self._stdin = -1
 
     def ended(self, code: int | None, stderr: str) -> None:
-        """The child has ended: the owner is told, after all it has said."""
+        """Log the rest of the output, and tell the owner that the agent has ended."""
         while self.read_child():
             pass
         self.retry()
@@ -204,7 +213,7 @@ class Pipe:
 
     @property
     def has_delivered_all(self) -> bool:
-        """Whether the files may go: the owner has read all, or there is none."""
+        """Whether the files may be removed: the owner has read all, or there is none."""
         owner = self._owner
         return owner is None or (not owner.unsent and self._output.committed == self._output.size)
 
@@ -215,14 +224,14 @@ class Pipe:
         self._listener.close()
         self._output.close()
 
-    # --- whoever connects --------------------------------------------------------------------------------------------
+    # --- clients -----------------------------------------------------------------------------------------------------
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             made, _ = self._listener.accept()
-            refused = why_refused(made, _why_below_an_agent)
+            refused = why_refused(made, _why_refused_descendant)
             if refused is not None:
-                self._log(f"keeper: somebody was not let in: {refused}\n".encode())
+                self._log(f"supervisor: refused a connection: {refused}\n".encode())
                 made.close()
                 return
             made.setblocking(False)
@@ -244,7 +253,7 @@ class Pipe:
                     self._handle_frame(connection, line)
         except BlockingIOError:
             return
-        except (OSError, ValueError):  # gone, or not one of us
+        except (OSError, ValueError):  # gone, or no client of ours
             self._disconnect(connection)
 
     def _handle_frame(self, connection: _Connection, frame: bytes) -> None:
@@ -270,7 +279,7 @@ class Pipe:
     def _input(self, number: int, question: int | None, line: bytes) -> None:
         if number <= self._inputs:
             if self._owner is not None:
-                self._send(self._owner, b"w%d\n" % number)  # sent again by an owner that did not hear of it
+                self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not hear of it
             return
         self._inputs = number
         if question is not None:
@@ -309,7 +318,7 @@ class Pipe:
         self._send(connection, json.dumps(hello).encode() + b"\n")
 
     def _announce(self) -> None:
-        """Say that there is more output; to an owner that is slow to read, once it has read the rest."""
+        """Tell the owner that there is more output. A slow owner is told once it has read the frames before."""
         if self._owner is not None and not self._owner.unsent and self._announced < self._output.size:
             self._announced = self._output.size
             self._send(self._owner, b"+%d\n" % self._announced)
@@ -319,7 +328,7 @@ class Pipe:
         self._flush(connection)
 
     def _flush(self, connection: _Connection) -> None:
-        """Send what can be sent now. That somebody is gone is noticed where it is read from."""
+        """Send as much as possible now. A closed connection is noticed when it is read."""
         with contextlib.suppress(OSError):
             while connection.unsent:
                 sent = connection.socket.send(connection.unsent[:_UNSENT_BYTES])
@@ -335,7 +344,7 @@ class Pipe:
         connection.socket.close()
 
     def _want(self, what: Any, events: int, wanted: bool, callback: Callable[[int], object] | None) -> None:
-        """Be called, or not any more, when something can be read or written."""
+        """Call `callback` when a descriptor is ready, or stop doing so."""
         try:
             key = self._selector.get_key(what)
         except (KeyError, ValueError):
@@ -348,16 +357,18 @@ class Pipe:
             self._selector.modify(what, events, callback)
 
 
-def _why_below_an_agent(pid: int) -> str | None:
-    """Return why a command of an agent is refused: it would answer the questions of its own session, or of another's.
+def _why_refused_descendant(pid: int) -> str | None:
+    """Return why a client is refused that an agent started: it could answer the questions of its own session.
 
-    A Helmsman that runs inside an agent has keepers, too. They have the agent's mark, and refuse only what is below them.
+    A Helmsman that runs inside an agent has supervisors too. They carry the agent's mark, and refuse only their descendants.
     """
     line = parents_of(pid)
-    if os.getpid() in line or (not is_marked(os.getpid()) and any(is_marked(one) or _is_keeper(one) for one in line)):
+    if os.getpid() in line or (
+        not is_marked(os.getpid()) and any(is_marked(one) or _is_supervisor(one) for one in line)
+    ):
         return "it was started by an agent of Helmsman's own"
     return None
 
 
-def _is_keeper(pid: int) -> bool:
-    return b"helmsman.agents.keeper.process" in read_proc(f"/proc/{pid}/cmdline").split(b"\0")
+def _is_supervisor(pid: int) -> bool:
+    return b"helmsman.agents.supervisor.process" in read_proc(f"/proc/{pid}/cmdline").split(b"\0")
