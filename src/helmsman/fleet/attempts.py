@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.model.options import OnMachineLoss, TurnLimits
-from helmsman.model.questions import Prompt, Question
+from helmsman.model.questions import OWN_ASKER, Prompt, Question
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,7 +101,7 @@ def question_of(row: DictRow) -> Question:
             ),
         ),
         details={"reason": row["note"] or ""},
-        asker="Helmsman",
+        asker=OWN_ASKER,
     )
 
 

@@ -38,6 +38,8 @@ WAIT: Final = "wait"
 UNANSWERED: Final = "unanswered"
 """No option: how a question ends that asks for words and that nobody answered."""
 
+OWN_ASKER: Final = "Helmsman"
+"""The asker of questions that Helmsman itself asks."""
 BUDGET_ASKED: Final = "budget"
 """The key of the prompt by which Helmsman itself asks whether more may be spent."""
 
@@ -105,7 +107,7 @@ def own_question(
         type=question_type,
         session_id=session_id,
         turn_id=turn_id,
-        asker="Helmsman",
+        asker=OWN_ASKER,
         prompts=(prompt,),
         details=details,
     )

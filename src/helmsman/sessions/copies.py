@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from helmsman.base.structs import Value
@@ -25,18 +26,18 @@ if TYPE_CHECKING:
 
 
 EventOnWire: TypeAlias = Sequence[str]
-"""An event between processes: its kind and its text (`helmsman.model.codec`)."""
+"""An event between processes: its kind and its text (`helmsman.model.codec`), and when it happened."""
 
 
 def to_wire(event: Event) -> EventOnWire:
     """Return an event as it is sent."""
-    return event.event_type(), encode(event)
+    return event.event_type(), encode(event), "" if event.at is None else event.at.isoformat()
 
 
 def from_wire(sent: EventOnWire) -> Event:
     """Return the event that was sent."""
-    kind, body = sent
-    return decode(kind, body)
+    kind, body, at = sent
+    return decode(kind, body).with_time(datetime.fromisoformat(at) if at else None)
 
 
 class SessionCopy(Value, frozen=True):
@@ -60,7 +61,6 @@ def facts_of(session: Session) -> dict[str, Any]:
         "turn_cursor": session.turn_cursor,
         "elsewhere": session.elsewhere,
         "away": tuple(queued.task_id for queued in session.queue if session.is_away(queued)),
-        "waiting": session.waiting,
         "deadlines": {question_id: deadline.time_left for question_id, deadline in session.deadlines.items()},
     }
 
@@ -78,7 +78,7 @@ def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
 
 def apply_facts(session: Session, facts: Mapping[str, Any]) -> None:
     """Give a copy what its original reports of clocks and connections."""
-    session.become_copy(waiting=facts["waiting"], elsewhere=facts["elsewhere"], away=facts["away"])
+    session.become_copy(elsewhere=facts["elsewhere"], away=facts["away"])
     session.began(facts["turn_began_at"], facts["turn_cursor"])
 
 

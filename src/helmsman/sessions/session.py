@@ -38,7 +38,7 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
-from helmsman.model.questions import BUDGET_ASKED
+from helmsman.model.questions import BUDGET_ASKED, OWN_ASKER
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -172,8 +172,6 @@ class Session:
         """The newest line of a supervised agent whose events the log had when it was read."""
         self._lacks_history = False
         self._turn_cursor = 0
-        self._waited_for: tuple[str | None, datetime | None] = None, None
-        """`waiting` of the original, of a copy."""
         self._is_copy = False
         self._elsewhere: str | None = None
         self._turn_began_at: float | None = None
@@ -432,12 +430,11 @@ class Session:
     def become_copy(
         self,
         *,
-        waiting: tuple[str | None, datetime | None] = (None, None),
         elsewhere: str | None = None,
         away: Iterable[str] = (),
     ) -> None:
         """Record that the original is in the hub, and what the hub reports of its turn and its queue."""
-        self._is_copy, self._waited_for, self._elsewhere = True, waiting, elsewhere
+        self._is_copy, self._elsewhere = True, elsewhere
         self._away = frozenset(away)
 
     def attach_to(self, engine: Engine) -> None:
@@ -544,10 +541,8 @@ class Session:
     @property
     def waiting(self) -> tuple[str | None, datetime | None]:
         """What its task waits for before it goes on (`quota`, `budget` or nothing), and until when."""
-        if self._is_copy:
-            return self._waited_for
-        asked = self.state.questions.get(self._own_question[0]) if self._own_question is not None else None
-        if asked is not None and asked.prompts[0].key == BUDGET_ASKED:
+        own = (question for question in self._state.questions.values() if question.asker == OWN_ASKER)
+        if any(prompt.key == BUDGET_ASKED for question in own for prompt in question.prompts):
             return "budget", None
         times = [queued.not_before for queued in self._state.queue if queued.not_before is not None]
         return ("quota", min(times)) if times else (None, None)
