@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 from bench.figures import Row, Sample, by_turns, compared
 from helmsman.model.events import CommandExecution, ItemEnded
 from helmsman.store.log import NewEvent, append, read
-from helmsman.store.upkeep import RETENTION, compact_some, is_due, reclaim, size_on_disk
+from helmsman.store.sqlite import SqliteDatabase
+from helmsman.store.upkeep import RETENTION, compact_some, is_due
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def _each(do: Callable[[], None], clock: Callable[[], float]) -> float:
 
 def _with_many(path: Path, sessions: int) -> list[Row]:
     bodies = _fill(path, sessions)
-    size = size_on_disk(path)
+    size = SqliteDatabase(path).size().bytes
     opened, listed = _opened(path), _listed(path, sessions)
     longest, deleted, after = _compacted(path)
     return [
@@ -182,5 +183,5 @@ def _compacted(path: Path) -> tuple[float, float, int]:
             before = time.perf_counter()
             registry.write(lambda connection: compact_some(connection, now, RETENTION))
             taken.append(time.perf_counter() - before)
-        reclaim(registry.database)
-        return max(taken), time.perf_counter() - began, size_on_disk(path)
+        registry.database.reclaim()
+        return max(taken), time.perf_counter() - began, SqliteDatabase(path).size().bytes

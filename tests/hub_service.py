@@ -11,7 +11,8 @@ from helmsman.hub.client import HubClient
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.steering.shared import Shared
-from helmsman.store.database import Fence, newest_epoch
+from helmsman.store import open_store
+from helmsman.store.database import Fence
 from helmsman.tasks.registry import REGISTRY_NAME
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ async def hub_service(
     settings: Settings, env: Mapping[str, str], agents: Iterable[Agent] = ()
 ) -> AsyncIterator[Helmsman]:
     """The door's Helmsman. Several may follow each other, as hubs do."""
-    epoch = newest_epoch(settings.state_dir / REGISTRY_NAME) + 1
+    epoch = open_store(settings.state_dir / REGISTRY_NAME).newest_epoch() + 1
     fence = Fence(epoch, lambda _: None)
     async with Shared(settings.state_dir, agents, owner=Owner(epoch), fence=fence) as shared:
         recovery = Recovery(shared, Helmsman)

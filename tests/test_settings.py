@@ -260,6 +260,7 @@ ONLY_YOURS = {
     "default_config",
     "codex_path",
     "fleet_url",
+    "store",
     "codex_remote",
     "codex_home",
     "state_dir",

@@ -42,7 +42,7 @@ from helmsman.base.given_values import (
 )
 from helmsman.base.repositories import project_places
 from helmsman.base.structs import SecretValue, Value
-from helmsman.base.surroundings import FLEET_URL, current
+from helmsman.base.surroundings import FLEET_URL, STORE, current
 from helmsman.base.unknown_names import nearest
 from helmsman.base.user_directories import NOBODY_KNOWS, config_directory, home_directory, usual_state_directory
 from helmsman.errors import InvalidSetting
@@ -101,7 +101,7 @@ class Settings(SecretValue, frozen=True, kw_only=True):
     `ignored` says, in sentences, what a project's file asked for in vain.
     """
 
-    secrets: ClassVar[tuple[str, ...]] = ("default_config", "codex_remote_token", "fleet_url")
+    secrets: ClassVar[tuple[str, ...]] = ("default_config", "codex_remote_token", "fleet_url", "store")
     default_agent: str = "codex"
     default_model: str | None = None
     default_profile: str | None = None
@@ -139,6 +139,8 @@ class Settings(SecretValue, frozen=True, kw_only=True):
     codex_remote_token: str | None = None
     fleet_url: str | None = None
     """It may hold a password."""
+    store: str | None = None
+    """The address of a Postgres store, which may hold a password; None for the file in the state directory."""
     files: tuple[ConfigFile, ...] = ()
     user_file: Path | None = None
     """Where the user's own file is, or would be."""
@@ -499,6 +501,14 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         FLEET_URL,
         None,
         "the fleet that new work is given to: postgresql://USER@HOST/DATABASE, as `helmsman fleet init` has set it up",
+        database_address,
+        only_yours,
+    ),
+    "store": _Setting(
+        STORE,
+        None,
+        "the Postgres that holds transcripts, tasks, schedules and notices: postgresql://USER@HOST/DATABASE; without it, "
+        "a file in the state directory does",
         database_address,
         only_yours,
     ),

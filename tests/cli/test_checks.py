@@ -89,17 +89,17 @@ def test_a_state_directory_of_everybody_is_a_failed_check(tmp_path: Path) -> Non
 
 
 def test_a_registry_is_looked_into(tmp_path: Path) -> None:
-    assert checks.check_tasks(tmp_path).detail == "none yet"
+    assert checks.check_tasks(_settings(tmp_path, HELMSMAN_STATE_DIR=str(tmp_path))).detail == "none yet"
     registry = Registry(tmp_path / REGISTRY_NAME)
     registry.add(TaskDraft(instruction="Fix it"))
     registry.close()
-    tasks = checks.check_tasks(tmp_path)
+    tasks = checks.check_tasks(_settings(tmp_path, HELMSMAN_STATE_DIR=str(tmp_path)))
     assert (tasks.status, tasks.detail) == ("ok", "the registry is whole; 1 running")
 
 
 def test_a_damaged_registry_is_a_failed_check_and_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / REGISTRY_NAME).write_text("not a database, and long enough to be taken for one" * 20, encoding="utf-8")
-    tasks = checks.check_tasks(tmp_path)
+    tasks = checks.check_tasks(_settings(tmp_path, HELMSMAN_STATE_DIR=str(tmp_path)))
     assert tasks.status == "failed"
     assert "helmsman tasks" in tasks.fix
     assert [file.name for file in tmp_path.iterdir()] == [REGISTRY_NAME]

@@ -93,10 +93,10 @@ class Stuck:
 
     def arm(self) -> None:
         with closing(sqlite3.connect(self._path)) as registry, registry:
-            (epoch,) = registry.execute("SELECT epoch FROM hub").fetchone()
+            (epoch,) = registry.execute("SELECT epoch FROM leases").fetchone()
             registry.execute("DROP TRIGGER IF EXISTS stuck")
             registry.execute(
-                f"CREATE TRIGGER stuck AFTER UPDATE OF answer ON calls WHEN (SELECT epoch FROM hub) = {epoch} "
+                f"CREATE TRIGGER stuck AFTER UPDATE OF answer ON calls WHEN (SELECT epoch FROM leases) = {epoch} "
                 "BEGIN SELECT COUNT(*) FROM many a, many b, many c, many d; END"
             )
 

@@ -265,8 +265,8 @@ async def test_the_store_refuses_a_hub_that_was_replaced_and_that_one_ends(bare_
         epoch = (ask_hub(bare_place.state_dir, "status") or {})["epoch"]
         await client.call_tool("codex_interrupt", {"sessionId": "nobody"})  # from here on there is a store
         with closing(sqlite3.connect(bare_place.state_dir / REGISTRY_NAME)) as connection, connection:
-            assert connection.execute("SELECT epoch FROM hub").fetchone() == (epoch,)
-            connection.execute("UPDATE hub SET epoch = ?", (epoch + 10**9,))
+            assert connection.execute("SELECT epoch FROM leases").fetchone() == (epoch,)
+            connection.execute("UPDATE leases SET epoch = ?", (epoch + 10**9,))
         answer = await client.call_tool("codex_interrupt", {"sessionId": "nobody"})
         assert error_of(answer)["code"] == "session_not_found"
         assert bare_place.hub != first

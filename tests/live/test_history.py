@@ -11,7 +11,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.model.events import AgentMessage, CommandExecution, Decision, UserMessage
-from helmsman.store.database import opened_for_reading
+from helmsman.store.sqlite import SqliteDatabase
 from helmsman.store.upkeep import Compacted, Problems, problems
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
@@ -142,5 +142,5 @@ async def test_a_session_whose_events_were_compacted_is_continued_and_gets_its_t
     with closing(Registry(path)) as registry:
         stored = registry.events(session_id)
         assert stored.cursor == cursor + len(stored.events), "events are numbered on"
-    with opened_for_reading(path) as connection:
-        assert problems(connection) == Problems()
+    with SqliteDatabase(path).snapshot() as connection:
+        assert problems(SqliteDatabase(path), connection) == Problems()

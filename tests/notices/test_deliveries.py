@@ -12,7 +12,7 @@ import pytest
 
 from helmsman.notices.news import News
 from helmsman.notices.store import NoticeStore
-from helmsman.store.database import Database
+from helmsman.store import open_store
 from helmsman.tasks.registry import REGISTRY_NAME
 from tests.notices.conftest import House, opened, webhook
 from tests.notices.receivers import SECONDS, Receiver
@@ -140,7 +140,7 @@ async def test_no_open_question_gives_way_to_other_news_or_to_more_questions(
 ) -> None:
     monkeypatch.setattr("helmsman.notices.store._MOST_WAITING", 3)
     monkeypatch.setattr("helmsman.notices.store._KEPT", 4)
-    store = NoticeStore(Database(state_dir / REGISTRY_NAME))
+    store = NoticeStore(open_store(state_dir / REGISTRY_NAME))
     for number in range(12):
         question = News(kind="question", about=f"question s q{number}", title="A question", question_id=f"q{number}")
         assert await store.add(question, {"phone": store.clock()})
@@ -167,7 +167,7 @@ async def test_what_waits_and_what_is_remembered_is_bounded_and_the_oldest_gives
 ) -> None:
     monkeypatch.setattr("helmsman.notices.store._MOST_WAITING", 3)
     monkeypatch.setattr("helmsman.notices.store._KEPT", 4)
-    store = NoticeStore(Database(state_dir / REGISTRY_NAME))
+    store = NoticeStore(open_store(state_dir / REGISTRY_NAME))
     for number in range(6):
         news = News(kind="hub", about=str(number), title="Something is wrong")
         assert await store.add(news, {"hook": store.clock()})

@@ -8,12 +8,13 @@ from helmsman.model.events import TurnRequested
 from helmsman.store.log import NewEvent, append
 
 if TYPE_CHECKING:
-    import sqlite3
     from datetime import datetime
+
+    from helmsman.store.connection import StoreConnection
 
 
 def put_session(
-    connection: sqlite3.Connection, session_id: str, at: datetime, texts: tuple[str, ...] = ("Fix it", "Done")
+    connection: StoreConnection, session_id: str, at: datetime, texts: tuple[str, ...] = ("Fix it", "Done")
 ) -> None:
     """Append one event for each text to a session, all at this time."""
     events = [TurnRequested(session_id=session_id, text=one).with_time(at) for one in texts]

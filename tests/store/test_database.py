@@ -16,13 +16,16 @@ import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
-from helmsman.store import database
-from helmsman.store.database import Database, Fence
+from helmsman.store import sqlite
+from helmsman.store.database import Fence
+from helmsman.store.sqlite import SqliteDatabase
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from helmsman.store.connection import StoreConnection
 
 
 def draft(instruction: str = "Fix the login test") -> TaskDraft:
@@ -100,7 +103,7 @@ def test_a_registry_that_somebody_removed_is_made_again(registry: Registry, path
 def test_a_full_disk_is_told_with_what_to_do(registry: Registry, path: Path) -> None:
     registry.add(draft())
 
-    def fill(connection: sqlite3.Connection) -> None:
+    def fill(connection: StoreConnection) -> None:
         connection.execute("PRAGMA max_page_count = 1")
 
     registry.database.read(fill)
@@ -128,7 +131,7 @@ def test_a_directory_in_its_place_is_told_with_what_to_do(registry: Registry, pa
 def test_somebody_who_holds_the_file_is_waited_for(
     registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.01)
     task, _ = registry.add(draft())
     registry.close()
     with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as holder:
@@ -148,8 +151,8 @@ def test_somebody_who_holds_the_file_is_waited_for(
 def test_somebody_who_never_lets_go_is_told_of_and_not_waited_for_for_ever(
     registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_BUSY_SECONDS", 0.01)
-    monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "_PATIENCE_SECONDS", 0.1)
     task, _ = registry.add(draft())
     registry.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as holder:
@@ -165,7 +168,7 @@ def test_somebody_who_never_lets_go_is_told_of_and_not_waited_for_for_ever(
 def test_somebody_who_never_finishes_opening_it_is_told_of_too(
     registry: Registry, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(sqlite, "_PATIENCE_SECONDS", 0.1)
     path.parent.mkdir(mode=0o700)
     with (
         file_lock(path.with_name(f"{path.name}.lock"), timeout=0),
@@ -176,9 +179,9 @@ def test_somebody_who_never_finishes_opening_it_is_told_of_too(
 
 
 def test_what_fails_half_way_is_not_there_at_all(path: Path) -> None:
-    file = Database(path)
+    file = SqliteDatabase(path)
 
-    def work(connection: sqlite3.Connection) -> None:
+    def work(connection: StoreConnection) -> None:
         connection.execute("UPDATE sqlite_sequence SET seq = 99")
         connection.execute("DELETE FROM tasks")
         raise ZeroDivisionError

@@ -1,6 +1,6 @@
 """The hub is killed before and after each of its durable writes: the next one tells the truth, and does nothing twice.
 
-`pytest -m rare -k from20 tests/store` runs a piece of the sweep: the writes 20 to 39.
+`pytest -m rare -k from20 tests/store` runs a piece of the sweep: the writes 20 to 39, on SQLite and on Postgres.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ def in_hub(
     codex_home: CodexHome,
     detached_engines: Path,
     receiver: Receiver,
+    store_address: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Settings:
     """Settings of a program that asks a hub, which notifies the receiver."""
@@ -86,11 +87,12 @@ def in_hub(
     own.parent.mkdir(parents=True, exist_ok=True)
     own.write_text(
         f'codex_path = "{settings.codex_path}"\n'
-        '[notify]\nevents = ["question", "done", "failed", "schedule"]\nunanswered_sec = 0\n'
+        + ("" if store_address is None else f'store = "{store_address}"\n')
+        + '[notify]\nevents = ["question", "done", "failed", "schedule"]\nunanswered_sec = 0\n'
         f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n',
         encoding="utf-8",
     )
-    return replace(settings, detach=True, state_dir=detached_engines)
+    return replace(settings, detach=True, state_dir=detached_engines, store=store_address)
 
 
 class Laboratory:
@@ -165,6 +167,7 @@ async def killed_at(laboratory: Laboratory, *points: Point) -> None:
         pytest.skip("There were fewer writes.")
 
 
+@pytest.mark.parametrize("server_of_store", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("when", "number"),
     [
@@ -180,12 +183,21 @@ async def test_the_next_hub_tells_the_truth(laboratory: Laboratory, when: str, n
     await killed_at(laboratory, (when, number))
 
 
+@pytest.mark.parametrize("server_of_store", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("when", "number"), [pytest.param("after", 18, id="answering"), pytest.param("before", 41, id="applying")]
+)
+async def test_the_next_hub_tells_the_truth_on_postgres(laboratory: Laboratory, when: str, number: int) -> None:
+    await killed_at(laboratory, (when, number))
+
+
 @pytest.mark.rare
 @pytest.mark.parametrize(("when", "number"), _POINTS)
 async def test_the_next_hub_tells_the_truth_after_every_write(laboratory: Laboratory, when: str, number: int) -> None:
     await killed_at(laboratory, (when, number))
 
 
+@pytest.mark.parametrize("server_of_store", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     ("first", "then"),
     [

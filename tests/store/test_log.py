@@ -19,21 +19,23 @@ from helmsman.model.events import (
     TurnRequested,
     Unknown,
 )
-from helmsman.store.database import Database, Fence
+from helmsman.store.database import Fence
 from helmsman.store.log import NewEvent, StoredEvents, append, read
+from helmsman.store.sqlite import SqliteDatabase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from helmsman.model.events import Event
+    from helmsman.store.connection import StoreConnection
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def database(path: Path) -> Iterator[Database]:
-    with closing(Database(path)) as database:
+def database(path: Path) -> Iterator[SqliteDatabase]:
+    with closing(SqliteDatabase(path)) as database:
         yield database
 
 
@@ -41,18 +43,18 @@ def said(text: str, session: str = "s-1") -> Event:
     return ItemEnded(session_id=session, turn_id="t-1", item=AgentMessage(id=text, text=text))
 
 
-def write(database: Database, *events: Event) -> None:
+def write(database: SqliteDatabase, *events: Event) -> None:
     by_session: dict[str, list[NewEvent]] = {}
     for event in events:
         by_session.setdefault(event.session_id, []).append(NewEvent.of(event.with_time(NOW)))
     database.write(lambda connection: append(connection, by_session))
 
 
-def stored(database: Database, session: str = "s-1", since: int = 0) -> StoredEvents:
+def stored(database: SqliteDatabase, session: str = "s-1", since: int = 0) -> StoredEvents:
     return database.read(lambda connection: read(connection, session, since))
 
 
-def test_events_are_read_as_they_were_appended_each_session_numbered_by_itself(database: Database) -> None:
+def test_events_are_read_as_they_were_appended_each_session_numbered_by_itself(database: SqliteDatabase) -> None:
     write(database, TurnRequested(session_id="s-1", text="go"), said("a"), said("x", "s-2"))
     write(database, said("b"))
     assert stored(database) == ((TurnRequested(session_id="s-1", text="go"), said("a"), said("b")), 3, NOW, None)
@@ -60,7 +62,7 @@ def test_events_are_read_as_they_were_appended_each_session_numbered_by_itself(d
     assert stored(database, "s-3") == StoredEvents()
 
 
-def test_a_reader_goes_on_from_its_cursor(database: Database) -> None:
+def test_a_reader_goes_on_from_its_cursor(database: SqliteDatabase) -> None:
     write(database, *map(said, "abc"))
     assert stored(database, since=2).events == (said("c"),)
     assert stored(database, since=3) == ((), 3, NOW, None)
@@ -68,7 +70,7 @@ def test_a_reader_goes_on_from_its_cursor(database: Database) -> None:
     assert stored(database, since=2).after(0).events == (said("c"),), "what was not read is not there to be seen"
 
 
-def test_the_newest_line_of_the_agent_is_committed_with_the_events(database: Database) -> None:
+def test_the_newest_line_of_the_agent_is_committed_with_the_events(database: SqliteDatabase) -> None:
     def line(text: str, process: str, offset: int) -> Event:
         return said(text).with_source(Source(process, offset))
 
@@ -81,14 +83,14 @@ def test_the_newest_line_of_the_agent_is_committed_with_the_events(database: Dat
     assert stored(database).source == ("second", 5), "another process counts from the beginning"
 
 
-def test_many_events_are_one_append(database: Database) -> None:
+def test_many_events_are_one_append(database: SqliteDatabase) -> None:
     write(database, *(said(str(number)) for number in range(1001)))
     assert [event.item.id for event in stored(database).events if isinstance(event, ItemEnded)] == [
         str(number) for number in range(1001)
     ]
 
 
-def test_only_the_newest_diff_of_a_session_is_kept_and_all_keep_their_numbers(database: Database) -> None:
+def test_only_the_newest_diff_of_a_session_is_kept_and_all_keep_their_numbers(database: SqliteDatabase) -> None:
     diffs = [DiffUpdated(session_id="s-1", turn_id="t-1", diff=text) for text in ("one", "two", "three")]
     write(database, diffs[0], diffs[1], said("a"))
     write(database, diffs[2])
@@ -96,7 +98,7 @@ def test_only_the_newest_diff_of_a_session_is_kept_and_all_keep_their_numbers(da
     assert (kept, stored(database).cursor) == (["", "", "three"], 4)
 
 
-def test_what_this_version_does_not_know_is_kept(database: Database) -> None:
+def test_what_this_version_does_not_know_is_kept(database: SqliteDatabase) -> None:
     new = NewEvent(1, "mood_changed", '{"type": "mood_changed", "sessionId": "s-1", "mood": "good"}')
     database.write(lambda connection: append(connection, {"s-1": [new]}))
     (event,) = stored(database).events
@@ -104,10 +106,10 @@ def test_what_this_version_does_not_know_is_kept(database: Database) -> None:
     assert (event.name, event.payload["mood"]) == ("mood_changed", "good")
 
 
-def test_a_failed_transaction_appends_nothing(database: Database) -> None:
+def test_a_failed_transaction_appends_nothing(database: SqliteDatabase) -> None:
     write(database, said("a"))
 
-    def fail(connection: sqlite3.Connection) -> None:
+    def fail(connection: StoreConnection) -> None:
         append(connection, {"s-1": [NewEvent.of(said("b"))]})
         raise sqlite3.OperationalError("disk I/O error")
 
@@ -119,9 +121,9 @@ def test_a_failed_transaction_appends_nothing(database: Database) -> None:
 
 def test_a_hub_that_was_replaced_appends_nothing(path: Path) -> None:
     refused: list[int] = []
-    with closing(Database(path, fence=Fence(1, refused.append))) as old:
+    with closing(SqliteDatabase(path, Fence(1, refused.append))) as old:
         write(old, said("a"))
-        with closing(Database(path, fence=Fence(2, refused.append))) as new:
+        with closing(SqliteDatabase(path, Fence(2, refused.append))) as new:
             write(new, said("b"))
             with pytest.raises(RegistryUnavailable, match="later hub"):
                 write(old, said("c"))
@@ -129,7 +131,7 @@ def test_a_hub_that_was_replaced_appends_nothing(path: Path) -> None:
     assert refused == [2]
 
 
-def test_half_of_a_surrogate_pair_does_not_stop_the_log(database: Database) -> None:
+def test_half_of_a_surrogate_pair_does_not_stop_the_log(database: SqliteDatabase) -> None:
     write(database, said("\ud83d"), TurnEnded(session_id="s-1", turn_id="t-1", outcome="completed"))
     assert stored(database).cursor == 2
     assert isinstance(stored(database).events[1], TurnEnded)

@@ -156,5 +156,5 @@ def database_address(given: Given) -> str:
     """The address is never shown: it may hold a password."""
     value = given.value.strip() if isinstance(given.value, str) else ""
     if not value.startswith(("postgresql://", "postgres://")):
-        raise InvalidSetting(f"{given.name} is no address of a fleet. Use postgresql://USER@HOST/DATABASE.")
+        raise InvalidSetting(f"{given.name} is no address of a database. Use postgresql://USER@HOST/DATABASE.")
     return value

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 UMASK: Final = "HELMSMAN_UMASK"
 """How a door tells the hub, among its variables, which modes its files are to have. Octal."""
 FLEET_URL: Final = "HELMSMAN_FLEET_URL"
+STORE: Final = "HELMSMAN_STORE"
 """The address of a fleet's database, often with a password. It is for Helmsman alone."""
 
 
@@ -101,7 +102,7 @@ def umask_in(env: Mapping[str, str]) -> int:
 
 def for_others(env: Mapping[str, str]) -> dict[str, str]:
     """The variables for a program that is started for whoever has these: an agent, git, a command of a repository."""
-    return {name: value for name, value in env.items() if name != FLEET_URL}
+    return {name: value for name, value in env.items() if name not in (FLEET_URL, STORE)}
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:

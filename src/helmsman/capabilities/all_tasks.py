@@ -116,7 +116,8 @@ class Tasks:
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
         """The tasks of each of these sessions, newest first, as they truly are. Without a registry nobody knows of any."""
         await self._helm.ledger.write()
-        if not (self._helm.settings.state_dir / REGISTRY_NAME).exists():
+        settings = self._helm.settings
+        if settings.store is None and not (settings.state_dir / REGISTRY_NAME).exists():
             return dict.fromkeys(session_ids, ())  # looking at a list makes no files
         try:
             found = await self._helm.ledger.registry(

@@ -43,7 +43,7 @@ from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.service import Helmsman
 from helmsman.settings import Settings, budget_of, ensure_state_dir, own_file
-from helmsman.store.database import Database
+from helmsman.store import open_store
 from helmsman.tasks.prices import Prices
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
@@ -367,40 +367,43 @@ def check_state(settings: Settings) -> list[Check]:
         return [Check("State", "failed", f"{path} cannot be written to.", fix)]
     return [
         Check("State", "ok", str(path)),
-        check_tasks(path),
-        *check_schedules(path),
+        check_tasks(settings),
+        *check_schedules(settings),
         *check_notices(settings),
         *check_engines(engine_overviews(path)),
     ]
 
 
-def check_tasks(state_dir: Path) -> Check:
+def check_tasks(settings: Settings) -> Check:
     """Check the registry read-only. Opening a damaged one normally would move it aside."""
-    path = state_dir / REGISTRY_NAME
-    if not path.exists():
-        return Check("Tasks", "ok", "none yet")
+    path = settings.state_dir / REGISTRY_NAME
+    if settings.store is None:
+        if not path.exists():
+            return Check("Tasks", "ok", "none yet")
+        try:
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.Error as error:
+            said = str(error)
+        if said != "ok":
+            detail = f"the task registry {path} is damaged ({said})."
+            return Check("Tasks", "failed", detail, DAMAGED)
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
-        said = str(error)
-    if said != "ok":
-        detail = f"the task registry {path} is damaged ({said})."
-        return Check("Tasks", "failed", detail, DAMAGED)
-    try:
-        with closing(Registry(path)) as registry:
+        with closing(Registry(path, address=settings.store)) as registry:
             running = len(registry.running())
     except RegistryUnavailable as error:
         return Check("Tasks", "failed", error.message)
     return Check("Tasks", "ok", f"the registry is whole; {running or 'none'} running")
 
 
-def check_schedules(state_dir: Path) -> list[Check]:
+def check_schedules(settings: Settings) -> list[Check]:
     """Check that schedules will run."""
-    if not (state_dir / REGISTRY_NAME).exists():
+    state_dir = settings.state_dir
+    path = state_dir / REGISTRY_NAME
+    if settings.store is None and not path.exists():
         return []
     try:
-        with closing(Database(state_dir / REGISTRY_NAME)) as database:
+        with closing(open_store(path, settings.store)) as database:
             due = [one.next_at for one in ScheduleStore(database).read() if one.next_at is not None]
     except RegistryUnavailable:
         return []  # reported by the check of tasks
@@ -419,7 +422,7 @@ def check_notices(settings: Settings) -> list[Check]:
     """Check that notifications can be delivered, according to the latest attempts."""
     try:
         notify = NotifySettings.load(settings.files)
-        with closing(Database(settings.state_dir / REGISTRY_NAME)) as database:
+        with closing(open_store(settings.state_dir / REGISTRY_NAME, settings.store)) as database:
             ways = way_statuses(notify, NoticeStore(database).newest() if notify.to else {})
     except InvalidSetting as error:
         return [Check("Notices", "failed", error.message)]

@@ -46,10 +46,11 @@ def complete_task(_context: click.Context, _parameter: click.Parameter, typed: s
     from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
     try:
-        place = load_settings().state_dir / REGISTRY_NAME
-        if not place.exists():
+        settings = load_settings()
+        path = settings.state_dir / REGISTRY_NAME
+        if settings.store is None and not path.exists():
             return []
-        with closing(Registry(place)) as registry:
+        with closing(Registry(path, address=settings.store)) as registry:
             found, _ = registry.list(limit=_OFFERED)
     except (HelmsmanError, OSError):
         return []
@@ -60,14 +61,15 @@ def complete_schedule(_context: click.Context, _parameter: click.Parameter, type
     """Complete schedules by id."""
     from helmsman.schedules.store import ScheduleStore
     from helmsman.settings import load_settings
-    from helmsman.store.database import Database
+    from helmsman.store import open_store
     from helmsman.tasks.registry import REGISTRY_NAME
 
     try:
-        place = load_settings().state_dir / REGISTRY_NAME
-        if not place.exists():
+        settings = load_settings()
+        path = settings.state_dir / REGISTRY_NAME
+        if settings.store is None and not path.exists():
             return []
-        with closing(Database(place)) as database:
+        with closing(open_store(path, settings.store)) as database:
             found = ScheduleStore(database).read()
     except (HelmsmanError, OSError):
         return []

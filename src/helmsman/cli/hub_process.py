@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 import threading
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile
     from helmsman.steering.shared import OpenFleet, Shared
+    from helmsman.store.connection import StoreConnection
+    from helmsman.store.database import Database, Fence
     from helmsman.tasks.calls import CallLog
 
     MakeServe = Callable[[Shared, CallLog], Serve]  # makes the server of a front end from shared resources
@@ -68,7 +71,8 @@ async def _run(state: str) -> None:
     from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import Helmsman
     from helmsman.steering.shared import Shared
-    from helmsman.store.database import Fence, newest_epoch
+    from helmsman.store import open_store
+    from helmsman.store.database import Fence
     from helmsman.tasks.calls import CallLog
     from helmsman.tasks.registry import REGISTRY_NAME
 
@@ -89,11 +93,18 @@ async def _run(state: str) -> None:
     gc.enable()
     if REPLACE in words and not replace_older(state):
         return
-    hub = Hub(state_dir, supervisors, newest_epoch(state_dir / REGISTRY_NAME))
-    fence = Fence(hub.epoch, lambda newer: hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place"))
+    files, days, store = _own_settings(state_dir)
+    with closing(open_store(state_dir / REGISTRY_NAME, store)) as database:
+        hub = Hub(state_dir, supervisors, database.newest_epoch())
+    hub.store = store
+
+    def end(newer: int) -> None:
+        hub.end(NEXT, f"a later one, of epoch {newer}, has taken its place")
+
+    fence = Fence(hub.epoch, end, f"{platform.node()}:{state_dir}")
     owner = Owner(hub.epoch, start_command(state))
-    files, days = _own_settings(state_dir)
-    async with Shared(state_dir, owner=owner, fence=fence, files=files, retention_days=days) as shared:
+    async with Shared(state_dir, owner=owner, fence=fence, files=files, retention_days=days, store=store) as shared:
+        shared.tasks.start_soon(_keep_lease, shared.ledger.database, fence)
         shared.open_fleet = _open_fleet(shared)
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(shared.ledger)
@@ -146,24 +157,48 @@ def _open_fleet(shared: Shared) -> OpenFleet:
     return open_fleet
 
 
-def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int]:
-    """Return the user's file with agent definitions, and the retention of transcripts in days.
+def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int, str | None]:
+    """Return the user's file with agent definitions, the retention of transcripts in days, and the address of the store.
 
     Clients report an invalid file. Retention is then the maximum, because the file may ask for more than the default.
     """
     from helmsman.agents.registry import Agents
+    from helmsman.base.surroundings import STORE
     from helmsman.errors import InvalidSetting
     from helmsman.settings import LONGEST_RETENTION_DAYS, load_settings
 
-    days = LONGEST_RETENTION_DAYS
+    days, store = LONGEST_RETENTION_DAYS, os.environ.get(STORE)
     try:
         settings = load_settings({}, os.environ, state_dir)
-        days = settings.retention_days
+        days, store = settings.retention_days, settings.store
         Agents(files=settings.files)
     except InvalidSetting as error:
         log.warning("agents of your own are left out: %s", error)
-        return (), days
-    return settings.files, days
+        return (), days, store
+    return settings.files, days, store
+
+
+async def _keep_lease(database: Database, fence: Fence) -> None:
+    """Renew the hub's lease of a store that other machines can reach."""
+    import anyio
+    import anyio.to_thread
+
+    from helmsman.errors import RegistryUnavailable
+    from helmsman.store.leases import HUB, renew
+
+    seconds = database.lease_seconds
+    if seconds is None:
+        return
+
+    def renew_lease(connection: StoreConnection) -> bool:
+        return renew(connection, HUB, fence.epoch, seconds)
+
+    while True:
+        try:
+            await anyio.to_thread.run_sync(database.write, renew_lease)
+        except RegistryUnavailable as error:
+            log.warning("the lease of the store is not renewed: %s", error)
+        await anyio.sleep(seconds / 3)
 
 
 async def _forget_gone(calls: CallLog) -> None:

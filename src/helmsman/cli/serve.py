@@ -149,17 +149,18 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
                 await serve(helm)
                 left = await helm.ledger.leave()
     if left:
-        _say_what_became_of(left, settings.state_dir)
+        _say_what_became_of(left, settings)
     return exit_code
 
 
-def _say_what_became_of(tasks: Sequence[Task], state_dir: Path) -> None:
+def _say_what_became_of(tasks: Sequence[Task], settings: Settings) -> None:
     """Print the current state of each task that was running when the client disconnected."""
     from helmsman.base.shown_text import one_line
     from helmsman.errors import RegistryUnavailable
     from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
-    with closing(Registry(state_dir / REGISTRY_NAME)) as registry, suppress(RegistryUnavailable):
+    path = settings.state_dir / REGISTRY_NAME
+    with closing(Registry(path, address=settings.store)) as registry, suppress(RegistryUnavailable):
         for task in tasks:
             now = registry.get(task.id) or task
             if now.is_running:

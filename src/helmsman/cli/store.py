@@ -23,10 +23,11 @@ from helmsman.cli.tables import ago
 from helmsman.errors import InvalidInput, RegistryUnavailable
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
     from pathlib import Path
 
+    from helmsman.store.connection import StoreConnection
+    from helmsman.store.database import Database
     from helmsman.store.upkeep import Compacted, Problems, Summary
 
 DAMAGED: Final = (
@@ -59,25 +60,24 @@ def _show(as_json: bool) -> None:
 
 
 def _show_store(*, as_json: bool) -> None:
-    from helmsman.store.database import opened_for_reading
     from helmsman.store.upkeep import summary
 
-    path = _path()
-    with opened_for_reading(path) as connection:
-        found = summary(connection, path)
+    with closing(_store()) as store, store.snapshot() as connection:
+        found = summary(connection, store.size())
     days = settings_of_command().retention_days
     if as_json:
-        print_json({"path": str(path), **_as_json(found), "retentionDays": days})
+        print_json({"path": store.name, **_as_json(found), "retentionDays": days})
         return
     oldest = "none" if found.oldest_at is None else f"{found.oldest_at.astimezone():%Y-%m-%d %H:%M}"
     largest = (
         f"{one.session_id}: {counted(one.events, 'event')}, {_size(one.bytes)}, last used {ago(one.changed_at)}"
         for one in found.largest
     )
+    free = "" if found.free_bytes is None else f", of which {_size(found.free_bytes)} are free"
     print_details(
         {
-            "file": one_line(str(path)),
-            "size": f"{_size(found.bytes)}, of which {_size(found.free_bytes)} are free",
+            "file" if settings_of_command().store is None else "database": one_line(store.name),
+            "size": _size(found.bytes) + free,
             "contents": f"{counted(found.sessions, 'session')}, {counted(found.events, 'event')}, "
             f"{counted(found.tasks, 'task')}",
             "oldest": oldest,
@@ -93,12 +93,12 @@ def _check(as_json: bool) -> int:
 
     Nothing is changed, and the hub may keep running.
     """
-    path = _path()
-    found = _problems(path)
+    with closing(_store()) as store:
+        found = _problems(store)
     advice = DAMAGED if found.damage else _INCOMPLETE if found.gaps else None
     said = (*found.damage, *found.gaps)
     if as_json:
-        print_json({"path": str(path), "ok": not said, "problems": said, "fix": advice})
+        print_json({"path": store.name, "ok": not said, "problems": said, "fix": advice})
     elif advice is None:
         click.echo("The store is whole.", err=True)
     else:
@@ -108,13 +108,12 @@ def _check(as_json: bool) -> int:
     return ExitCode.FAILED if said else ExitCode.OK
 
 
-def _problems(path: Path) -> Problems:
-    """Return the problems found. SQLite reads on a thread, so that Ctrl-C works immediately."""
-    from helmsman.store.database import opened_for_reading
+def _problems(store: Database) -> Problems:
+    """Return the problems found. The database is read on a thread, so that Ctrl-C works immediately."""
     from helmsman.store.upkeep import problems
 
-    with opened_for_reading(path) as connection, ThreadPoolExecutor(1) as threads:
-        reading = threads.submit(problems, connection)
+    with store.snapshot() as connection, ThreadPoolExecutor(1) as threads:
+        reading = threads.submit(problems, store, connection)
         try:
             return reading.result()
         except KeyboardInterrupt:
@@ -138,23 +137,25 @@ def _compact(agreed: bool, as_json: bool) -> None:
     """
     from datetime import UTC, datetime
 
-    from helmsman.store.database import opened_for_reading
-    from helmsman.store.upkeep import due, reclaim, size_on_disk
-    from helmsman.tasks.registry import Registry
+    from helmsman.store.upkeep import due
+    from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
-    path, retention = _path(), timedelta(days=settings_of_command().retention_days)
-    if _problems(path).damage:  # a write that hits the damage would move the whole file aside
-        raise RegistryUnavailable(f"The store {path} is damaged, and nothing was deleted. {DAMAGED}")
-    with opened_for_reading(path) as connection:
-        planned = due(connection, datetime.now(UTC), retention)
-    before = size_on_disk(path)
+    settings = settings_of_command()
+    retention = timedelta(days=settings.retention_days)
+    with closing(_store()) as store:
+        if _problems(store).damage:  # a write that hits the damage would move the whole file aside
+            raise RegistryUnavailable(f"The store {store.name} is damaged, and nothing was deleted. {DAMAGED}")
+        with store.snapshot() as connection:
+            planned = due(connection, datetime.now(UTC), retention)
+        before = store.size().bytes
     if any(planned):
         lost = f"{_amount(planned)} will be deleted for good."
         agree(f"{lost} Delete?", agreed=agreed, as_json=as_json, otherwise=lost)
-    with closing(Registry(path, retention=retention)) as registry:
+    path = settings.state_dir / REGISTRY_NAME
+    with closing(Registry(path, address=settings.store, retention=retention)) as registry:
         done = registry.compact() if any(planned) else planned
-        reclaim(registry.database)
-        after = size_on_disk(path)
+        registry.database.reclaim()
+        after = registry.database.size().bytes
     said = f"Deleted {_amount(done)}. The store had {_size(before)}, and has {_size(after)} now."
     print_result(said, {**done._asdict(), "bytesBefore": before, "bytes": after}, as_json=as_json)
 
@@ -176,10 +177,9 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
     They hold prompts, messages, commands and diffs in plain text. A damaged store is exported as far as it can be read.
     """
     from helmsman.cli.session_ids import the_one_meant
-    from helmsman.store.database import opened_for_reading
     from helmsman.store.upkeep import session_ids
 
-    with opened_for_reading(_path()) as connection, _written(output) as file:
+    with closing(_store()) as store, store.snapshot() as connection, _written(output) as file:
         wanted = session_ids(connection)
         if session_id is not None:
             wanted = [the_one_meant(session_id, wanted)]
@@ -192,7 +192,7 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
     return ExitCode.FAILED if damaged else ExitCode.OK
 
 
-def _write_events(connection: sqlite3.Connection, wanted: list[str], file: TextIO) -> tuple[int, list[str]]:
+def _write_events(connection: StoreConnection, wanted: list[str], file: TextIO) -> tuple[int, list[str]]:
     """Write the events of sessions; return their number and the sessions with unreadable events."""
     from helmsman.shapes.rendering import json_line
     from helmsman.store.upkeep import exported
@@ -235,18 +235,19 @@ def _not_written(path: Path, error: OSError) -> InvalidInput:
     return InvalidInput(f"{path} cannot be written: {error.strerror}. Make room there, or choose another place.")
 
 
-def _path() -> Path:
-    """Return the path of the store, creating it if missing."""
-    from helmsman.store.database import Database
+def _store() -> Database:
+    """Return the store, creating it if missing. An existing file is not opened, because a damaged one would be moved."""
+    from helmsman.store import open_store
     from helmsman.tasks.registry import REGISTRY_NAME
 
-    path = settings_of_command().state_dir / REGISTRY_NAME
-    if not path.exists():
-        with closing(Database(path)) as database:
-            database.version()
-    if not path.is_file():
+    settings = settings_of_command()
+    path = settings.state_dir / REGISTRY_NAME
+    store = open_store(path, settings.store)
+    if settings.store is not None or not path.exists():
+        store.version()
+    elif not path.is_file():
         raise RegistryUnavailable(f"{path} is not a file. Remove it, or set HELMSMAN_STATE_DIR to another directory.")
-    return path
+    return store
 
 
 def _amount(of: Compacted) -> str:

@@ -33,7 +33,7 @@ from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, in_hex, text_in
-from helmsman.hub.process import NotServed
+from helmsman.hub.process import OTHER_STORE, NotServed
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
@@ -161,10 +161,12 @@ class ProgramDoors:
             settings = hello["settings"]
             if is_elsewhere:
                 settings = _own_settings(hub)
-                if isinstance(settings, dict):
-                    connection.put(json.dumps(settings).encode())
-                    await connection.written()
-                    return
+            elif settings.store != hub.store:
+                settings = {"refused": OTHER_STORE}
+            if isinstance(settings, dict):
+                connection.put(json.dumps(settings).encode())
+                await connection.written()
+                return
             hub.idle = settings.hub_idle
             async with self._open_view(settings, env=hello["environment"], shared=self._shared) as helm:
                 pages = partial(self._make_pages, helm) if is_elsewhere else None

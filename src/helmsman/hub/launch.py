@@ -53,7 +53,7 @@ _BACKLOG = 256
 _ADDRESS_BYTES = 100
 """The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
 _TAIL_BYTES = 2000
-_PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH")
+_PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH", "HELMSMAN_STORE")
 """What a hub inherits of its first door's environment. All else comes with doors, and only for what they ask."""
 _PASSED_ON_PREFIXES = ("LC_", "XDG_")
 _SCRIPTS = (b"helmsman", b"codex-helmsman")

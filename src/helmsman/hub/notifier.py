@@ -1,7 +1,7 @@
 """Tells people of what waits or has ended when nobody looks: the hub's part of notices.
 
 A question is told of when nobody has answered it for a while and it is on nobody's screen; the end of a turn when nobody
-waits for it or sees it. What has ended is written down as due together with the end itself (`helmsman.store.schema`), so
+waits for it or sees it. What has ended is written down as due together with the end itself (`helmsman.store.outbox`), so
 that no crash comes between the end and its notice. Each recipient has a courier of its own.
 """
 

@@ -68,6 +68,9 @@ ServeHttp: TypeAlias = "Callable[[socket.socket, str | None], Awaitable[None]]"
 """Serves a connection that speaks HTTP, in the same way."""
 
 
+OTHER_STORE: Final = "its settings name another store (HELMSMAN_STORE) than the hub's: helmsman hub stop ends this hub"
+
+
 class NotServed(Exception):
     """Why a process is not served; `go_to` is the state directory whose hub would serve it, where there is one."""
 
@@ -86,6 +89,8 @@ class Hub:
         self.follows_a_death = os.pread(LOCK_FD, 100, 0).split()[3:4] == [UP]
         """Whether the hub before this one was killed, or has crashed."""
         self.epoch = _next_epoch(last_epoch)
+        self.store: str | None = None
+        """The address of its Postgres store (`Settings.store`)."""
         self.started_at = time.time()
         self.idle = 60.0
         self.doors: dict[ClientConnection, OpenDoor] = {}
@@ -175,6 +180,8 @@ class Hub:
         self.idle = settings.hub_idle
         if settings.state_dir.resolve() != self.state_dir.resolve():
             raise NotServed(f"its settings want the hub of {settings.state_dir}", settings.state_dir)
+        if settings.store != self.store:
+            raise NotServed(OTHER_STORE)
 
     def end(self, word: bytes, reason: str, *, is_orderly: bool = True) -> NoReturn:
         """Be gone."""

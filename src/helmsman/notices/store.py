@@ -18,13 +18,15 @@ import anyio.to_thread
 from helmsman.base.redaction import redact
 from helmsman.base.structs import Value, pack, unpack_if_valid
 from helmsman.notices.news import News
-from helmsman.store.database import Database, from_microseconds, microseconds
+from helmsman.store.connection import is_in
+from helmsman.store.database import from_microseconds, microseconds
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from helmsman.notices.config import NotifySettings
+    from helmsman.store.connection import StoreConnection
+    from helmsman.store.database import Database
 
 T = TypeVar("T")
 
@@ -101,7 +103,7 @@ class NoticeStore:
         """
         notice_id, now = f"N-{secrets.token_hex(6)}", microseconds(self.clock())
 
-        def work(connection: sqlite3.Connection) -> str | None:
+        def work(connection: StoreConnection) -> str | None:
             connection.execute("DELETE FROM notices_due WHERE about = ?", (news.about,))
             known = connection.execute("SELECT id FROM notices WHERE about = ?", (news.about,)).fetchone()
             if known is not None:
@@ -113,7 +115,7 @@ class NoticeStore:
             if known is not None or not recipients:
                 return None
             values = (notice_id, news.about, json.dumps(pack(news)), now)
-            connection.execute("INSERT INTO notices VALUES (?, ?, ?, ?)", values)
+            connection.execute("INSERT INTO notices (id, about, content, created_at) VALUES (?, ?, ?, ?)", values)
             for recipient, at in recipients.items():
                 connection.execute(
                     "INSERT INTO notice_deliveries (notice, recipient, status, next_at, changed_at) "
@@ -124,7 +126,7 @@ class NoticeStore:
                     "UPDATE notice_deliveries SET status = 'dropped', changed_at = ?, note = ? "
                     f"WHERE recipient = ? AND status = 'pending' AND notice NOT IN ({_QUESTIONS}) AND notice NOT IN "
                     "(SELECT notice FROM notice_deliveries WHERE recipient = ? AND status = 'pending' "
-                    f"AND notice NOT IN ({_QUESTIONS}) ORDER BY rowid DESC LIMIT ?)",
+                    f"AND notice NOT IN ({_QUESTIONS}) ORDER BY number DESC LIMIT ?)",
                     (now, _TOO_MANY, recipient, recipient, _MOST_WAITING),
                 )
             _forget_old(connection)
@@ -145,7 +147,7 @@ class NoticeStore:
         """Do not send what waits about something, and forget the codes for it."""
         notice = "notice = (SELECT id FROM notices WHERE about = ?)"
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             connection.execute(f"DELETE FROM notice_codes WHERE {notice}", (about,))
             self._drop(connection, why, notice, about)
 
@@ -153,15 +155,15 @@ class NoticeStore:
 
     async def drop_others(self, recipients: Sequence[str], why: str) -> None:
         """Do not send what waits for others than these recipients."""
-        condition = f"recipient NOT IN ({', '.join('?' * len(recipients))})"
+        condition = is_in("recipient", recipients, negated=True)
         await self._write(lambda connection: self._drop(connection, why, condition, *recipients))
 
     async def drop_older(self, recipients: Sequence[str], before: datetime, why: str) -> None:
         """Do not send these recipients what has waited since before a time."""
-        condition = f"next_at < ? AND recipient IN ({', '.join('?' * len(recipients))})"
+        condition = f"next_at < ? AND {is_in('recipient', recipients)}"
         await self._write(lambda connection: self._drop(connection, why, condition, microseconds(before), *recipients))
 
-    def _drop(self, connection: sqlite3.Connection, why: str, condition: str, *values: Any) -> None:
+    def _drop(self, connection: StoreConnection, why: str, condition: str, *values: Any) -> None:
         connection.execute(
             "UPDATE notice_deliveries SET status = 'dropped', changed_at = ?, note = ? "
             f"WHERE status IN ('pending', 'sending') AND {condition}",
@@ -173,7 +175,7 @@ class NoticeStore:
     async def recover(self, recipient: str) -> None:
         """What an earlier hub was just sending may have arrived: it is sent once more, and then never again."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             now = microseconds(self.clock())
             connection.execute(
                 "UPDATE notice_deliveries SET status = 'doubtful', changed_at = ?, note = ? "
@@ -190,15 +192,14 @@ class NoticeStore:
 
     async def next_for(self, recipient: str) -> Delivery | None:
         """What waits for a recipient, due or not, that which is due first."""
-        sql = f"{_SELECT} WHERE recipient = ? AND status = 'pending' ORDER BY next_at, notices.rowid LIMIT 1"
+        sql = f"{_SELECT} WHERE recipient = ? AND status = 'pending' ORDER BY next_at, notices.number LIMIT 1"
         found = await self._read(lambda connection: _deliveries(connection.execute(sql, (recipient,))))
         return found[0] if found else None
 
     async def waiting_for(self, recipients: Iterable[str]) -> tuple[Delivery, ...]:
         """What waits for these recipients and is due, oldest first."""
         names = tuple(recipients)
-        marks = ", ".join("?" * len(names))
-        sql = f"{_SELECT} WHERE recipient IN ({marks}) AND status = 'pending' AND next_at <= ? ORDER BY notices.rowid"
+        sql = f"{_SELECT} WHERE {is_in('recipient', names)} AND status = 'pending' AND next_at <= ? ORDER BY notices.number"
         values = (*names, microseconds(self.clock()))
         return await self._read(lambda connection: _deliveries(connection.execute(sql, values)))
 
@@ -221,7 +222,7 @@ class NoticeStore:
         sql = f"UPDATE notice_deliveries SET {', '.join(f'{name} = ?' for name in values)} "
         sql += "WHERE notice = ? AND recipient = ?" + ("" if expected is None else f" AND status = '{expected}'")
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: StoreConnection) -> bool:
             return connection.execute(sql, (*values.values(), delivery.id, delivery.recipient)).rowcount == 1
 
         return await self._write(work)
@@ -233,12 +234,12 @@ class NoticeStore:
 
     async def log(self, limit: int) -> tuple[Delivery, ...]:
         """The newest deliveries first."""
-        sql = f"{_SELECT} ORDER BY notices.rowid DESC, recipient LIMIT ?"
+        sql = f"{_SELECT} ORDER BY notices.number DESC, recipient LIMIT ?"
         return await self._read(lambda connection: _deliveries(connection.execute(sql, (limit,))))
 
     def newest(self) -> dict[str, Delivery]:
         """The delivery of each recipient in which something has happened last, tried at least once. Blocks."""
-        sql = f"{_SELECT} WHERE attempts > 0 ORDER BY changed_at, notices.rowid"
+        sql = f"{_SELECT} WHERE attempts > 0 ORDER BY changed_at, notices.number"
         found = self._database.read(lambda connection: _deliveries(connection.execute(sql)))
         return {delivery.recipient: delivery for delivery in found}
 
@@ -279,11 +280,11 @@ class NoticeStore:
 
     # --- the file ----------------------------------------------------------------------------------------------------
 
-    async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, work: Callable[[StoreConnection], T]) -> T:
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
 
-    async def _write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        def counted(connection: sqlite3.Connection) -> tuple[T, bool]:
+    async def _write(self, work: Callable[[StoreConnection], T]) -> T:
+        def counted(connection: StoreConnection) -> tuple[T, bool]:
             before = connection.total_changes
             return work(connection), connection.total_changes > before
 
@@ -301,7 +302,7 @@ _SELECT: Final = (
 )
 
 
-def _deliveries(rows: Iterable[sqlite3.Row]) -> tuple[Delivery, ...]:
+def _deliveries(rows: Iterable[Any]) -> tuple[Delivery, ...]:
     """One that this version makes no sense of is left out."""
     return tuple(
         Delivery(
@@ -328,13 +329,13 @@ def _news(content: str) -> News | None:
         return None
 
 
-def _forget_old(connection: sqlite3.Connection) -> None:
+def _forget_old(connection: StoreConnection) -> None:
     """Forget the oldest notices, but for questions that wait to be sent, or whose buttons are still good."""
     needed = (
         "SELECT notice FROM notice_codes UNION SELECT notice FROM notice_deliveries "
         f"WHERE status IN ('pending', 'sending') AND notice IN ({_QUESTIONS})"
     )
-    newest = f"SELECT id FROM notices ORDER BY rowid DESC LIMIT {_KEPT}"
+    newest = f"SELECT id FROM notices ORDER BY number DESC LIMIT {_KEPT}"
     old = f"(SELECT id FROM notices WHERE id NOT IN ({newest}) AND id NOT IN ({needed}))"
     for table, column in (("notice_codes", "notice"), ("notice_deliveries", "notice"), ("notices", "id")):
         connection.execute(f"DELETE FROM {table} WHERE {column} IN {old}")

@@ -19,13 +19,15 @@ from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.errors import InvalidInput
 from helmsman.schedules.when import When
-from helmsman.store.database import Database, from_microseconds, microseconds
+from helmsman.store import outbox
+from helmsman.store.database import from_microseconds, microseconds
 from helmsman.tasks.model import RUNNING
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable
 
+    from helmsman.store.connection import StoreConnection
+    from helmsman.store.database import Database
     from helmsman.tasks.model import Task, TaskDraft
     from helmsman.tasks.registry import Registry
 
@@ -133,7 +135,7 @@ class ScheduleStore:
         """
         content = schedule.content()
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             refuse_more(connection.execute("SELECT COUNT(*) FROM schedules").fetchone()[0])
             connection.execute(
                 "INSERT INTO schedules (id, content, next_at, is_paused, created_at, proposed_by) "
@@ -147,6 +149,8 @@ class ScheduleStore:
                     schedule.proposed_by,
                 ),
             )
+            if schedule.proposed_by is not None:
+                outbox.enter(connection, f"proposal {schedule.id}", schedule.created_at)
 
         await self._write(work)
 
@@ -158,8 +162,8 @@ class ScheduleStore:
         """The same. Blocks."""
         newest = (
             "SELECT schedules.*, due_at, entered_at, task_id, note FROM schedules LEFT JOIN schedule_runs "
-            "ON schedule = id AND entered_at = (SELECT MAX(entered_at) FROM schedule_runs WHERE schedule = id) "
-            "GROUP BY id ORDER BY created_at, id"
+            "ON schedule = schedules.id AND due_at = (SELECT due_at FROM schedule_runs WHERE schedule = schedules.id "
+            "ORDER BY entered_at DESC, due_at DESC LIMIT 1) ORDER BY created_at, schedules.id"
         )
         rows = self._database.read(lambda connection: connection.execute(newest).fetchall())
         return tuple(one for row in rows if (one := _schedule(row)) is not None)
@@ -168,7 +172,7 @@ class ScheduleStore:
         """Its runs, newest first."""
         sql = "SELECT * FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC, due_at DESC LIMIT ?"
 
-        def work(connection: sqlite3.Connection) -> tuple[ScheduleRun, ...]:
+        def work(connection: StoreConnection) -> tuple[ScheduleRun, ...]:
             return tuple(_run(row) for row in connection.execute(sql, (schedule_id, limit)))
 
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
@@ -176,13 +180,14 @@ class ScheduleStore:
     async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
         """Hold it, or have it go on at its next time, which confirms a proposed one."""
         values = (int(is_paused), _stored(next_at), int(is_paused), schedule_id)
-        sql = "UPDATE schedules SET is_paused = ?, next_at = ?, proposed_by = CASE WHEN ? THEN proposed_by END WHERE id = ?"
+        proposed_by = "CASE WHEN ? = 1 THEN proposed_by END"
+        sql = f"UPDATE schedules SET is_paused = ?, next_at = ?, proposed_by = {proposed_by} WHERE id = ?"  # noqa: S608
         await self._write(lambda connection: connection.execute(sql, values))
 
     async def remove(self, schedule_id: str) -> None:
         """Forget it. Its tasks stay."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             connection.execute("DELETE FROM schedule_runs WHERE schedule = ?", (schedule_id,))
             connection.execute("DELETE FROM schedules WHERE id = ?", (schedule_id,))
 
@@ -192,7 +197,7 @@ class ScheduleStore:
         """Whether a run of it is still at work, or waits."""
         sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule = ?"
 
-        def work(connection: sqlite3.Connection) -> bool:
+        def work(connection: StoreConnection) -> bool:
             return any(row["status"] in RUNNING for row in connection.execute(sql, (schedule_id,)))
 
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
@@ -200,7 +205,7 @@ class ScheduleStore:
     async def skip(self, schedule: Schedule, run: ScheduleRun, next_at: datetime | None) -> None:
         """Write down that it was due, why nothing was begun (the run's note), and when it is due next."""
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             if _is_due(connection, schedule):
                 _enter(connection, schedule, run)
                 _move(connection, schedule, next_at)
@@ -219,7 +224,7 @@ class ScheduleStore:
         None where it was entered before, or where the schedule was paused, moved or removed just now.
         """
 
-        def also(connection: sqlite3.Connection, task: Task) -> None:
+        def also(connection: StoreConnection, task: Task) -> None:
             if not _is_due(connection, schedule):
                 raise _NotDue
             _enter(connection, schedule, replace(run, task_id=task.id))
@@ -235,7 +240,7 @@ class ScheduleStore:
         """Enter the task of a run that somebody asked for; when the schedule is due stays as it is. Blocks."""
         return registry.add(draft, lambda to, task: _enter(to, schedule, replace(run, task_id=task.id)))[0]
 
-    async def _write(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+    async def _write(self, work: Callable[[StoreConnection], Any]) -> None:
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)
         for notify in self.on_change:
             notify()
@@ -245,22 +250,26 @@ class _NotDue(Exception):
     """Somebody has paused, moved or removed it meanwhile."""
 
 
-def _is_due(connection: sqlite3.Connection, schedule: Schedule) -> bool:
+def _is_due(connection: StoreConnection, schedule: Schedule) -> bool:
     """Whether it is still due when it was."""
     sql = "SELECT 1 FROM schedules WHERE id = ? AND is_paused = 0 AND next_at = ?"
     return connection.execute(sql, (schedule.id, _stored(schedule.next_at))).fetchone() is not None
 
 
-def _move(connection: sqlite3.Connection, schedule: Schedule, next_at: datetime | None) -> None:
+def _move(connection: StoreConnection, schedule: Schedule, next_at: datetime | None) -> None:
     sql = "UPDATE schedules SET next_at = ? WHERE id = ? AND is_paused = 0"
     connection.execute(sql, (_stored(next_at), schedule.id))
 
 
-def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun) -> None:
-    connection.execute(
-        "INSERT OR IGNORE INTO schedule_runs (schedule, due_at, entered_at, task_id, note) VALUES (?, ?, ?, ?, ?)",
-        (schedule.id, microseconds(run.due_at), microseconds(run.entered_at), run.task_id, run.note),
+def _enter(connection: StoreConnection, schedule: Schedule, run: ScheduleRun) -> None:
+    due_at = microseconds(run.due_at)
+    entered = connection.execute(
+        "INSERT INTO schedule_runs (schedule, due_at, entered_at, task_id, note) VALUES (?, ?, ?, ?, ?) "
+        "ON CONFLICT DO NOTHING",
+        (schedule.id, due_at, microseconds(run.entered_at), run.task_id, run.note),
     )
+    if entered.rowcount and run.task_id is None:
+        outbox.enter(connection, f"run {schedule.id} {due_at}", run.entered_at)
     connection.execute(
         "DELETE FROM schedule_runs WHERE schedule = ? AND due_at NOT IN "
         "(SELECT due_at FROM schedule_runs WHERE schedule = ? ORDER BY entered_at DESC LIMIT ?)",
@@ -268,7 +277,7 @@ def _enter(connection: sqlite3.Connection, schedule: Schedule, run: ScheduleRun)
     )
 
 
-def _schedule(row: sqlite3.Row) -> Schedule | None:
+def _schedule(row: Any) -> Schedule | None:
     try:
         content = json.loads(row["content"])
     except ValueError:
@@ -283,7 +292,7 @@ def _schedule(row: sqlite3.Row) -> Schedule | None:
     )
 
 
-def _run(row: sqlite3.Row) -> ScheduleRun:
+def _run(row: Any) -> ScheduleRun:
     return ScheduleRun(
         due_at=from_microseconds(row["due_at"]),
         entered_at=from_microseconds(row["entered_at"]),

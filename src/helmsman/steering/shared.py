@@ -69,12 +69,13 @@ class Shared:
         fence: Fence | None = None,
         files: Iterable[ConfigFile] = (),
         retention_days: int = RETENTION_DAYS,
+        store: str | None = None,
     ) -> None:
         self.state_dir = state_dir
         self.fence = fence
         self.agents = Agents(agents, owner, files)
         self.truth = TaskTruth(self.agents)
-        self.ledger = Ledger(state_dir, self.truth, fence, timedelta(days=retention_days))
+        self.ledger = Ledger(state_dir, self.truth, fence, timedelta(days=retention_days), store=store)
         self.schedules = ScheduleStore(self.ledger.database)
         self.notices = NoticeStore(self.ledger.database)
         self.audit = AuditLog(state_dir)

@@ -118,7 +118,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
         self._shared = shared or Shared(
-            self.settings.state_dir, agents, files=self.settings.files, retention_days=self.settings.retention_days
+            self.settings.state_dir,
+            agents,
+            files=self.settings.files,
+            retention_days=self.settings.retention_days,
+            store=self.settings.store,
         )
         self.agents = self._shared.agents.seen_from(self.settings.files)
         self.truth = self._shared.truth

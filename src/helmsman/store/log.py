@@ -19,10 +19,10 @@ from helmsman.model.options import without_secrets
 from helmsman.store.database import encodable, from_microseconds, microseconds
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping, Sequence
 
     from helmsman.model.events import Event
+    from helmsman.store.connection import StoreConnection
 
 _ROWS_AT_ONCE: Final = 200
 """How many events one statement inserts. Each statement of a writer thread waits for the interpreter's lock."""
@@ -31,17 +31,14 @@ _DIFF: Final = DiffUpdated.event_type()
 """Of these the newest counts, and holds everything that the ones before did: those keep their place, without the diff."""
 
 
-_FORGET_DIFF: Final = (
-    "UPDATE events SET body = json_set(body, '$.diff', '') WHERE session = ? AND kind = ? "
-    "AND seq = (SELECT max(seq) FROM events WHERE session = ? AND kind = ?)"
-)
-
-
 _APPEND: Final = (
     "INSERT INTO sessions (id, last_seq, changed_at, source, source_offset) VALUES (:id, :count, :at, :source, :offset) "
-    "ON CONFLICT (id) DO UPDATE SET last_seq = last_seq + :count, changed_at = max(changed_at, :at), "
-    "source = coalesce(:source, source), source_offset = CASE WHEN :source IS NULL THEN source_offset "
-    "WHEN source = :source THEN max(source_offset, :offset) ELSE :offset END RETURNING number, last_seq"
+    "ON CONFLICT (id) DO UPDATE SET last_seq = sessions.last_seq + excluded.last_seq, "
+    "changed_at = CASE WHEN sessions.changed_at > excluded.changed_at THEN sessions.changed_at "
+    "ELSE excluded.changed_at END, source = coalesce(excluded.source, sessions.source), "
+    "source_offset = CASE WHEN excluded.source IS NULL OR (sessions.source = excluded.source "
+    "AND sessions.source_offset > excluded.source_offset) THEN sessions.source_offset "
+    "ELSE excluded.source_offset END RETURNING number, last_seq"
 )
 
 
@@ -94,7 +91,7 @@ class LogHead(NamedTuple):
     changed_at: datetime
 
 
-def append(connection: sqlite3.Connection, events: Mapping[str, Sequence[NewEvent]]) -> None:
+def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]) -> None:
     """Append events to the logs of sessions, by session id."""
     rows: list[object] = []
     for session_id, new in events.items():
@@ -111,7 +108,7 @@ def append(connection: sqlite3.Connection, events: Mapping[str, Sequence[NewEven
         ).fetchone()
         diffs = [place for place, event in enumerate(new) if event.kind == _DIFF]
         if diffs:
-            connection.execute(_FORGET_DIFF, (number, _DIFF, number, _DIFF))
+            _forget_diff(connection, number)
         for place, event in enumerate(new):
             kept = event if place not in diffs[:-1] else event.without_diff()
             rows += (number, last - len(new) + place + 1, kept.at, kept.kind, kept.body)
@@ -122,13 +119,22 @@ def append(connection: sqlite3.Connection, events: Mapping[str, Sequence[NewEven
         connection.execute(f"INSERT INTO events (session, seq, at, kind, body) VALUES {places}", part)  # noqa: S608
 
 
+def _forget_diff(connection: StoreConnection, session: int) -> None:
+    """Empty the newest diff of a session, which a later one replaces."""
+    sql = "SELECT number, body FROM events WHERE session = ? AND kind = ? ORDER BY seq DESC LIMIT 1"
+    row = connection.execute(sql, (session, _DIFF)).fetchone()
+    if row is not None:
+        body = json.dumps({**json.loads(row["body"]), "diff": ""})
+        connection.execute("UPDATE events SET body = ? WHERE number = ?", (body, row["number"]))
+
+
 def _newest_source(events: Sequence[NewEvent]) -> Source | None:
     """Return the last line that these come from. A question is logged after the events of later lines."""
     sources = [event.source for event in events if event.source is not None]
     return max((one for one in sources if one.process == sources[-1].process), default=None)
 
 
-def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> StoredEvents:
+def read(connection: StoreConnection, session_id: str, since: int = 0) -> StoredEvents:
     """Return the events of a session after a cursor. A session that the log does not know has none."""
     found = connection.execute(
         "SELECT number, last_seq, changed_at, source, source_offset FROM sessions WHERE id = ? AND last_seq > 0",
@@ -144,7 +150,7 @@ def read(connection: sqlite3.Connection, session_id: str, since: int = 0) -> Sto
     return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]), source)
 
 
-def heads(connection: sqlite3.Connection) -> dict[str, LogHead]:
+def heads(connection: StoreConnection) -> dict[str, LogHead]:
     """Return the ends of all logs that have events, by session id."""
     rows = connection.execute("SELECT id, last_seq, changed_at FROM sessions WHERE last_seq > compacted_seq")
     return {row["id"]: LogHead(row["last_seq"], from_microseconds(row["changed_at"])) for row in rows}

@@ -1,16 +1,14 @@
 """The schema of the store, and how it changes from version to version.
 
-`PRAGMA user_version` holds the version of a file. A released step is never changed: a later version adds another one.
+It is written for SQLite; the Postgres store replaces the names of types. A released step is never changed: a later version
+adds another one.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from helmsman.errors import RegistryTooNew
-
-if TYPE_CHECKING:
-    import sqlite3
 
 _SESSIONS: Final = (
     """
@@ -40,8 +38,17 @@ _SESSIONS: Final = (
         UNIQUE (session, seq)
     )
     """,
-    "CREATE TABLE hub (epoch INTEGER NOT NULL)",
-    "INSERT INTO hub VALUES (0)",
+    # Who may write (`helmsman.store.leases`). `writes` counts transactions on Postgres, where no pragma does.
+    """
+    CREATE TABLE leases (
+        name TEXT PRIMARY KEY,
+        owner TEXT NOT NULL DEFAULT '',
+        epoch INTEGER NOT NULL DEFAULT 0,
+        until INTEGER,
+        writes INTEGER NOT NULL DEFAULT 0
+    )
+    """,
+    "INSERT INTO leases (name) VALUES ('hub')",
 )
 
 _TASKS: Final = (
@@ -120,7 +127,7 @@ _SCHEDULES: Final = (
     """,
     """
     CREATE TABLE schedule_runs (
-        schedule TEXT NOT NULL REFERENCES schedules (id),
+        schedule TEXT NOT NULL,
         due_at INTEGER NOT NULL,
         entered_at INTEGER NOT NULL,
         task_id TEXT,
@@ -133,7 +140,8 @@ _SCHEDULES: Final = (
 _NOTICES: Final = (
     """
     CREATE TABLE notices (
-        id TEXT PRIMARY KEY,
+        number INTEGER PRIMARY KEY,
+        id TEXT NOT NULL UNIQUE,
         about TEXT NOT NULL UNIQUE,
         content TEXT NOT NULL,
         created_at INTEGER NOT NULL
@@ -141,7 +149,8 @@ _NOTICES: Final = (
     """,
     """
     CREATE TABLE notice_deliveries (
-        notice TEXT NOT NULL REFERENCES notices (id),
+        number INTEGER PRIMARY KEY,
+        notice TEXT NOT NULL,
         recipient TEXT NOT NULL,
         status TEXT NOT NULL,
         attempts INTEGER NOT NULL DEFAULT 0,
@@ -149,54 +158,21 @@ _NOTICES: Final = (
         next_at INTEGER NOT NULL,
         changed_at INTEGER NOT NULL,
         note TEXT,
-        PRIMARY KEY (notice, recipient)
+        UNIQUE (notice, recipient)
     )
     """,
     "CREATE INDEX notice_deliveries_by_recipient ON notice_deliveries (recipient, status, next_at)",
     """
     CREATE TABLE notice_codes (
         digest TEXT PRIMARY KEY,
-        notice TEXT NOT NULL REFERENCES notices (id),
+        notice TEXT NOT NULL,
         recipient TEXT NOT NULL,
         choice TEXT NOT NULL,
         made_at INTEGER NOT NULL
     )
     """,
-    # Ends and skipped runs that the notifier has yet to look at. The triggers write them in the transaction of the change,
-    # so that no crash comes between. Where no hub ever looks they are removed after a week.
+    # The outbox: ends and skipped runs that the notifier has yet to look at (`helmsman.store.outbox`).
     "CREATE TABLE notices_due (about TEXT PRIMARY KEY, owner_pid INTEGER, engine TEXT, at INTEGER NOT NULL)",
-    """
-    CREATE TRIGGER notice_of_task AFTER UPDATE OF status ON tasks
-    WHEN NEW.status IN ('completed', 'failed', 'unknown') AND OLD.status IN ('pending', 'working')
-        AND NEW.origin = 'local'
-    BEGIN
-        INSERT OR IGNORE INTO notices_due VALUES ('task ' || NEW.id, OLD.owner_pid, OLD.engine, NEW.updated_at);
-        DELETE FROM notices_due WHERE at < NEW.updated_at - 604800000000;
-    END
-    """,
-    """
-    CREATE TRIGGER notice_of_limit AFTER UPDATE OF metadata ON tasks
-    WHEN json_extract(NEW.metadata, '$.waitingFor') = 'quota'
-        AND json_extract(OLD.metadata, '$.waitingFor') IS NOT 'quota'
-    BEGIN
-        INSERT OR IGNORE INTO notices_due VALUES (
-            'limit ' || NEW.id || ' ' || json_extract(NEW.metadata, '$.resumesAt'), NEW.owner_pid, NEW.engine, NEW.updated_at
-        );
-    END
-    """,
-    """
-    CREATE TRIGGER notice_of_run AFTER INSERT ON schedule_runs WHEN NEW.task_id IS NULL
-    BEGIN
-        INSERT OR IGNORE INTO notices_due
-        VALUES ('run ' || NEW.schedule || ' ' || NEW.due_at, NULL, NULL, NEW.entered_at);
-    END
-    """,
-    """
-    CREATE TRIGGER notice_of_proposal AFTER INSERT ON schedules WHEN NEW.proposed_by IS NOT NULL
-    BEGIN
-        INSERT OR IGNORE INTO notices_due VALUES ('proposal ' || NEW.id, NULL, NULL, NEW.created_at);
-    END
-    """,
 )
 
 VERSIONS: Final = ((*_SESSIONS, *_TASKS, *_SCHEDULES, *_NOTICES),)
@@ -205,31 +181,15 @@ VERSIONS: Final = ((*_SESSIONS, *_TASKS, *_SCHEDULES, *_NOTICES),)
 CURRENT: Final = len(VERSIONS)
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring a file to the current version. When several processes do so at once, one does and the others find it done.
+def missing_versions(version: int) -> tuple[tuple[str, ...], ...]:
+    """Return the statements that bring a store of a version to the current one, for each version between.
 
     Raises:
-        RegistryTooNew: A newer Helmsman has made this file.
+        RegistryTooNew: A newer Helmsman has made this store.
     """
-    if _version(connection) == CURRENT:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        for statements in VERSIONS[_version(connection) :]:
-            for statement in statements:
-                connection.execute(statement)
-        connection.execute(f"PRAGMA user_version = {CURRENT}")
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.rollback()
-        raise
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > CURRENT:
         raise RegistryTooNew(
             f"The store was made by a newer Helmsman (its version is {version}, this one knows {CURRENT}). "
             "Upgrade this Helmsman, or give it a state directory of its own with HELMSMAN_STATE_DIR."
         )
-    return version
+    return VERSIONS[version:]

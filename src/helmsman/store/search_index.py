@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.settings import ensure_state_dir
-from helmsman.store.database import DAMAGED
+from helmsman.store.sqlite import DAMAGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -9,20 +9,21 @@ need them, and the events of a session that is continued are numbered on from th
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from helmsman.base.json_values import json_object
 from helmsman.model.codec import decode
 from helmsman.settings import RETENTION_DAYS
-from helmsman.store.database import COMPANIONS, from_microseconds, is_damage, microseconds
+from helmsman.store.connection import is_in
+from helmsman.store.database import from_microseconds, microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
-    from helmsman.store.database import Database
+    from helmsman.store.connection import StoreConnection
+    from helmsman.store.database import Database, Size
 
 T = TypeVar("T")
 
@@ -36,19 +37,11 @@ _EVENTS_AT_ONCE: Final = 20_000
 _TASKS_AT_ONCE: Final = 1000
 """One transaction compacts at most so much, and at least one session: meanwhile others wait to write."""
 
-_PAGES_AT_ONCE: Final = 1000
 _LARGEST: Final = 5
 _MOST_PROBLEMS: Final = 20
 
 _RUNNING: Final = "status IN ('pending', 'working')"
-_BUSY_SESSIONS: Final = f"""
-    SELECT session_id FROM tasks WHERE {_RUNNING} AND session_id IS NOT NULL
-    UNION SELECT json_extract(metadata, '$.openedSession') FROM tasks
-        WHERE {_RUNNING} AND json_extract(metadata, '$.openedSession') IS NOT NULL
-    UNION SELECT each.value FROM tasks, json_each(metadata, '$.sessions') AS each WHERE {_RUNNING}
-"""
-"""Sessions with a task that runs or waits: a turn, one that has yet to begin, or a job of several sessions."""
-_UNUSED: Final = f"changed_at <= :unused_since AND last_seq > compacted_seq AND id NOT IN ({_BUSY_SESSIONS})"
+_UNUSED: Final = "changed_at <= :unused_since AND last_seq > compacted_seq"
 _EXPIRED: Final = f"""
     expires_at <= :now AND NOT {_RUNNING}
     AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = tasks.session_id AND changed_at > :unused_since)
@@ -72,36 +65,52 @@ def _times(now: datetime, retention: timedelta) -> dict[str, int]:
     return {name: microseconds(time) for name, time in times.items()}
 
 
-def due(connection: sqlite3.Connection, now: datetime, retention: timedelta) -> Compacted:
+def _busy_sessions(connection: StoreConnection) -> set[str]:
+    """Return the sessions with a task that runs or waits: a turn, one that has yet to begin, or a job."""
+    found: set[str | None] = set()
+    for row in connection.execute(f"SELECT session_id, metadata FROM tasks WHERE {_RUNNING}"):
+        metadata = json_object(row["metadata"]) or {}
+        found |= {row["session_id"], metadata.get("openedSession"), *metadata.get("sessions", ())}
+    return {session_id for session_id in found if session_id is not None}
+
+
+def _unused(connection: StoreConnection, times: dict[str, int], limit: int | None = None) -> list[Any]:
+    """Return the number, id and events of sessions to compact."""
+    busy = _busy_sessions(connection)
+    names = {f"busy{place}": session_id for place, session_id in enumerate(busy)}
+    others = f"AND id NOT IN ({', '.join(f':{name}' for name in names)})" if names else ""
+    sql = f"SELECT number, id, last_seq - compacted_seq AS events FROM sessions WHERE {_UNUSED} {others}"
+    return connection.execute(sql if limit is None else f"{sql} LIMIT {limit}", times | names).fetchall()
+
+
+def due(connection: StoreConnection, now: datetime, retention: timedelta) -> Compacted:
     """Count what is to be compacted."""
     times = _times(now, retention)
-    sessions = f"SELECT count(*), coalesce(sum(last_seq - compacted_seq), 0) FROM sessions WHERE {_UNUSED}"
-    unused = f"NOT {_RUNNING} AND session_id IN (SELECT id FROM sessions WHERE {_UNUSED})"
-    results = f"SELECT count(*) FROM tasks WHERE result_compacted = 0 AND ({unused} OR ({_EXPIRED}))"
-    return Compacted(*connection.execute(sessions, times).fetchone(), *connection.execute(results, times).fetchone())
+    unused = _unused(connection, times)
+    ids = {row["id"] for row in unused}
+    expired = f"CASE WHEN {_EXPIRED} THEN 1 ELSE 0 END"
+    sql = f"SELECT session_id, {expired} FROM tasks WHERE result_compacted = 0 AND NOT {_RUNNING}"
+    results = sum(1 for session_id, is_over in connection.execute(sql, times) if is_over or session_id in ids)
+    return Compacted(len(unused), sum(row["events"] for row in unused), results)
 
 
-def is_due(connection: sqlite3.Connection, now: datetime, retention: timedelta) -> bool:
+def is_due(connection: StoreConnection, now: datetime, retention: timedelta) -> bool:
     """Return whether there is anything to compact. Reads little, also where there is much."""
-    sql = f"""
-        SELECT EXISTS (SELECT 1 FROM sessions WHERE {_UNUSED})
-            OR EXISTS (SELECT 1 FROM tasks WHERE {_EXPIRED} AND (result_compacted = 0 OR expires_at <= :long_ago))
-    """
-    return bool(connection.execute(sql, _times(now, retention)).fetchone()[0])
+    times = _times(now, retention)
+    sql = f"SELECT 1 FROM tasks WHERE {_EXPIRED} AND (result_compacted = 0 OR expires_at <= :long_ago) LIMIT 1"
+    return bool(_unused(connection, times, 1)) or connection.execute(sql, times).fetchone() is not None
 
 
-def compact_some(
-    connection: sqlite3.Connection, now: datetime, retention: timedelta
-) -> tuple[Compacted, Sequence[str]]:
+def compact_some(connection: StoreConnection, now: datetime, retention: timedelta) -> tuple[Compacted, Sequence[str]]:
     """Compact some of what is due, as a part of a transaction that others need not wait for long.
 
     Returns what was compacted, and the ids of its sessions.
     """
     times = _times(now, retention)
     numbers, ids, events = _unused_sessions(connection, times)
-    connection.execute(f"DELETE FROM events WHERE session IN ({_places(numbers)})", numbers)
-    connection.execute(f"UPDATE sessions SET compacted_seq = last_seq WHERE number IN ({_places(numbers)})", numbers)
-    results = connection.execute(f"{_COMPACT_TASKS} NOT {_RUNNING} AND session_id IN ({_places(ids)})", ids).rowcount
+    connection.execute(f"DELETE FROM events WHERE {is_in('session', numbers)}", numbers)
+    connection.execute(f"UPDATE sessions SET compacted_seq = last_seq WHERE {is_in('number', numbers)}", numbers)
+    results = connection.execute(f"{_COMPACT_TASKS} NOT {_RUNNING} AND {is_in('session_id', ids)}", ids).rowcount
     some = f"SELECT number FROM tasks WHERE {_EXPIRED} AND result_compacted = 0 LIMIT {_TASKS_AT_ONCE}"
     results += connection.execute(f"{_COMPACT_TASKS} number IN ({some})", times).rowcount
     connection.execute(f"DELETE FROM tasks WHERE {_EXPIRED} AND expires_at <= :long_ago", times)
@@ -111,23 +120,18 @@ def compact_some(
     return Compacted(len(ids), events, results), ids
 
 
-def _unused_sessions(connection: sqlite3.Connection, times: dict[str, int]) -> tuple[list[int], list[str], int]:
+def _unused_sessions(connection: StoreConnection, times: dict[str, int]) -> tuple[list[int], list[str], int]:
     """Return the numbers and ids of sessions to compact next, and how many events they have."""
-    sql = f"SELECT number, id, last_seq - compacted_seq FROM sessions WHERE {_UNUSED} LIMIT {_SESSIONS_AT_ONCE}"
     numbers: list[int] = []
     ids: list[str] = []
     events = 0
-    for number, session_id, count in connection.execute(sql, times):
+    for number, session_id, count in _unused(connection, times, _SESSIONS_AT_ONCE):
         if numbers and events + count > _EVENTS_AT_ONCE:
             break
         numbers.append(number)
         ids.append(session_id)
         events += count
     return numbers, ids, events
-
-
-def _places(values: list[Any]) -> str:
-    return ", ".join("?" * len(values))
 
 
 # --- size ------------------------------------------------------------------------------------------------------------
@@ -143,10 +147,10 @@ class SessionSize(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is in the store. `bytes` are those of its files, `free_bytes` the part that is free for what comes next."""
+    """What is in the store, and its size (`helmsman.store.database.Size`)."""
 
     bytes: int
-    free_bytes: int
+    free_bytes: int | None
     sessions: int
     events: int
     tasks: int
@@ -154,58 +158,36 @@ class Summary(NamedTuple):
     largest: tuple[SessionSize, ...]
 
 
-def summary(connection: sqlite3.Connection, path: Path) -> Summary:
+def summary(connection: StoreConnection, size: Size) -> Summary:
     """Return what is in the store. Counts no events one by one, so that it takes milliseconds."""
     value = partial(_value, connection)
     oldest = value("SELECT at FROM events ORDER BY number LIMIT 1")
     return Summary(
-        bytes=size_on_disk(path),
-        free_bytes=value("PRAGMA freelist_count") * value("PRAGMA page_size"),
+        bytes=size.bytes,
+        free_bytes=size.free_bytes,
         sessions=value("SELECT count(*) FROM sessions"),
-        events=value("SELECT coalesce(sum(last_seq - compacted_seq), 0) FROM sessions"),
+        events=int(value("SELECT coalesce(sum(last_seq - compacted_seq), 0) FROM sessions")),
         tasks=value("SELECT count(*) FROM tasks"),
         oldest_at=None if oldest is None else from_microseconds(oldest),
         largest=_largest(connection),
     )
 
 
-def size_on_disk(path: Path) -> int:
-    """Return how many bytes the files of the store have."""
-    files = (path.with_name(path.name + companion) for companion in COMPANIONS)
-    return sum(file.stat().st_size for file in files if file.exists())
-
-
-def _value(connection: sqlite3.Connection, sql: str) -> Any:
+def _value(connection: StoreConnection, sql: str) -> Any:
     row = connection.execute(sql).fetchone()
     return None if row is None else row[0]
 
 
-def _largest(connection: sqlite3.Connection) -> tuple[SessionSize, ...]:
+def _largest(connection: StoreConnection) -> tuple[SessionSize, ...]:
     rows = connection.execute(
         "SELECT id, last_seq - compacted_seq AS events, changed_at, "
-        "(SELECT sum(length(CAST(body AS BLOB))) FROM events WHERE session = sessions.number) AS bytes "
+        f"(SELECT sum({connection.dialect.byte_count('body')}) FROM events WHERE session = sessions.number) AS bytes "
         f"FROM sessions WHERE last_seq > compacted_seq ORDER BY events DESC LIMIT {_LARGEST}"
     )
     return tuple(
-        SessionSize(row["id"], row["events"], row["bytes"] or 0, from_microseconds(row["changed_at"])) for row in rows
+        SessionSize(row["id"], row["events"], int(row["bytes"] or 0), from_microseconds(row["changed_at"]))
+        for row in rows
     )
-
-
-def reclaim(database: Database) -> None:
-    """Give free pages back to the disk, in small transactions.
-
-    Raises:
-        RegistryUnavailable: The file cannot be written.
-    """
-
-    def some(connection: sqlite3.Connection) -> bool:
-        before = _value(connection, "PRAGMA freelist_count")
-        connection.execute(f"PRAGMA incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
-        return bool(_value(connection, "PRAGMA freelist_count") < before)
-
-    while database.read(some):
-        pass
-    database.read(lambda connection: connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
 
 # --- integrity -------------------------------------------------------------------------------------------------------
@@ -218,23 +200,18 @@ class Problems(NamedTuple):
     gaps: tuple[str, ...] = ()
 
 
-def problems(connection: sqlite3.Connection) -> Problems:
-    """Read the whole file, and return what is wrong with it. Blocks for seconds where it is large.
-
-    Raises:
-        sqlite3.Error: It cannot be read, for another reason than that it is damaged.
-    """
+def problems(database: Database, connection: StoreConnection) -> Problems:
+    """Read the whole store, and return what is wrong with it. Blocks for seconds where it is large."""
     try:
-        found = [row[0] for row in connection.execute(f"PRAGMA quick_check({_MOST_PROBLEMS})")]
-        damage = tuple(said for said in found if said != "ok")
+        damage = database.damage(connection)
         return Problems(damage, () if damage else tuple(_gaps(connection)))
-    except sqlite3.Error as error:
-        if not is_damage(error):
+    except Exception as error:
+        if not connection.dialect.is_damage(error):
             raise
         return Problems((str(error),))
 
 
-def _gaps(connection: sqlite3.Connection) -> Iterator[str]:
+def _gaps(connection: StoreConnection) -> Iterator[str]:
     strays = _value(connection, "SELECT count(*) FROM events WHERE session NOT IN (SELECT number FROM sessions)")
     if strays:
         yield f"{strays} events belong to no session."
@@ -252,34 +229,34 @@ def _gaps(connection: sqlite3.Connection) -> Iterator[str]:
 # --- export ----------------------------------------------------------------------------------------------------------
 
 
-def session_ids(connection: sqlite3.Connection) -> list[str]:
+def session_ids(connection: StoreConnection) -> list[str]:
     """Return the sessions that the store knows, oldest first."""
     return [row["id"] for row in connection.execute("SELECT id FROM sessions ORDER BY number")]
 
 
-def exported(connection: sqlite3.Connection, session_id: str) -> Iterator[dict[str, Any] | None]:
+def exported(connection: StoreConnection, session_id: str) -> Iterator[dict[str, Any] | None]:
     """Yield the events of a session as JSON (docs/events.md), each with its number and time; None for a damaged one.
 
     Each is read alone, so that one that is damaged does not keep its neighbours from being read.
     """
     sql = "SELECT number FROM events WHERE session = (SELECT number FROM sessions WHERE id = ?) ORDER BY seq"
-    numbers = _unless_damaged(lambda: [row["number"] for row in connection.execute(sql, (session_id,))])
+    numbers = _unless_damaged(connection, lambda: [row["number"] for row in connection.execute(sql, (session_id,))])
     if numbers is None:
         yield None
     for number in numbers or ():
-        yield _unless_damaged(partial(_exported, connection, session_id, number))
+        yield _unless_damaged(connection, partial(_exported, connection, session_id, number))
 
 
-def _exported(connection: sqlite3.Connection, session_id: str, number: int) -> dict[str, Any]:
+def _exported(connection: StoreConnection, session_id: str, number: int) -> dict[str, Any]:
     row = connection.execute("SELECT seq, at, kind, body FROM events WHERE number = ?", (number,)).fetchone()
     about = {"sessionId": session_id, "seq": row["seq"], "at": from_microseconds(row["at"]).isoformat()}
     return {**decode(row["kind"], row["body"]).to_json(), **about}
 
 
-def _unless_damaged(read: Callable[[], T]) -> T | None:
+def _unless_damaged(connection: StoreConnection, read: Callable[[], T]) -> T | None:
     try:
         return read()
-    except sqlite3.Error as error:
-        if is_damage(error):
+    except Exception as error:
+        if connection.dialect.is_damage(error):
             return None
         raise

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import anyio
 
+from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
 from helmsman.tasks.rows import clean_key, task_of
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Awaitable, Callable
 
     from helmsman.errors import HelmsmanError
+    from helmsman.store.connection import StoreConnection
     from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
 
@@ -150,7 +151,7 @@ class CallLog:
         """
         key, place = f"{call.door}:{call.number}", (call.door, call.number)
 
-        def work(connection: sqlite3.Connection) -> CallKey:
+        def work(connection: StoreConnection) -> CallKey:
             known = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND seq = ?", place).fetchone()
             if known is not None:
                 if known["answer"] is not None:
@@ -193,7 +194,7 @@ class CallLog:
             RegistryUnavailable: It cannot be written down.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             place = (call.door, call.number)
             if answer is None:
                 connection.execute("DELETE FROM calls WHERE pipe = ? AND seq = ?", place)
@@ -208,12 +209,11 @@ class CallLog:
     async def sessions_of(self, door: str) -> list[str]:
         """The sessions that calls of a door began or went on with, as their answers say."""
 
-        def work(connection: sqlite3.Connection) -> list[str]:
-            path = "$.structuredContent.sessionId"
-            rows = connection.execute(
-                "SELECT DISTINCT json_extract(answer, ?) FROM calls WHERE pipe = ? AND answer IS NOT NULL", (path, door)
-            )
-            return [row[0] for row in rows if isinstance(row[0], str)]
+        def work(connection: StoreConnection) -> list[str]:
+            rows = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND answer IS NOT NULL", (door,))
+            contents = (mapping((json_object(row["answer"]) or {}).get("structuredContent")) for row in rows)
+            found = (content.get("sessionId") for content in contents)
+            return list(dict.fromkeys(session_id for session_id in found if isinstance(session_id, str)))
 
         return await self._ledger.registry(lambda registry: registry.read(work))
 
@@ -224,7 +224,7 @@ class CallLog:
             RegistryUnavailable: The file cannot be written.
         """
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             pipes = connection.execute("SELECT DISTINCT pipe, pid, started FROM calls WHERE pid != 0").fetchall()
             gone = [(row["pipe"],) for row in pipes if not Process(row["pid"], row["started"]).is_alive()]
             connection.executemany("DELETE FROM calls WHERE pipe = ?", gone)

@@ -53,7 +53,6 @@ from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.tasks.running_task import RunningJob, RunningTask
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
     from pathlib import Path
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
+    from helmsman.store.connection import StoreConnection
     from helmsman.store.database import Fence
     from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
@@ -98,9 +98,15 @@ class Ledger:
     """
 
     def __init__(
-        self, state_dir: Path, truth: TaskTruth, fence: Fence | None = None, retention: timedelta = RETENTION
+        self,
+        state_dir: Path,
+        truth: TaskTruth,
+        fence: Fence | None = None,
+        retention: timedelta = RETENTION,
+        *,
+        store: str | None = None,
     ) -> None:
-        self._registry = Registry(state_dir / REGISTRY_NAME, fence=fence, retention=retention)
+        self._registry = Registry(state_dir / REGISTRY_NAME, address=store, fence=fence, retention=retention)
         self.database = self._registry.database
         self._retention = retention
         self._is_hubs = fence is not None
@@ -152,7 +158,7 @@ class Ledger:
         """
         return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
 
-    def version_of_others(self) -> tuple[int, int] | None:
+    def version_of_others(self) -> tuple[int, ...] | None:
         """Different whenever anybody else may have changed a task; None where that cannot be told at once."""
         return self._registry.version_of_others()
 
@@ -530,7 +536,7 @@ class Ledger:
                 await self._urgent.wait()
             await self.write()
 
-    async def write(self, also: Callable[[sqlite3.Connection], object] | None = None) -> None:
+    async def write(self, also: Callable[[StoreConnection], object] | None = None) -> None:
         """Write all that is known by now. What somebody else is just writing is written too when this returns.
 
         What is to be written `also`, in the same transaction, is written, or `RegistryUnavailable` is raised.

@@ -1,4 +1,4 @@
-"""The registry: every task, in one SQLite file that all Helmsman processes of a user share.
+"""The registry: every task, in the store.
 
 Calls are synchronous, take about a millisecond, and may come from any thread. What they change is one transaction. What
 they tell is what is written down; whether that is still true of a task whose owner is gone, `reconcile` works out.
@@ -26,16 +26,19 @@ from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
-from helmsman.store.database import Database, encodable, microseconds
+from helmsman.store import open_store, outbox
+from helmsman.store.connection import is_in
+from helmsman.store.database import encodable, microseconds
 from helmsman.store.log import append, heads, read
 from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
 from helmsman.tasks.model import (
     GRANTED,
     OPENED,
+    QUOTA,
+    RESUMES_AT,
     RUNNING,
     USED_BEFORE,
-    WAITING_FOR,
     Task,
     TaskChanges,
     changed,
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from pathlib import Path
 
+    from helmsman.store.connection import Cursor, StoreConnection
     from helmsman.store.database import Fence
     from helmsman.store.log import LogHead, NewEvent, StoredEvents
     from helmsman.tasks.model import TaskDraft, TaskOrigin, TaskStatus
@@ -61,13 +65,15 @@ REGISTRY_NAME: Final = "registry.sqlite3"
 _MOST: Final = 2**62
 """More than there ever are, and a number that SQLite can take."""
 
+_TOLD_ENDS: Final = ("completed", "failed", "unknown")
+"""Ends that a notification is sent of."""
 _COMPACT_EVERY: Final = 3600.0
 _COMPACT_MORE_AFTER: Final = 1.0
 
 T = TypeVar("T")
 
 
-def set_owner(connection: sqlite3.Connection, session_id: str, client: McpClient | None) -> None:
+def set_owner(connection: StoreConnection, session_id: str, client: McpClient | None) -> None:
     """Store the MCP client that owns a session; None makes it a person's."""
     content = None if client is None else json.dumps(pack(client))
     sql = "INSERT INTO sessions (id, client) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET client = excluded.client"
@@ -91,44 +97,40 @@ class TurnUsage(Value, frozen=True, kw_only=True):
 
 
 class Registry:
-    """The tasks in one file."""
+    """The tasks in one store: an SQLite file, or the Postgres at an `address`."""
 
     def __init__(
         self,
         path: Path,
         *,
+        address: str | None = None,
         clock: Callable[[], datetime] | None = None,
         fence: Fence | None = None,
         retention: timedelta = RETENTION,
     ) -> None:
-        """The file is opened, and made, when it is first needed."""
+        """The store is opened, and created, when it is first needed."""
         self._clock = clock or (lambda: datetime.now(UTC))
-        self.database = Database(path, fence=fence)
+        self.path = path
+        self.database = open_store(path, address, fence=fence)
         self._retention = retention
         self._next_compaction = 0.0
         self._last_numbers: dict[str, int] = {}
-
-    @property
-    def path(self) -> Path:
-        return self.database.path
 
     def close(self) -> None:
         """Let go of the file. A later call opens it again."""
         self.database.close()
 
-    def version(self) -> tuple[int, int, int]:
+    def version(self) -> tuple[int, ...]:
         """A token that is different whenever a task may have changed, here or in another process. Costs microseconds."""
         return self.database.version()
 
-    def version_of_others(self) -> tuple[int, int] | None:
+    def version_of_others(self) -> tuple[int, ...] | None:
         """The same for what is changed by anybody but us. Never waits: None where that cannot be told at once."""
         return self.database.version_of_others()
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def add(
-        self, draft: TaskDraft, also: Callable[[sqlite3.Connection, Task], None] | None = None
-    ) -> tuple[Task, bool]:
+    def add(self, draft: TaskDraft, also: Callable[[StoreConnection, Task], None] | None = None) -> tuple[Task, bool]:
         """Register a task. False with the task that has the draft's idempotency key already, if one has.
 
         `also` is written with it, in the same transaction, or neither is.
@@ -143,10 +145,10 @@ class Registry:
     def _adding(
         self,
         draft: TaskDraft,
-        also: Callable[[sqlite3.Connection, Task], None] | None = None,
+        also: Callable[[StoreConnection, Task], None] | None = None,
         *,
         change: TaskChanges | None = None,
-    ) -> Callable[[sqlite3.Connection], tuple[Task, bool]]:
+    ) -> Callable[[StoreConnection], tuple[Task, bool]]:
         """`change` is what has become of it before it was written down."""
         now = self._clock()
         if change is not None and "spec" in change:
@@ -156,7 +158,7 @@ class Registry:
         values["id"] = values["id"] or new_task_id(draft.origin)
         key = None if draft.idempotency_key is None else clean_key(draft.idempotency_key)
 
-        def work(connection: sqlite3.Connection) -> tuple[Task, bool]:
+        def work(connection: StoreConnection) -> tuple[Task, bool]:
             if key is not None:
                 same = _one(connection.execute("SELECT * FROM tasks WHERE idempotency_key = ?", (key,)))
                 if same is not None and _is_kept(same, now):
@@ -170,6 +172,7 @@ class Registry:
                 f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
                 tuple(columns.values()),
             )
+            _enter_notices(connection, new, task)
             if also is not None:
                 also(connection, task)
             return task, True
@@ -201,7 +204,7 @@ class Registry:
         seen: Collection[str] = (),
         clients: Mapping[str, McpClient | None] | None = None,
         events: Mapping[str, Sequence[NewEvent]] | None = None,
-        also: Callable[[sqlite3.Connection], object] | None = None,
+        also: Callable[[StoreConnection], object] | None = None,
     ) -> None:
         """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
 
@@ -212,10 +215,10 @@ class Registry:
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        at_once = {task_id: changes[task_id] for task_id in fresh or {} if not _is_news(changes[task_id])}
-        steps: list[Callable[[sqlite3.Connection], object]] = [
-            *(self._adding(draft, change=at_once.get(task_id)) for task_id, draft in (fresh or {}).items()),
-            *(self._updating(task_id, change) for task_id, change in changes.items() if task_id not in at_once),
+        new = fresh or {}
+        steps: list[Callable[[StoreConnection], object]] = [
+            *(self._adding(draft, change=changes[task_id]) for task_id, draft in new.items()),
+            *(self._updating(task_id, change) for task_id, change in changes.items() if task_id not in new),
             *(_keeping(task_id, outcome) for task_id, outcome in outcomes.items()),
             *(partial(set_owner, session_id=one, client=client) for one, client in (clients or {}).items()),
         ]
@@ -228,7 +231,7 @@ class Registry:
         if also is not None:
             steps.append(also)
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: StoreConnection) -> None:
             for step in steps:
                 step(connection)
 
@@ -241,11 +244,11 @@ class Registry:
         changes: TaskChanges,
         *,
         if_revision: int | None = None,
-    ) -> Callable[[sqlite3.Connection], Task | None]:
+    ) -> Callable[[StoreConnection], Task | None]:
         now = self._clock()
         cleaned: Any = clean(changes)
 
-        def work(connection: sqlite3.Connection) -> Task | None:
+        def work(connection: StoreConnection) -> Task | None:
             task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
@@ -257,6 +260,7 @@ class Registry:
                     f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
                     (*columns.values(), task_id),
                 )
+                _enter_notices(connection, task, new)
             return new
 
         return work
@@ -290,7 +294,7 @@ class Registry:
             RegistryUnavailable: The file cannot be written.
         """
         content = encodable(json.dumps(redact_value(found)))
-        sql = "INSERT OR IGNORE INTO steps VALUES (?, ?, ?)"
+        sql = "INSERT INTO steps VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         self.database.write(lambda connection: connection.execute(sql, (task_id, name, content)))
 
     def steps(self, task_id: str) -> dict[str, Any]:
@@ -332,7 +336,7 @@ class Registry:
             pause = _COMPACT_EVERY
         self._next_compaction = time.monotonic() + pause
 
-    def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def write(self, work: Callable[[StoreConnection], T]) -> T:
         """Write what else is in the file, as one transaction.
 
         Raises:
@@ -342,7 +346,7 @@ class Registry:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, work: Callable[[StoreConnection], T]) -> T:
         """Read what else is in the file."""
         return self.database.read(work)
 
@@ -387,10 +391,10 @@ class Registry:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
         conditions: dict[str, tuple[Any, ...]] = {}
         if status is not None:
-            conditions[f"status IN ({', '.join('?' * len(status))})"] = tuple(status)
+            conditions[is_in("status", status)] = tuple(status)
         if directories is not None:
             wanted = tuple(map(encodable, sorted(directories)))
-            conditions[f"directory IN ({', '.join('?' * len(wanted))})"] = wanted
+            conditions[is_in("directory", wanted)] = wanted
         for name, value in (("origin", origin), ("agent", agent)):
             if value is not None:
                 conditions[f"{name} = ?"] = (encodable(str(value)),)
@@ -406,7 +410,7 @@ class Registry:
 
     def running(self) -> _Tasks:
         """The tasks that are pending or working, newest first."""
-        return self._many(f"WHERE status IN ({', '.join('?' * len(RUNNING))})", *RUNNING)
+        return self._many(f"WHERE {is_in('status', RUNNING)}", *RUNNING)
 
     def limited_accounts(self) -> dict[tuple[str, ...], Task]:
         """Return the accounts whose usage limit is reached, each with a task that waits for it.
@@ -442,17 +446,18 @@ class Registry:
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """The turns of a session, newest first, with one that was to begin when its process died."""
-        running = ", ".join("?" * len(RUNNING))
-        opened = f"+session_id IS NULL AND status IN ({running}) AND json_extract(metadata, '$.{OPENED}') = ?"
         wanted = encodable(session_id)
-        return self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING, wanted)
+        # A task without a session is found by its status: the index of sessions has too many without one.
+        opened = f"{is_in('status', RUNNING)} AND coalesce(session_id, '') = ''"
+        found = self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING)
+        return tuple(task for task in found if task.session_id == wanted or task.metadata.get(OPENED) == wanted)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """What each task spent, oldest first. Much cheaper than all that is known of them."""
         names = Usage.__struct_fields__
         sql = (
             f"SELECT agent, session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
-            f"CASE WHEN instr(metadata, '\"{USED_BEFORE}\"') THEN metadata END AS more "
+            f"CASE WHEN metadata LIKE '%\"{USED_BEFORE}\"%' THEN metadata END AS more "
             "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
         )
         rows = self.database.read(lambda connection: connection.execute(sql).fetchall())
@@ -472,8 +477,7 @@ class Registry:
 
     def granted(self, since: datetime) -> tuple[Task, ...]:
         """The tasks that something was granted in beyond a budget, and that have changed since then."""
-        condition = "WHERE instr(metadata, ?) AND updated_at >= ?"
-        return self._many(condition, f'"{GRANTED}', microseconds(since))
+        return self._many("WHERE metadata LIKE ? AND updated_at >= ?", f'%"{GRANTED}%', microseconds(since))
 
     def _one(self, condition: str, *texts: str) -> Task | None:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))
@@ -489,14 +493,23 @@ def _is_before(first: datetime | None, second: datetime | None) -> bool:
     return first is not None and second is not None and first < second
 
 
-def _is_news(change: TaskChanges) -> bool:
-    """Whether a change is one of those that the file itself takes for news (see `helmsman.store.schema`)."""
-    return change.get("status", "pending") not in RUNNING or WAITING_FOR in change.get("metadata", {})
+def _enter_notices(connection: StoreConnection, before: Task, now: Task) -> None:
+    """Add the end of a task, or a usage limit that it waits for, to the outbox."""
+    if before.is_running and now.status in _TOLD_ENDS and now.origin == "local":
+        pid = None if before.owner is None else before.owner.pid
+        outbox.enter(connection, f"task {now.id}", now.updated_at, pid, before.engine)
+    if now.waiting_for == QUOTA and before.waiting_for != QUOTA:
+        pid = None if now.owner is None else now.owner.pid
+        about = f"limit {now.id} {now.metadata.get(RESUMES_AT)}"
+        outbox.enter(connection, about, now.updated_at, pid, now.engine)
 
 
-def _keeping(task_id: str, outcome: TaskOutcome) -> Callable[[sqlite3.Connection], object]:
+def _keeping(task_id: str, outcome: TaskOutcome) -> Callable[[StoreConnection], object]:
     content = encodable(json.dumps(to_keep(outcome)))
-    sql = "INSERT OR REPLACE INTO outcomes SELECT id, ? FROM tasks WHERE id = ? AND result_compacted = 0"
+    sql = (
+        "INSERT INTO outcomes SELECT id, ? FROM tasks WHERE id = ? AND result_compacted = 0 "
+        "ON CONFLICT (task_id) DO UPDATE SET content = excluded.content"
+    )
     return lambda connection: connection.execute(sql, (content, task_id))
 
 
@@ -505,12 +518,12 @@ def _is_kept(task: Task, now: datetime) -> bool:
     return task.is_running or task.expires_at is None or task.expires_at > now
 
 
-def _one(cursor: sqlite3.Cursor) -> Task | None:
+def _one(cursor: Cursor) -> Task | None:
     row = cursor.fetchone()
     return None if row is None else task_of(row)
 
 
-def _is_in_use(connection: sqlite3.Connection, alias: str) -> bool:
+def _is_in_use(connection: StoreConnection, alias: str) -> bool:
     known = connection.execute("SELECT 1 FROM tasks WHERE alias = ? AND result_compacted = 0 LIMIT 1", (alias,))
     return known.fetchone() is not None
 

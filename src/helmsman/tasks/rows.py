@@ -21,7 +21,6 @@ from helmsman.store.database import encodable, from_microseconds, microseconds
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Mapping
 
 INSTRUCTION_LIMIT: Final = 20_000
@@ -107,7 +106,7 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
     return columns
 
 
-def task_of(row: sqlite3.Row) -> Task:
+def task_of(row: Any) -> Task:
     """The task in a row. Columns nobody knows here are a newer Helmsman's, which has the file open too."""
     values: dict[str, Any] = {name: row[name] for name in _PLAIN}
     pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)

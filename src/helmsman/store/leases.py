@@ -1,0 +1,76 @@
+"""Leases: which hub is alive, and which one may write.
+
+A lease has an epoch, which grows with each holder. `helmsman.store.database.Fence` refuses a writer with an older epoch.
+Where several machines reach the store, a lease also ends by the clock of the database unless its holder renews it; until
+then only the same owner may replace the holder.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from helmsman.errors import RegistryUnavailable
+
+if TYPE_CHECKING:
+    from helmsman.store.connection import StoreConnection
+
+HUB: Final = "hub"
+"""The lease of the hub, of which a store has one."""
+
+
+class StoredLease(NamedTuple):
+    """A lease as the store has it. `seconds_left` is None for one that does not end by itself."""
+
+    owner: str
+    epoch: int
+    seconds_left: float | None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.seconds_left is None or self.seconds_left > 0
+
+
+def held(connection: StoreConnection, name: str) -> StoredLease | None:
+    """Return a lease, or None if nobody ever had it."""
+    now = connection.dialect.now
+    sql = f"SELECT owner, epoch, until - {now} FROM leases WHERE name = ? AND epoch > 0"  # noqa: S608
+    row = connection.execute(sql, (name,)).fetchone()
+    return (
+        None if row is None else StoredLease(row[0], int(row[1]), None if row[2] is None else int(row[2]) / 1_000_000)
+    )
+
+
+def newest_epoch(connection: StoreConnection, name: str) -> int:
+    """Return the epoch of the newest holder; 0 if there was none."""
+    lease = held(connection, name)
+    return 0 if lease is None else lease.epoch
+
+
+def enter(connection: StoreConnection, name: str, owner: str, epoch: int, seconds: float | None) -> None:
+    """Take a lease with an epoch, for some seconds or for good. An owner replaces itself; a newer epoch stays.
+
+    Raises:
+        RegistryUnavailable: Another owner holds it.
+    """
+    now = connection.dialect.now
+    until = "NULL" if seconds is None else f"{now} + {round(seconds * 1_000_000)}"
+    is_free = "1 = 1" if seconds is None else f"(epoch = 0 OR owner = :owner OR until IS NULL OR until <= {now})"
+    taken = connection.execute(
+        f"UPDATE leases SET owner = :owner, epoch = :epoch, until = {until} "  # noqa: S608
+        f"WHERE name = :name AND epoch <= :epoch AND {is_free}",
+        {"owner": owner, "epoch": epoch, "name": name},
+    )
+    if taken.rowcount:
+        return
+    lease = held(connection, name)
+    if lease is not None and seconds is not None and lease.owner != owner and lease.is_alive:
+        raise RegistryUnavailable(
+            f"The hub of {lease.owner} uses this store, and has it for at least {lease.seconds_left or 0:.0f} s more. "
+            "Stop that hub first (helmsman hub stop), or give this machine a store of its own."
+        )
+
+
+def renew(connection: StoreConnection, name: str, epoch: int, seconds: float) -> bool:
+    """Extend a lease; False if another holder has it by now."""
+    sql = f"UPDATE leases SET until = {connection.dialect.now} + ? WHERE name = ? AND epoch = ?"  # noqa: S608
+    return connection.execute(sql, (round(seconds * 1_000_000), name, epoch)).rowcount == 1
