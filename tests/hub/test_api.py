@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+import httpx2
 import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from helmsman.httpd.operation_routes import openapi_document, operation_routes
 from helmsman.hub.control import HUB_PATH, RESTART_PATH, request
 from helmsman.hub.launch import SOCKET
+from helmsman.testing import run, say
 from tests.hub.test_start import ping
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
+    from helmsman.testing import ScriptedModel
     from tests.hub.conftest import Place
 
 pytestmark = pytest.mark.anyio
@@ -38,10 +48,7 @@ async def test_an_error_is_a_problem_with_a_code_and_the_next_step(bare_place: P
         answer = request(str(bare_place.state_dir), "GET", "/v1/nothing")
         assert answer is not None
         assert (answer.status, answer.content["code"]) == (404, "not_found")
-        assert HUB_PATH in answer.content["detail"]
-        too_large = request(str(bare_place.state_dir), "POST", RESTART_PATH, "x" * 100_000)
-        assert too_large is not None
-        assert (too_large.status, too_large.content["code"]) == (413, "too_large")
+        assert "/v1/openapi.json" in answer.content["detail"]
 
 
 async def test_a_hub_stays_for_a_client_that_is_not_newer(bare_place: Place) -> None:
@@ -58,12 +65,123 @@ async def test_a_request_that_comes_letter_by_letter_is_answered(bare_place: Pla
     async with bare_place.started() as server:
         await ping(server)
 
-        def spell() -> bytes:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(SECONDS)
-                connection.connect(str(bare_place.state_dir / SOCKET))
-                for letter in f"GET {HUB_PATH} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n":
-                    connection.sendall(letter.encode())
-                return connection.recv(100)
+        head = f"GET {HUB_PATH} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\n\r\n"
+        answer = await anyio.to_thread.run_sync(answer_to, bare_place, head)
+        assert answer.startswith(b"HTTP/1.1 200")
 
-        assert (await anyio.to_thread.run_sync(spell)).startswith(b"HTTP/1.1 200")
+
+async def test_a_body_that_is_too_large_is_refused_before_it_is_read(bare_place: Place) -> None:
+    async with bare_place.started() as server:
+        await ping(server)
+        head = f"POST {RESTART_PATH} HTTP/1.1\r\nHost: hub\r\nContent-Length: 5000000\r\n\r\n"
+        assert (await anyio.to_thread.run_sync(answer_to, bare_place, head)).startswith(b"HTTP/1.1 413")
+
+
+def answer_to(place: Place, head: str) -> bytes:
+    """Send the head of a request letter by letter. Return the beginning of the answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(SECONDS)
+        connection.connect(str(place.state_dir / SOCKET))
+        for letter in head:
+            connection.sendall(letter.encode())
+        return connection.recv(100)
+
+
+# --- operations ------------------------------------------------------------------------------------------------------
+
+
+def connected(place: Place) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
+    transport = httpx2.AsyncHTTPTransport(uds=str(place.state_dir / SOCKET))
+    return httpx2.AsyncClient(transport=transport, base_url="http://hub", timeout=SECONDS)
+
+
+async def events_of(http: httpx2.AsyncClient, session_id: str, **headers: str) -> AsyncIterator[tuple[int, Any]]:
+    """Yield the events of a session with their numbers."""
+    async with http.stream("GET", f"/v1/sessions/{session_id}/events", headers=headers) as response:
+        number = 0
+        async for line in response.aiter_lines():
+            name, _, value = line.partition(": ")
+            if name == "id":
+                number = int(value)
+            elif name == "data":
+                yield number, json.loads(value)
+
+
+async def test_a_session_is_started_followed_answered_and_listed(place: Place, model: ScriptedModel) -> None:
+    model.on("make it", run("touch made.txt", escalate="It is needed."), say("Made."))
+    async with place.started() as server, connected(place) as http:
+        await ping(server)
+        options = {"workingDirectory": str(place.directory), "approvalPolicy": "on-request", "agent": "codex"}
+        started = await http.post("/v1/sessions", json={"prompt": "make it", **options})
+        assert started.status_code == 200, started.text
+        session_id = started.json()["sessionId"]
+        seen: list[int] = []
+        with anyio.fail_after(SECONDS):
+            async for number, event in events_of(http, session_id):
+                seen.append(number)
+                if event["type"] == "question_asked":
+                    answer = {"id": event["question"]["id"], "answers": ["approve"]}
+                    assert (await http.post(f"/v1/sessions/{session_id}/respond", json=answer)).status_code == 200
+                if event["type"] == "turn_ended":
+                    break
+            assert seen == list(range(1, len(seen) + 1))
+            async for number, _ in events_of(http, session_id, **{"Last-Event-ID": str(seen[-2])}):
+                assert number == seen[-1]
+                break
+        status = (await http.get(f"/v1/sessions/{session_id}")).json()
+        assert (status["status"], status["result"]) == ("done", "Made.")
+        listed = (await http.get("/v1/sessions", params={"limit": 1})).json()
+        assert [one["sessionId"] for one in listed["sessions"]] == [session_id]
+
+
+async def test_a_call_with_a_key_is_carried_out_once_also_after_the_hub_was_killed(
+    place: Place, model: ScriptedModel
+) -> None:
+    model.on("once", say("Done."))
+    call = {"prompt": "once", "workingDirectory": str(place.directory)}
+    async with place.started() as server:
+        await ping(server)
+        async with connected(place) as http:
+            first = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
+            again = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
+        os.kill(place.hub, signal.SIGKILL)
+        await ping(server)
+        async with connected(place) as http:
+            after = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
+            session_id = after.json()["sessionId"]
+            assert {one.json()["sessionId"] for one in (first, again)} == {session_id}
+            await http.get(f"/v1/sessions/{session_id}/wait", params={"timeoutSec": SECONDS})
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "content", "status", "code"),
+    [
+        ("GET", "/v1/sessions/00000000-0000-0000-0000-000000000000", None, 404, "session_not_found"),
+        ("POST", "/v1/sessions", {"prompt": "x"}, 400, "invalid_input"),
+        ("POST", "/v1/sessions", {"prompt": "x", "workingDirectory": "here"}, 400, "invalid_input"),
+        ("POST", "/v1/sessions", {"promt": "x"}, 400, "invalid_input"),
+        ("POST", "/v1/sessions", ["x"], 400, "invalid_input"),
+        ("GET", "/v1/sessions/x/events?since=y", None, 400, "invalid_input"),
+        ("DELETE", "/v1/sessions", None, 405, "bad_request"),
+    ],
+)
+async def test_a_wrong_request_is_refused_with_a_reason(
+    bare_place: Place, method: str, path: str, content: object, status: int, code: str
+) -> None:
+    async with bare_place.started() as server, connected(bare_place) as http:
+        await ping(server)
+        answer = await http.request(method, path, json=content)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["detail"]
+
+
+def test_every_operation_has_a_route_of_its_own_and_is_described() -> None:
+    routes = [(one.method, one.path) for one in operation_routes()]
+    assert len(routes) == len(set(routes))
+    document = openapi_document()
+    assert all(method.lower() in document["paths"][path] for method, path in routes)
+    names = [one["operationId"] for path in document["paths"].values() for one in path.values()]
+    assert len(names) == len(set(names))
+    OpenAPIV31SpecValidator(document).validate()

@@ -127,7 +127,7 @@ async def _run(state: str) -> None:
                 PROGRAM: ProgramDoors(shared, Helmsman, calls, _pages).serve,
                 HTTP: _serving(hub, _load_http, shared, calls),
             },
-            _serving_http(hub, shared),
+            _serving_http(hub, shared, calls),
         )
 
 
@@ -252,11 +252,11 @@ def _load_http() -> MakeServe:
     return lambda shared, calls: HttpDoors(shared, calls).serve
 
 
-def _load_api() -> Callable[[Hub, Shared], ServeHttp]:
+def _load_api() -> Callable[[Hub, Shared, CallLog], ServeHttp]:
     with _loading_sdk:
         from helmsman.httpd.api import ApiServer
 
-    return lambda hub, shared: ApiServer(hub, shared.ledger.write).serve
+    return lambda hub, shared, calls: ApiServer(hub, shared, calls).serve
 
 
 def _when_first_asked(load: Callable[[], Callable[..., T]], *arguments: object) -> Callable[[], Awaitable[T]]:
@@ -289,8 +289,8 @@ def _serving(hub: Hub, load: Callable[[], MakeServe], shared: Shared, calls: Cal
     return serve
 
 
-def _serving_http(hub: Hub, shared: Shared) -> ServeHttp:
-    api = _when_first_asked(_load_api, hub, shared)
+def _serving_http(hub: Hub, shared: Shared, calls: CallLog) -> ServeHttp:
+    api = _when_first_asked(_load_api, hub, shared, calls)
 
     async def serve(connected: socket, refused: str | None) -> None:
         await (await _or_end(hub, api))(connected, refused)

@@ -1,18 +1,24 @@
-"""The hub's HTTP API, on its Unix socket: `curl --unix-socket … http://hub/v1/hub`.
+"""The hub's HTTP API, on its Unix socket: `curl --unix-socket … http://hub/v1/sessions`.
 
-Only processes of the user may connect, and no command that an agent runs (`helmsman.hub.admission`). Errors are
-`application/problem+json` (RFC 9457) with a stable `code`.
+The operations are in `operation_routes`; here are the hub itself and the events of a session, as a stream. Only processes of
+the user may connect, and no command that an agent runs (`helmsman.hub.admission`). Errors are `application/problem+json`
+(RFC 9457) with a stable `code`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 import time
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.to_thread
 import uvicorn
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -23,30 +29,37 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from helmsman._version import __version__
+from helmsman.base.structs import replace
+from helmsman.base.surroundings import Whereabouts
+from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.httpd.limits import BoundedBody
+from helmsman.httpd.operation_routes import EVENTS_PATH, OPENAPI_PATH, problem, problem_of, routes_of
 from helmsman.hub.control import HUB_PATH, RESTART_PATH, STAY_PATH, STOP_PATH, last_event
 from helmsman.hub.launch import LATER, NEXT, is_newer
+from helmsman.service import Helmsman
+from helmsman.settings import load_settings
+from helmsman.steering.shared import surroundings_of_hub
+from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from starlette.requests import Request
     from starlette.responses import Response
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from helmsman.hub.process import Hub
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.steering.shared import Shared
+    from helmsman.tasks.calls import CallLog
 
 _KEEP_ALIVE_SECONDS: Final = 30
 _FLUSH_SECONDS: Final = 5.0
-_MAX_BODY_BYTES: Final = 64 * 1024
+_UNWRITTEN_SECONDS: Final = 1.0
+_MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _CONNECTION: Final = "helmsman.connection"
-
-
-def problem(status: int, code: str, detail: str) -> Response:
-    """Return an error as RFC 9457 describes it. Its `detail` says what to do next."""
-    content = {"status": status, "title": code.replace("_", " ").capitalize(), "code": code, "detail": detail}
-    return JSONResponse(content, status, media_type="application/problem+json")
 
 
 class _Connection(H11Protocol):
@@ -91,16 +104,17 @@ def _connection(scope: Scope) -> _Connection:
 class ApiServer:
     """Serves the connections of the hub's socket that speak HTTP."""
 
-    def __init__(self, hub: Hub, flush: Callable[[], Awaitable[None]]) -> None:
-        """`flush` writes what the hub knows and has yet to write, before it ends."""
+    def __init__(self, hub: Hub, shared: Shared, calls: CallLog) -> None:
         self._hub = hub
-        self._flush = flush
+        self._shared = shared
         app = Starlette(
             routes=[
                 Route(HUB_PATH, self._status, methods=["GET"]),
                 Route(STOP_PATH, self._stop, methods=["POST"]),
                 Route(RESTART_PATH, self._restart, methods=["POST"]),
                 Route(STAY_PATH, self._stay, methods=["GET"]),
+                Route(EVENTS_PATH, self._events, methods=["GET"]),
+                *routes_of(self._service, calls),
             ],
             exception_handlers={HTTPException: _not_found},
         )
@@ -121,6 +135,49 @@ class ApiServer:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, connected)
         await connection.is_over.wait()
 
+    @asynccontextmanager
+    async def _service(self) -> AsyncIterator[Helmsman]:
+        """Open the service for programs that bring no settings and environment of their own: the user's and the hub's.
+
+        Raises:
+            InvalidSetting: The user's settings cannot be used.
+        """
+        settings = await anyio.to_thread.run_sync(self._settings)
+        environment, home = dict(os.environ), Path.home()
+        with Whereabouts(environment, home).entered():
+            place = surroundings_of_hub(settings)
+            async with Helmsman(settings, env=environment, shared=self._shared, in_place_of=place) as helm:
+                yield helm
+
+    def _settings(self) -> Settings:
+        state_dir = self._hub.state_dir
+        return replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+
+    async def _events(self, request: Request) -> Response:
+        """Stream the events of a session from a cursor on, for as long as the client reads."""
+        try:
+            cursor = _cursor(request)
+            async with self._service() as helm:
+                session = await helm.session(request.path_params["sessionId"])
+        except HelmsmanError as error:
+            return problem_of(error)
+        return StreamingResponse(self._events_since(session, cursor), media_type="text/event-stream")
+
+    async def _events_since(self, session: Session, cursor: int) -> AsyncIterator[str]:
+        """Yield what the log has, and what is appended from then on."""
+        ledger = self._shared.ledger
+        yield ": the events follow\n\n"
+        while not session.feed.closed:
+            await ledger.write()
+            stored = await ledger.registry(partial(Registry.events, session_id=session.id, since=cursor))
+            for number, event in enumerate(stored.events, stored.cursor - len(stored.events) + 1):
+                yield f"id: {number}\nevent: {event.event_type()}\ndata: {json.dumps(event.to_json())}\n\n"
+            cursor = max(cursor, stored.cursor)
+            if not stored.events and session.feed.cursor > cursor:
+                await anyio.sleep(_UNWRITTEN_SECONDS)  # the store cannot be written just now
+            while session.feed.cursor <= cursor and not session.feed.closed:
+                await session.feed.changed()
+
     async def _status(self, _request: Request) -> Response:
         return JSONResponse(_status(self._hub))
 
@@ -138,7 +195,7 @@ class ApiServer:
 
     async def _end(self, word: bytes, reason: str) -> None:
         with anyio.move_on_after(_FLUSH_SECONDS):
-            await self._flush()
+            await self._shared.ledger.write()
         self._hub.end(word, reason)
 
     async def _stay(self, request: Request) -> Response:
@@ -156,6 +213,13 @@ class ApiServer:
         return StreamingResponse(events(), media_type="text/event-stream")
 
 
+def _cursor(request: Request) -> int:
+    given = request.query_params.get("since") or request.headers.get("Last-Event-ID") or "0"
+    if not given.isdecimal():
+        raise InvalidInput(f"{given!r:.50} is not the number of an event.", parameter="since")
+    return int(given)
+
+
 class _Stays:
     """A process for which the hub stays, whether or not anything else needs it."""
 
@@ -166,7 +230,7 @@ class _Stays:
 async def _not_found(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "not_found" if error.status_code == 404 else "bad_request"
-    return problem(error.status_code, code, f"{error.detail}. The API begins at {HUB_PATH}.")
+    return problem(error.status_code, code, f"{error.detail}. {OPENAPI_PATH} lists what there is.")
 
 
 def _status(hub: Hub) -> dict[str, Any]:

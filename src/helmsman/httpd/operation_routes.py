@@ -1,0 +1,370 @@
+"""HTTP routes of the operations, derived from their table, and the OpenAPI document that describes them.
+
+An operation on a session is `/v1/sessions/{sessionId}/NAME`, a job `/v1/jobs/NAME`, any other operation `/v1/NAME`. One that
+only reads is GET, with its arguments in the query; any other is POST, with its arguments as a JSON object. A POST with an
+`Idempotency-Key` is carried out once: repeated within a day, also after a crash of the hub, it gets the same answer.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import anyio
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from helmsman._version import __version__
+from helmsman.errors import (
+    AgentNotFound,
+    AnswerInvalid,
+    ClientAway,
+    CodexNotFound,
+    DiffChanged,
+    DirtyTree,
+    HelmsmanError,
+    InvalidInput,
+    NotYours,
+    OutcomeUnknown,
+    QuestionNotOpen,
+    RegistryUnavailable,
+    ScheduleNotFound,
+    SessionBusy,
+    SessionIdle,
+    SessionLocked,
+    SessionNotFound,
+    TaskNotFound,
+    TooManySessions,
+    Unsupported,
+)
+from helmsman.model.answered_by import PROGRAM
+from helmsman.operations.schemas import listed_schema
+from helmsman.operations.table import Deferred, Operation
+from helmsman.operations.texts import FOR_ANY, rendered
+from helmsman.operations.toolsets import operations_of
+from helmsman.tasks.calls import ELSEWHERE, CallId
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from helmsman.service import Helmsman
+    from helmsman.sessions.session import Session
+    from helmsman.shapes.contract import Input
+    from helmsman.tasks.calls import CallLog
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+OpenService: TypeAlias = "Callable[[], AbstractAsyncContextManager[Helmsman]]"
+
+VERSION_PATH: Final = "/v1"
+SESSIONS_PATH: Final = f"{VERSION_PATH}/sessions"
+SESSION_PATH: Final = f"{SESSIONS_PATH}/{{sessionId}}"
+EVENTS_PATH: Final = f"{SESSION_PATH}/events"
+OPENAPI_PATH: Final = f"{VERSION_PATH}/openapi.json"
+PROBLEM_TYPE: Final = "application/problem+json"
+
+_TOOL: Final = "{tool}_"
+_PATHS: Final = {f"{_TOOL}start": SESSIONS_PATH, f"{_TOOL}list": SESSIONS_PATH, f"{_TOOL}status": SESSION_PATH}
+"""Sessions themselves are resources; operations on them are below."""
+_DIRECTORY: Final = "working_directory"
+_KEY: Final = "Idempotency-Key"
+_LONGEST_KEY: Final = 200
+
+_STATUS: Final[Sequence[tuple[int, tuple[type[HelmsmanError], ...]]]] = (
+    (400, (InvalidInput, AnswerInvalid)),
+    (403, (NotYours,)),
+    (404, (SessionNotFound, TaskNotFound, ScheduleNotFound, CodexNotFound, AgentNotFound)),
+    (409, (SessionBusy, SessionIdle, SessionLocked, QuestionNotOpen, DirtyTree, DiffChanged, OutcomeUnknown)),
+    (429, (TooManySessions,)),
+    (501, (Unsupported,)),
+    (503, (RegistryUnavailable, ClientAway)),
+)
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> Response:
+    """Return an error as RFC 9457 describes it. Its `detail` says what to do next."""
+    title = code.replace("_", " ").capitalize()
+    content = {**more, "status": status, "title": title, "code": code, "detail": detail}
+    return JSONResponse(content, status, media_type=PROBLEM_TYPE)
+
+
+def problem_of(error: HelmsmanError) -> Response:
+    """Return one of our errors as a problem."""
+    status = next((status for status, kinds in _STATUS if isinstance(error, kinds)), 500)
+    details = {name: value for name, value in error.as_dict().items() if name not in ("code", "message")}
+    return problem(status, error.code, error.message, **details)
+
+
+@dataclass(frozen=True)
+class ApiCall:
+    """A call of an operation by a program of the user (`helmsman.operations.table.OperationCall`)."""
+
+    helm: Helmsman
+    viewer: str
+    agent: str = ""
+    on_question: None = None
+
+    async def respond(self, session_id: str, question_id: str, answers: Sequence[str]) -> Session:
+        return await self.helm.respond(session_id, question_id, answers, by=PROGRAM)
+
+    async def wait(
+        self, session: Session, *, seconds: float, until: Literal["attention", "change"] = "attention"
+    ) -> Deferred | None:
+        await session.wait(until=until, timeout=seconds)
+        return None
+
+    async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:
+        with anyio.move_on_after(seconds):
+            while not task.has_ended and not task.input_required:
+                task = await self.helm.tasks.wait(task)
+        return None
+
+    async def watch(self, session: Session, *, seconds: float) -> None:
+        await session.wait(until="attention", timeout=seconds)
+
+    def confirmation(self) -> _NotAsked:
+        return _NotAsked()
+
+
+class _NotAsked:
+    """A program of the user acts on the user's behalf: there is nothing to confirm."""
+
+    answered: str | None = None
+    is_yes = False
+
+    async def ask(self, what: str, message: str, confirmed: Callable[[], Awaitable[object]]) -> Deferred | None:
+        return None
+
+    async def by_person(self, confirmed: Callable[..., Awaitable[object]], *arguments: Any) -> None:
+        await confirmed(*arguments)
+
+
+@dataclass(frozen=True)
+class OperationRoute:
+    """One operation as an HTTP route."""
+
+    operation: Operation[Any]
+
+    @property
+    def method(self) -> str:
+        return "GET" if self.operation.nature.reads else "POST"
+
+    @cached_property
+    def takes(self) -> type[Input]:
+        return self.operation.input(any_agent=True)
+
+    @property
+    def name(self) -> str:
+        return self.operation.name.removeprefix(_TOOL)
+
+    @cached_property
+    def path(self) -> str:
+        if (known := _PATHS.get(self.operation.name)) is not None:
+            return known
+        if not self.operation.name.startswith(_TOOL):
+            return f"{VERSION_PATH}/jobs/{self.name}"
+        session = self.takes.model_fields.get("session_id")
+        is_of_session = session is not None and session.is_required()
+        return f"{SESSION_PATH}/{self.name}" if is_of_session else f"{VERSION_PATH}/{self.name}"
+
+    def read(self, given: Mapping[str, Any]) -> Input:
+        """Validate the arguments of a call.
+
+        Raises:
+            InvalidInput: They do not match.
+        """
+        arguments = self.takes.read(dict(given), whole="body")
+        directory = getattr(arguments, _DIRECTORY, None)
+        if directory is not None and not Path(directory).is_absolute():
+            raise InvalidInput(f"{directory!r:.100} is relative. Give an absolute path.", parameter="workingDirectory")
+        if directory is None and self._needs_directory and getattr(arguments, "session_id", None) is None:
+            raise InvalidInput("workingDirectory is missing. Give an absolute path.", parameter="workingDirectory")
+        return arguments
+
+    @property
+    def _needs_directory(self) -> bool:
+        return _DIRECTORY in self.takes.model_fields and not self.operation.nature.reads
+
+
+def operation_routes() -> tuple[OperationRoute, ...]:
+    """Return the routes of all operations."""
+    found = {one.name: one for toolset in ("sessions", "extras", "capabilities") for one in operations_of(toolset)}
+    return tuple(map(OperationRoute, found.values()))
+
+
+def routes_of(open_service: OpenService, calls: CallLog) -> list[Route]:
+    """Return the routes as Starlette takes them. `open_service` opens the service that carries out a call."""
+    routes = operation_routes()
+    served = [Route(one.path, _Endpoint(one, open_service, calls).serve, methods=[one.method]) for one in routes]
+    return [*served, Route(OPENAPI_PATH, _describe, methods=["GET"])]
+
+
+class _Endpoint:
+    """Answers the requests of one route."""
+
+    def __init__(self, route: OperationRoute, open_service: OpenService, calls: CallLog) -> None:
+        self._route = route
+        self._open_service = open_service
+        self._calls = calls
+
+    async def serve(self, request: Request) -> Response:
+        try:
+            arguments = self._route.read({**await _given(request), **request.path_params})
+            key = request.headers.get(_KEY)
+            if key is None or self._route.operation.nature.reads:
+                return JSONResponse(await self._run(arguments, request))
+            return await self._run_once(key, arguments, request)
+        except HelmsmanError as error:
+            return problem_of(error)
+        except Exception:
+            log.exception("%s failed", self._route.path)
+            return problem(500, "internal_error", "Helmsman itself failed. Look at its log: helmsman hub log")
+
+    async def _run(self, arguments: Input, request: Request) -> dict[str, Any]:
+        async with self._open_service() as helm:
+            call = ApiCall(helm, viewer=f"api {request.headers.get('Helmsman-Client', '')}")
+            result = await self._route.operation.run(call, arguments)
+        assert not isinstance(result, Deferred)
+        return result.as_dict()
+
+    async def _run_once(self, key: str, arguments: Input, request: Request) -> Response:
+        if not key.isprintable() or not 0 < len(key) <= _LONGEST_KEY:
+            raise InvalidInput(f"{_KEY} has at most {_LONGEST_KEY} printable characters.", parameter=_KEY)
+        nature = self._route.operation.nature
+
+        async def do() -> Response:
+            return JSONResponse(await self._run(arguments, request))
+
+        def stored(response: Response) -> str:
+            return json.dumps([response.status_code, bytes(response.body).decode()])
+
+        def restored(text: str) -> Response:
+            status, body = json.loads(text)
+            media_type = "application/json" if status == 200 else PROBLEM_TYPE
+            return JSONResponse(json.loads(body), status, media_type=media_type)
+
+        return await self._calls.once(
+            CallId(f"api {self._route.path} {key}", 1, ELSEWHERE),
+            self._route.name,
+            do,
+            repeatable=nature.repeat != "never",
+            stored=stored,
+            restored=restored,
+            failed=problem_of,
+        )
+
+
+async def _given(request: Request) -> dict[str, Any]:
+    """Return the arguments of a request.
+
+    Raises:
+        InvalidInput: The body is not a JSON object.
+    """
+    if request.method == "GET":
+        return dict(request.query_params)
+    body = await request.body()
+    try:
+        given = json.loads(body) if body else {}
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise InvalidInput("The body is not a JSON object.", parameter="body")
+    return given
+
+
+# --- the document ----------------------------------------------------------------------------------------------------
+
+_PROBLEM_SCHEMA: Final = {
+    "type": "object",
+    "required": ["status", "title", "code", "detail"],
+    "properties": {
+        "status": {"type": "integer"},
+        "title": {"type": "string"},
+        "code": {"type": "string", "description": "Stable; the reference lists all codes."},
+        "detail": {"type": "string", "description": "What happened, and what to do next."},
+        "retryable": {"type": "boolean"},
+    },
+}
+
+
+async def _describe(_request: Request) -> Response:
+    return JSONResponse(openapi_document())
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of the operations."""
+    paths: dict[str, Any] = {}
+    for route in operation_routes():
+        paths.setdefault(route.path, {})[route.method.lower()] = _described(route)
+    paths[EVENTS_PATH] = {"get": _EVENTS}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Helmsman",
+            "version": __version__,
+            "description": "Steer coding agents. Served on the hub's Unix socket, for processes of the user.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "servers": [{"url": "http://hub"}],
+        "paths": paths,
+        "components": {"schemas": {"Problem": _PROBLEM_SCHEMA}},
+    }
+
+
+_ERROR: Final = {
+    "description": "An error.",
+    "content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+_IN_PATH: Final = {"name": "sessionId", "in": "path", "required": True, "schema": {"type": "string"}}
+_EVENTS: Final = {
+    "operationId": "events",
+    "summary": "Follow the events of a session",
+    "description": "Server-sent events after a cursor: `since`, or the header Last-Event-ID. An event's id is its number.",
+    "parameters": [_IN_PATH, {"name": "since", "in": "query", "schema": {"type": "integer", "minimum": 0}}],
+    "responses": {
+        "200": {"description": "The events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        "default": _ERROR,
+    },
+}
+
+
+def _described(route: OperationRoute) -> dict[str, Any]:
+    operation, say = route.operation, FOR_ANY.render
+    schema = rendered(listed_schema(route.takes, "validation"), say)
+    in_path = ["sessionId"] if "{sessionId}" in route.path else []
+    fields = {name: field for name, field in schema.get("properties", {}).items() if name not in in_path}
+    required = [name for name in schema.get("required", ()) if name not in in_path]
+    described: dict[str, Any] = {
+        "operationId": f"job_{route.name}" if "/jobs/" in route.path else route.name,
+        "summary": say(operation.title),
+        "description": say(operation.description),
+        "parameters": [_IN_PATH] * len(in_path),
+        "responses": {
+            "200": {
+                "description": "The result.",
+                "content": {
+                    "application/json": {"schema": rendered(listed_schema(operation.output, "serialization"), say)}
+                },
+            },
+            "default": _ERROR,
+        },
+    }
+    if route.method == "GET":
+        described["parameters"] += [
+            {"name": name, "in": "query", "required": name in required, "schema": field}
+            for name, field in fields.items()
+        ]
+        return described
+    body = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+    described["parameters"].append({"name": _KEY, "in": "header", "schema": {"type": "string"}})
+    described["requestBody"] = {"required": bool(required), "content": {"application/json": {"schema": body}}}
+    return described
