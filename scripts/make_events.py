@@ -13,15 +13,18 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from generated_page import write_or_check
 from helmsman.base.json_values import camel_case
+from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Value
 from helmsman.model import events
-from helmsman.model.events import BaseItem, Event, Item, ToolCalled
+from helmsman.model.events import BaseItem, Event, Item, SessionFact, ToolCalled
+from helmsman.model.questions import Question
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,6 +76,8 @@ WORDS = {
     float: "number",
     bool: "true or false",
     datetime: "time (ISO 8601)",
+    Path: "path",
+    DirectoryIdentity: "list of integer",
     Any: "anything",
 }
 
@@ -80,7 +85,7 @@ WORDS = {
 def page() -> str:
     """The page as it has to be."""
     kinds = [kind for kind in vars(events).values() if isinstance(kind, type) and kind.__module__ == events.__name__]
-    told = [kind for kind in kinds if issubclass(kind, Event) and kind not in (Event, ToolCalled)]
+    told = [kind for kind in kinds if issubclass(kind, Event) and kind not in (Event, SessionFact, ToolCalled)]
     items = [kind for kind in kinds if issubclass(kind, Item)]
     inside = [kind for kind in kinds if issubclass(kind, Value) and not issubclass(kind, Event | BaseItem)]
     parts = [INTRODUCTION, "## Events\n"]
@@ -136,6 +141,12 @@ def _value(hint: Any) -> tuple[bool, str]:
     if origin is tuple:
         return False, f"list of {_value(typing.get_args(hint)[0])[1]}"
     if origin is not None and issubclass(origin, Mapping):
+        return False, "object"
+    if (
+        isinstance(hint, type)
+        and issubclass(hint, Value)
+        and hint.__module__ not in (events.__name__, Question.__module__)
+    ):
         return False, "object"
     if isinstance(hint, type) and issubclass(hint, Value):
         return False, f"[{_label(hint)}](#{_label(hint).replace(' ', '-')})"

@@ -124,7 +124,7 @@ async def test_a_session_is_started_followed_answered_and_listed(place: Place, m
                     assert (await http.post(f"/v1/sessions/{session_id}/respond", json=answer)).status_code == 200
                 if event["type"] == "turn_ended":
                     break
-            assert seen == list(range(1, len(seen) + 1))
+            assert seen == sorted(set(seen))
             async for number, _ in events_of(http, session_id, **{"Last-Event-ID": str(seen[-2])}):
                 assert number == seen[-1]
                 break

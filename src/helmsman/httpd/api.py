@@ -36,6 +36,7 @@ from helmsman.httpd.limits import BoundedBody
 from helmsman.httpd.operation_routes import EVENTS_PATH, OPENAPI_PATH, problem, problem_of, routes_of
 from helmsman.hub.control import HUB_PATH, RESTART_PATH, STAY_PATH, STOP_PATH, last_event
 from helmsman.hub.launch import LATER, NEXT, is_newer
+from helmsman.model.events import SessionFact
 from helmsman.service import Helmsman
 from helmsman.settings import load_settings
 from helmsman.steering.shared import surroundings_of_hub
@@ -171,7 +172,8 @@ class ApiServer:
             await ledger.write()
             stored = await ledger.registry(partial(Registry.events, session_id=session.id, since=cursor))
             for number, event in enumerate(stored.events, stored.cursor - len(stored.events) + 1):
-                yield f"id: {number}\nevent: {event.event_type()}\ndata: {json.dumps(event.to_json())}\n\n"
+                if not isinstance(event, SessionFact):
+                    yield f"id: {number}\nevent: {event.event_type()}\ndata: {json.dumps(event.to_json())}\n\n"
             cursor = max(cursor, stored.cursor)
             if not stored.events and session.feed.cursor > cursor:
                 await anyio.sleep(_UNWRITTEN_SECONDS)  # the store cannot be written just now
