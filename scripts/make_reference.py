@@ -21,6 +21,9 @@ from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.server import toolset_tools
+from helmsman.mcp.toolset import Tool
+from helmsman.operations.schemas import listed_schema
+from helmsman.operations.texts import rendered
 from helmsman.settings import TOOLSETS, load_settings, setting_texts
 
 if TYPE_CHECKING:
@@ -90,6 +93,8 @@ def _tool(tool: Offered) -> Iterator[str]:
     listed = tool.listed()
     yield f"#### `{listed.name}`\n\n{_escaped(' '.join((listed.description or '').split()), bar=False)}\n"
     schema = listed.input_schema
+    if isinstance(tool, Tool):
+        schema = rendered(listed_schema(tool.input_model, "validation", in_full=True), tool.voice.render)
     if schema.get("properties"):
         required = set(schema.get("required", ()))
         yield "| parameter | type | meaning |\n| --- | --- | --- |"

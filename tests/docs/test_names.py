@@ -20,12 +20,14 @@ from helmsman.errors import InvalidSetting
 from helmsman.mcp.compat_schema import BadArguments, read_codex, read_reply
 from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.router_tool import router_tools
+from helmsman.mcp.toolset import Tool
 from helmsman.model import events, questions
 from helmsman.model.inputs import StartOptions
+from helmsman.operations.schemas import listed_schema
 from helmsman.settings import OTHER_TABLES, load_settings, setting_texts
 from helmsman.tasks.model import Task
 from tests.docs.pages import ROOT, read
-from tests.listings import fields, listed_now
+from tests.listings import OFFERED, fields, listed_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +117,9 @@ def _exists(reference: str) -> bool:
         case "item":
             return rest in _item_types()
         case "answer":
-            return rest in {value for name, value in vars(questions).items() if name.isupper()}
+            return rest in {
+                value for name, value in vars(questions).items() if name.isupper() and isinstance(value, str)
+            }
         case "helmsman.toml":
             return rest in {*OTHER_TABLES, *(setting.key for setting in setting_texts())}
         case _:
@@ -180,8 +184,13 @@ def _is_in_library(reference: str) -> bool:
 
 @cache
 def _listed() -> dict[str, dict[str, Any]]:
+    """Every tool, with all parameters that it accepts."""
     others = router_tools({"claude": "Claude Code", "gemini": "Gemini"}, expose_primitives=True)
-    return listed_now() | {tool.name: tool.listed().model_dump(by_alias=True, mode="json") for tool in others}
+    listed = listed_now() | {tool.name: tool.listed().model_dump(by_alias=True, mode="json") for tool in others}
+    for tool in OFFERED:
+        if isinstance(tool, Tool):
+            listed[tool.name]["inputSchema"] = listed_schema(tool.input_model, "validation", in_full=True)
+    return listed
 
 
 @cache

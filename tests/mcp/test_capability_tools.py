@@ -156,7 +156,7 @@ async def test_a_job_is_stopped_and_what_makes_no_sense_is_refused(
         ("debug", {}, "Say what is wanted"),
         ("debug", {"request": "x", "agent": "clod"}, "There is no agent 'clod'"),
         ("debug", {"request": "x", "cancel": True}, "give its taskId"),
-        ("debug", {"taskId": begun["taskId"], "request": "x"}, "taskId, waitSec, cancel and withDiff alone"),
+        ("debug", {"taskId": begun["taskId"], "request": "x"}, "taskId, timeoutSec, cancel and withDiff alone"),
         ("review", {"taskId": begun["taskId"]}, "Follow it with the tool debug"),
         ("review", {"branch": "main", "commit": "HEAD"}, "Review one thing"),
         ("plan", {"taskId": "T-local-none"}, "There is no task"),

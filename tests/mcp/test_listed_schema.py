@@ -10,6 +10,7 @@ import pytest
 from pydantic import Field
 
 from helmsman.mcp.primitives import PRIMITIVES
+from helmsman.mcp.toolset import Tool
 from helmsman.operations.schemas import listed_schema
 from helmsman.shapes.contract import Input, Output
 from tests.listings import AT_MOST, OFFERED, counts, fields, listed_before, listed_now
@@ -50,8 +51,11 @@ def test_a_listing_is_a_quarter_shorter_than_it_was(toolset: str, tokens: tuple[
 @pytest.mark.parametrize("before", BEFORE, ids=lambda tool: tool["name"])
 def test_no_name_is_lost_and_none_means_something_else(before: dict[str, Any]) -> None:
     now = listed_now()[before["name"]]
+    tool = next(tool for tool in OFFERED if tool.name == before["name"])
+    assert isinstance(tool, Tool)
+    accepted = listed_schema(tool.input_model, "validation", in_full=True)
     for part in ("inputSchema", "outputSchema"):
-        known = dict(fields(now[part]))
+        known = dict(fields(accepted if part == "inputSchema" else now[part]))
         for path, field in fields(before[part]):
             assert path in known, path
             assert _kinds(field) == _kinds(known[path]), path
@@ -102,7 +106,7 @@ def test_a_null_is_as_good_as_an_argument_that_is_left_out(tool: Any) -> None:
     needed = {name: ["x"] if name in is_list else one[name] for name in schema.get("required", ())}
     if tool.name == "codex":
         needed = {"request": "fix the parser"}
-    read = partial(tool._input.read, whole="arguments")
+    read = partial(tool.input_model.read, whole="arguments")
     nothing = {name: None for name in properties if name not in needed}
     assert read(needed | nothing) == read(needed)
     assert read(needed | nothing).model_fields_set == read(needed).model_fields_set

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,10 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
         "codex_respond",
         "codex_interrupt",
         "codex_list",
+        "codex_agents",
+        "codex_diff",
+        "codex_apply",
+        "codex_discard",
     ]
     for tool in tools:
         assert tool.title
@@ -110,12 +115,16 @@ async def test_the_tools_are_listed_with_schemas_texts_and_annotations(codex: Ca
     start = tools[0].input_schema
     assert start["required"] == ["prompt"]
     assert set(start["properties"]) == {
-        "prompt", "workingDirectory", "model", "approvalPolicy", "sandbox", "fullAuto", "profile", "config",
-        "baseInstructions", "developerInstructions", "images", "skipGitRepoCheck", "dangerouslyBypassApprovalsAndSandbox",
-        "trustRepository", "writableRoots", "outputSchema", "effort", "worktree", "idempotencyKey",
-        "minRemainingPercent",
-        "onLimit",
-    }  # fmt: skip
+        *("prompt", "workingDirectory", "model", "approvalPolicy", "sandbox", "images", "effort", "worktree"),
+        "options",
+    }
+    rarely = {
+        *("fullAuto", "profile", "config", "baseInstructions", "developerInstructions", "skipGitRepoCheck"),
+        *("dangerouslyBypassApprovalsAndSandbox", "trustRepository", "writableRoots", "outputSchema", "idempotencyKey"),
+        *("minRemainingPercent", "onLimit"),
+    }
+    named = set(re.findall(r"[a-z][A-Za-z]+", start["properties"]["options"]["description"]))
+    assert rarely <= named, "options names all that it takes"
     assert codex.client.instructions
     assert "codex_wait" in codex.client.instructions
 

@@ -29,7 +29,7 @@ def test_an_empty_reason_is_none() -> None:
     assert read_answers(question(APPROVAL), ["deny:"]) == (Choice("deny"),)
 
 
-@pytest.mark.parametrize("answer", ["yes", "", "Approve", "approve please", ": approve"])
+@pytest.mark.parametrize("answer", ["yes please", "ok", "", "always", "approve please", ": approve", "approve_session"])
 def test_what_was_not_offered_is_refused_and_the_offer_named(answer: str) -> None:
     with pytest.raises(AnswerInvalid, match="approve, deny"):
         read_answers(question(APPROVAL), [answer])
@@ -88,3 +88,42 @@ def test_the_words_of_approvals_answer_the_question_of_an_mcp_server(given: str,
     assert read_answers(asked, [f"{given}: why"]) == (Choice(read, "why"),)
     with pytest.raises(AnswerInvalid):
         read_answers(question(Prompt(text="?", options=("one", "decline"))), ["deny"])
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        *(("yes", "approve"), ("Yes", "approve"), ("APPROVE", "approve"), ("accept", "approve")),
+        *(("no", "deny"), ("No: touches production", "deny: touches production"), ("decline", "deny")),
+    ],
+)
+def test_one_vocabulary_answers_every_approval(given: str, read: str) -> None:
+    wide = Prompt(text="Run it?", options=("approve_always", "approve_session", "approve", "deny", "abort"))
+    assert [choice.in_full for choice in read_answers(question(wide), [given])] == [read]
+
+
+def test_a_yes_never_grants_more_than_this_one_thing() -> None:
+    for options in (("approve_session", "deny"), ("approve_always", "abort")):
+        with pytest.raises(AnswerInvalid):
+            read_answers(question(Prompt(text="?", options=options)), ["yes"])
+    with pytest.raises(AnswerInvalid, match="a condition"):
+        read_answers(question(APPROVAL), ["yes: but only in /tmp"])
+
+
+def test_words_are_no_answer_to_an_agents_own_options() -> None:
+    own = question(Prompt(text="Delete?", options=("approve", "keep")), kind="user_input")
+    with pytest.raises(AnswerInvalid):
+        read_answers(own, ["yes"])
+    assert read_answers(own, ["Approve"]) == (Choice("approve"),)
+    spelt_alike = question(Prompt(text="?", options=("Go", "GO")), kind="user_input")
+    with pytest.raises(AnswerInvalid):
+        read_answers(spelt_alike, ["go"])
+    anything = question(Prompt(text="?", options=("approve", "deny"), free_text=True))
+    assert read_answers(anything, ["yes"]) == (Choice("yes"),)
+
+
+def test_no_declines_a_whole_form() -> None:
+    form = question(
+        Prompt(text="?", options=("accept", "decline", "cancel")), Prompt(text="Name?"), kind="mcp_elicitation"
+    )
+    assert read_answers(form, ["no: not now"]) == (Choice("decline", "not now"),)

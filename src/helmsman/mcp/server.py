@@ -46,7 +46,7 @@ pass on by agent_say; agent_diff and agent_apply bring the changes of a session 
 """
 _OUTCOMES: Final = """\
 Ask for an outcome with debug, review, plan, refactor or test: an agent works in a git worktree, and Helmsman itself checks
-what it did. The call returns a taskId at once; the same tool with taskId and waitSec follows it. When pendingQuestion is
+what it did. The call returns a taskId at once; the same tool with taskId follows it. When pendingQuestion is
 there, show or judge it and answer with {tool}_respond (its sessionId, its id), then follow again. At the end only verified:
 true is done; report has the evidence. With apply ask the change comes as a question before it reaches the main tree.
 """

@@ -29,7 +29,7 @@ from helmsman.operations.texts import CODEX, FOR_ANY, FOR_CODEX, Voice, naming_o
 from helmsman.tasks.calls import is_repeated
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.mcp.call import CallContext, CallOutcome
     from helmsman.mcp.doors import Context, Doors
@@ -81,7 +81,7 @@ class Tool:
         return self.name if self.agent is None else self.operation.name
 
     @cached_property
-    def _input(self) -> type[Input]:
+    def input_model(self) -> type[Input]:
         return self.operation.input(any_agent=self.voice is FOR_ANY, in_fleet=self.in_fleet)
 
     def listed(self) -> types.Tool:
@@ -95,14 +95,14 @@ class Tool:
             name=self.name,
             title=say(self.operation.title),
             description=say(self.operation.description),
-            input_schema=rendered(listed_schema(self._input, "validation"), say),
+            input_schema=rendered(listed_schema(self.input_model, "validation"), say),
             output_schema=rendered(listed_schema(self.operation.output, "serialization"), say),
             annotations=hints_of(self.operation.nature),
         )
 
     def listed_like(self, other: str) -> types.Tool:
         """Return a short listing that refers to the tool of another agent: a client's model reads the texts once."""
-        takes = listed_schema(self._input, "validation")
+        takes = listed_schema(self.input_model, "validation")
         properties = {name: _type_alone(field) for name, field in takes["properties"].items()}
         return types.Tool(
             name=self.name,
@@ -112,11 +112,31 @@ class Tool:
             annotations=hints_of(self.operation.nature),
         )
 
+    def listed_beside(self, others: Mapping[str, Tool]) -> types.Tool:
+        """Return the listing beside other tools: a parameter that one of them describes is not described again."""
+        twin = others.get(FOR_CODEX.render(self.operation.name)) if self.voice is FOR_ANY else None
+        like = twin or others.get(self.voice.render(self.operation.like or ""))
+        listed = self.listed()
+        if like is None or like is self:
+            return listed
+        own, known = (listed_schema(one.input_model, "validation")["properties"] for one in (self, like))
+        properties = {
+            name: {key: part for key, part in field.items() if key != "description"}
+            if own.get(name) == known.get(name)
+            else field
+            for name, field in listed.input_schema["properties"].items()
+        }
+        about = f"As {like.name}, for a session of any agent." if twin is not None else listed.description or ""
+        as_there = "" if twin is not None else f" Parameters without a description: as for {like.name}."
+        schema = listed.input_schema | {"properties": properties}
+        return listed.model_copy(update={"description": about + as_there, "input_schema": schema})
+
     async def called(self, call: CallContext) -> CallOutcome:
         if self.agent is not None:
             call = replace(call, agent=self.agent)
         try:
-            result = await self.operation.run(call, self._input.read(call.params.arguments or {}, whole="arguments"))
+            arguments = await _by_sessions(call) if self.operation.can_run_elsewhere else call.params.arguments or {}
+            result = await self.operation.run(call, self.input_model.read(arguments, whole="arguments"))
         except HelmsmanError as error:
             return failed(self._in_its_words(error), call.host)
         if isinstance(result, Deferred):
@@ -134,7 +154,7 @@ class Tool:
 
     def _in_its_words(self, error: HelmsmanError) -> HelmsmanError:
         """Return an error that names parameters as the tool does, in its text and in its details."""
-        names = {name: field.alias for name, field in self._input.model_fields.items() if field.alias is not None}
+        names = {name: field.alias for name, field in self.input_model.model_fields.items() if field.alias is not None}
         if "working_directory" in names:
             names["cwd"] = names["working_directory"]
         error = error.renamed(names)
@@ -185,7 +205,8 @@ class Toolbox:
             first.setdefault(_definition(tool), tool.name)
         hosts = sorted(self._helm.hosts.known())
         said = partial(naming_only, {tool.name for tool in offered})
-        listed = [_with_host(tool, _listed_beside(tool, first[_definition(tool)]), hosts) for tool in offered]
+        known = {tool.name: tool for tool in offered if isinstance(tool, Tool)}
+        listed = [_with_host(tool, _listed_beside(tool, first[_definition(tool)], known), hosts) for tool in offered]
         return types.ListToolsResult(tools=[_in_words_of(one, said) for one in listed])
 
     def _named(self, name: str) -> Offered | None:
@@ -263,6 +284,12 @@ class Toolbox:
                 raise InvalidInput(f"{tool.name} works on this machine only. {instead}", parameter="host")
             return call
         hosts = {arguments.pop("host", None)} - {None, ""}
+        if isinstance(several := arguments.get("sessionIds"), list):
+            split = [links.split(one) if isinstance(one, str) else (None, one) for one in several]
+            arguments["sessionIds"] = [one for _, one in split]
+            hosts |= {host for host, _ in split}
+            if len(hosts) == 1:
+                hosts -= {None}
         for name in NAMING:
             if isinstance(reference := arguments.get(name), str):
                 host, arguments[name] = links.split(reference)
@@ -309,8 +336,10 @@ def _definition(tool: Offered) -> str:
     return tool.definition if isinstance(tool, Tool) else tool.name
 
 
-def _listed_beside(tool: Offered, first: str) -> types.Tool:
-    return tool.listed() if first == tool.name or not isinstance(tool, Tool) else tool.listed_like(first)
+def _listed_beside(tool: Offered, first: str, known: Mapping[str, Tool]) -> types.Tool:
+    if not isinstance(tool, Tool):
+        return tool.listed()
+    return tool.listed_beside(known) if first == tool.name else tool.listed_like(first)
 
 
 def _with_host(tool: Offered, listed: types.Tool, hosts: Sequence[str]) -> types.Tool:
@@ -320,6 +349,25 @@ def _with_host(tool: Offered, listed: types.Tool, hosts: Sequence[str]) -> types
     schema = listed.input_schema
     host = {"type": "string", "enum": list(hosts), "description": "Do it on this other machine."}
     return listed.model_copy(update={"input_schema": schema | {"properties": schema["properties"] | {"host": host}}})
+
+
+_TASK_PREFIX: Final = "T-"
+
+
+async def _by_sessions(call: CallContext) -> dict[str, Any]:
+    """Return the arguments of a call, in which the id of a task stands for the session that runs it.
+
+    Raises:
+        InvalidInput: The task has no session.
+    """
+    arguments = dict(call.params.arguments or {})
+    given = arguments.get("sessionId")
+    if isinstance(given, str) and given.startswith(_TASK_PREFIX):
+        task = await call.helm.tasks.find(given)
+        if task.session_id is None:
+            raise InvalidInput(f"Task {task.id} has no session. Give the id of a session.", parameter="sessionId")
+        arguments["sessionId"] = task.session_id
+    return arguments
 
 
 def _is_unknown(outcome: CallOutcome) -> bool:

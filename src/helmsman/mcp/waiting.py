@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -71,6 +72,39 @@ async def wait_for_session(
     if numbered is not None:
         numbered.take()
     return None
+
+
+async def _wait_for_sessions(
+    call: CallContext, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"]
+) -> None:
+    """Wait for any of several sessions, or for all. Questions stay with the model: a form would hold up the others."""
+
+    def has_ended(session: Session) -> bool:
+        return not session.state.is_running or session.feed.closed
+
+    def is_over() -> bool:
+        if any(map(call.doors.has_for_agent, sessions)):
+            return True
+        return all(map(has_ended, sessions)) if until == "all" else any(map(has_ended, sessions))
+
+    def progress() -> str:
+        return f"{sum(map(has_ended, sessions))} of {len(sessions)} sessions have ended"
+
+    numbered = current_call.get()
+    with anyio.move_on_after(seconds):
+        async with background_tasks() as tasks:
+            tasks.start_soon(report_progress, call, progress)
+            changed = False
+            while not is_over() and not changed:
+                if numbered is not None:
+                    numbered.rest()
+                with ExitStack() as watched:
+                    for session in sessions:
+                        watched.enter_context(session.watched())
+                    await _first_change([session for session in sessions if not has_ended(session)])
+                changed = until == "change"
+    if numbered is not None:
+        numbered.take()
 
 
 async def wait_for_job(
@@ -171,9 +205,13 @@ class ClientCall(CallContext, frozen=True):
     """A call of an operation by an MCP client (`helmsman.operations.table.OperationCall`)."""
 
     async def wait(
-        self, session: Session, *, seconds: float, until: Literal["attention", "change"] = "attention"
+        self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"
     ) -> Deferred | None:
-        instead = await wait_for_session(self, session, seconds=seconds, until=until)
+        if len(sessions) > 1:
+            await _wait_for_sessions(self, sessions, seconds=seconds, until=until)
+            return None
+        until_one = "attention" if until == "all" else until
+        instead = await wait_for_session(self, sessions[0], seconds=seconds, until=until_one)
         return None if instead is None else Deferred(instead)
 
     async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:

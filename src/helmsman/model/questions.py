@@ -46,6 +46,13 @@ BUDGET_ASKED: Final = "budget"
 REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 
+OWN_ASKER: Final = "Helmsman"
+"""Who asks the questions that are not of an agent."""
+YES_MEANS: Final = (APPROVE, ACCEPT)
+"""The options that `yes` stands for: those that cover this question and nothing more."""
+NO_MEANS: Final = (DENY, DECLINE, CANCEL, STOP, ABORT)
+"""The options that `no` stands for, in order of preference."""
+
 
 class Prompt(Value, frozen=True, kw_only=True):
     """One thing asked. Without `options`, or with `free_text`, any text is an answer.
@@ -120,14 +127,19 @@ def read_answers(question: Question, answers: Sequence[str]) -> tuple[Choice, ..
         AnswerInvalid: Wrong count, an option that was not offered, or no valid text. Nothing has been sent.
     """
     prompts = question.prompts
-    if question.type == "mcp_elicitation" and len(answers) == 1 and answers[0].partition(":")[0].strip() in REFUSALS:
-        prompts = prompts[:1]  # who declines a form need not fill it in
+    if question.type == "mcp_elicitation" and len(answers) == 1 and _refuses(prompts, answers[0]):
+        prompts = prompts[:1]  # a declined form need not be filled in
     if len(answers) != len(prompts):
         raise AnswerInvalid(
             f"Question {question.id} has {len(question.prompts)} part(s) and got {len(answers)} answer(s). "
             "Give exactly one answer for each part, in their order.",
         )
-    return tuple(_read(prompt, answer) for prompt, answer in zip(prompts, answers, strict=True))
+    # An agent's own options for its user may be called anything: there, only their names are answers.
+    may_use_words = question.type != "user_input" or question.asker == OWN_ASKER
+    return tuple(
+        _read(prompt, _in_options(prompt, answer) if may_use_words else answer)
+        for prompt, answer in zip(prompts, answers, strict=True)
+    )
 
 
 def _read(prompt: Prompt, answer: str) -> Choice:
@@ -152,13 +164,57 @@ def _read(prompt: Prompt, answer: str) -> Choice:
     )
 
 
+_YES: Final = "yes"
+_NO: Final = "no"
+_MEANINGS: Final = {
+    _YES: YES_MEANS,
+    _NO: NO_MEANS,
+    **dict.fromkeys((APPROVE, ACCEPT), YES_MEANS),
+    **dict.fromkeys((DENY, DECLINE), (DENY, DECLINE)),
+    **dict.fromkeys((ABORT, CANCEL), (ABORT, CANCEL)),
+}
+"""The one vocabulary for all kinds of question: what a word stands for where it is not an option itself."""
+
+
+_WORDS_OF_OURS: Final = frozenset(
+    {APPROVE, APPROVE_SESSION, APPROVE_ALWAYS, DENY, ABORT, ACCEPT, DECLINE, CANCEL, REVISE, STOP, WAIT}
+)
+
+
+def _in_options(prompt: Prompt, answer: str) -> str:
+    """Return an answer with its word of the vocabulary replaced by the option that it stands for.
+
+    A word never stands for an option that covers more than this question. Other options than ours, and prompts that take
+    any text, have no vocabulary.
+
+    Raises:
+        AnswerInvalid: It is a yes with a condition.
+    """
+    name, colon, reason = answer.partition(":")
+    word = name.strip().lower()
+    if prompt.free_text or word in prompt.options or not _WORDS_OF_OURS.issuperset(prompt.options):
+        return answer
+    option = next((option for option in _MEANINGS.get(word, ()) if option in prompt.options), None)
+    if option is None:
+        return answer
+    if word == _YES and reason.strip():
+        raise AnswerInvalid(
+            f"{answer!r:.200} is a yes with a condition, which no agent keeps to. Answer yes alone, or no: and why."
+        )
+    return f"{option}{colon}{reason}"
+
+
+def _refuses(prompts: Sequence[Prompt], answer: str) -> bool:
+    return bool(prompts) and _in_options(prompts[0], answer.lower()).partition(":")[0].strip() in REFUSALS
+
+
 def _offered(prompt: Prompt, answer: str) -> str | None:
-    """Return the option that an answer names: without spaces around it, or in the words of approvals for a form's."""
+    """Return the option that an answer names, in any case and with spaces around it. None if two are spelt alike."""
     name = answer.strip()
     if name in prompt.options:
         return name
-    form = prompt.options == (ACCEPT, DECLINE, CANCEL)
-    return {APPROVE: ACCEPT, DENY: DECLINE, ABORT: CANCEL}.get(name) if form else None
+    same = [option for option in prompt.options if option.lower() == name.lower()]
+    return same[0] if len(same) == 1 else None
 
 
 def refusal(question: Question) -> list[str] | None:

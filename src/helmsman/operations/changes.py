@@ -23,12 +23,11 @@ class ApplyInput(Input):
     session_id: SessionId
     allow_dirty: bool = Field(
         False,
-        description="Also where the main tree has uncommitted changes, in other files, e.g. true.",
+        description="Also where the main tree has uncommitted changes, in other files.",
     )
     digest: str | None = Field(
         None,
-        description="Of the diff you looked at, e.g. 9f86d081…; any other is refused (diff_changed). Default: what "
-        "{tool}_diff gave you last, to its end.",
+        description="Of the diff you looked at. Default: what {tool}_diff gave you last, to its end.",
     )
 
 
@@ -84,8 +83,7 @@ def _diff_in_words(output: DiffOutput) -> str:
 @operation("{tool}_diff", "See what {a_session} changed", READS, _diff_in_words)
 async def diff(call: OperationCall, args: DiffInput) -> DiffOutput:
     """What a session changed, as one unified diff with an overview. Exact for a session started with worktree: true;
-    for others `scope` says what it is. Works while it runs, and for sessions of earlier runs. To bring the changes into
-    the main tree use {tool}_apply."""
+    for others `scope` says what it is. Works while it runs. To bring the changes into the main tree use {tool}_apply."""
     changes = call.helm.extras.changes
     changed = await changes.diff(args.session_id)
     page = diff_page(changed.diff.text, changed.diff.digest, args.cursor)
@@ -112,10 +110,9 @@ def _apply_in_words(output: ApplyOutput) -> str:
 
 @operation("{tool}_apply", "Bring a session's changes into the main tree", MOVES_CHANGES, _apply_in_words)
 async def apply(call: OperationCall, args: ApplyInput) -> ApplyOutput:
-    """Bring all that a worktree session changed into the repository it was started for, unstaged and uncommitted: all of
-    it, or nothing. Commands left running there are ended first. Refused while the session is running, when the
-    changes are not those that were shown (diff_changed), when the main tree has uncommitted changes (unless
-    allowDirty), and when they do not fit (the error names files and lines). The worktree stays: drop it with
+    """Bring all that a worktree session changed into the repository it was started for, uncommitted: all of it, or
+    nothing. Refused while it runs, if the changes are not those that were shown (diff_changed), if the main tree has
+    uncommitted changes (unless allowDirty), and if they do not fit. The worktree stays: drop it with
     {tool}_discard."""
     applied = await call.helm.extras.changes.apply(
         args.session_id, allow_dirty=args.allow_dirty, digest=args.digest, viewer=call.viewer
@@ -131,7 +128,7 @@ def _discard_in_words(output: DiscardOutput) -> str:
 @operation("{tool}_discard", "Drop a session's worktree", MOVES_CHANGES, _discard_in_words)
 async def discard(call: OperationCall, args: SessionInput) -> DiscardOutput:
     """Remove the worktree of a session with its branch and all that was not applied, for good. Refused while the session
-    is running: {tool}_interrupt first. The session stays readable. Look with {tool}_diff before."""
+    is running: {tool}_interrupt first. Look with {tool}_diff before."""
     discarded = await call.helm.extras.changes.discard(args.session_id)
     tree = discarded.worktree
     return DiscardOutput(

@@ -20,33 +20,33 @@ OutputT = TypeVar("OutputT", bound=shapes.OutcomeOutput)
 async def debug(call: OperationCall, args: shapes.DebugInput) -> shapes.DebugOutput | Deferred:
     """Have a failure reproduced, its cause found and fixed, in a git worktree. Helmsman runs the check before (it fails) and
     after (it passes), in a fresh checkout, with the check's own files as they were; what is not verified is not done.
-    Returns a taskId at once; call again with taskId and waitSec until status is completed or failed. Then report has the
+    Returns a taskId at once; call again with taskId until status is completed or failed. Then report has the
     evidence."""
     return await _asked(call, args, shapes.DebugOutput)
 
 
-@operation("review", "Review a change", STARTS_REVIEW, job_in_words)
+@operation("review", "Review a change", STARTS_REVIEW, job_in_words, like="debug")
 async def review(call: OperationCall, args: shapes.ReviewJobInput) -> shapes.ReviewJobOutput | Deferred:
     """Have a change reviewed, by one agent or several. Helmsman drops findings that cite what is not in the diff, and
     another look tries to refute the worst. Changes nothing. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.ReviewJobOutput)
 
 
-@operation("plan", "Plan, and carry it out step by step", STARTS, job_in_words)
+@operation("plan", "Plan, and carry it out step by step", STARTS, job_in_words, like="debug")
 async def plan(call: OperationCall, args: shapes.PlanJobInput) -> shapes.PlanJobOutput | Deferred:
     """Have a goal planned: steps, files, risks, checks and open questions as data, with nothing changed. The plan comes as
     pendingQuestion; approved, each step is done and checked by itself. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.PlanJobOutput)
 
 
-@operation("refactor", "Refactor, with the check green before and after", STARTS, job_in_words)
+@operation("refactor", "Refactor, with the check green before and after", STARTS, job_in_words, like="debug")
 async def refactor(call: OperationCall, args: shapes.RefactorInput) -> shapes.RefactorOutput | Deferred:
     """Have code made better without changing what it does, in a git worktree. Helmsman runs the check before and after, and
     checks that nothing outside scope was touched. Returns a taskId at once; follow it as debug."""
     return await _asked(call, args, shapes.RefactorOutput)
 
 
-@operation("test", "Write tests that can fail", STARTS, job_in_words)
+@operation("test", "Write tests that can fail", STARTS, job_in_words, like="debug")
 async def test(call: OperationCall, args: shapes.NewTestsInput) -> shapes.NewTestsOutput | Deferred:
     """Have tests written, in a git worktree. Helmsman runs them, and checks that they pass each time and fail against small
     mutations of the code under test. Returns a taskId at once; follow it as debug."""
@@ -55,7 +55,7 @@ async def test(call: OperationCall, args: shapes.NewTestsInput) -> shapes.NewTes
 
 async def _asked(call: OperationCall, args: shapes.OutcomeInput, output: type[OutputT]) -> OutputT | Deferred:
     """Begin a job, or follow one."""
-    seconds = args.wait_sec
+    seconds = args.wait_sec if args.timeout_sec is None else args.timeout_sec
     if args.task_id is None:
         task = await call.helm.extras.outcomes.start(args.wanted(), idempotency_key=args.idempotency_key)
     else:
@@ -78,10 +78,10 @@ async def _job(call: OperationCall, args: shapes.OutcomeInput) -> Task:
     Raises:
         InvalidInput: It is none, or one of another kind.
     """
-    begins = set(args.model_fields_set) - {"task_id", "wait_sec", "cancel", "with_diff"}
+    begins = set(args.model_fields_set) - {"task_id", "timeout_sec", "wait_sec", "cancel", "with_diff"}
     if begins:
         raise InvalidInput(
-            "A task that was begun takes taskId, waitSec, cancel and withDiff alone.", parameter="taskId"
+            "A task that was begun takes taskId, timeoutSec, cancel and withDiff alone.", parameter="taskId"
         )
     task = await call.helm.tasks.find(args.task_id or "")
     if task.job != args.kind:

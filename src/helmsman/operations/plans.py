@@ -15,7 +15,9 @@ class PlanInput(StartInput):
     """The options of {tool}_start: they hold for the work, once the plan is approved."""
 
 
-@operation("{tool}_plan", "Let {agent} plan before it works", ACTS, state_in_words, needs=Capability.PLAN)
+@operation(
+    "{tool}_plan", "Let {agent} plan before it works", ACTS, state_in_words, needs=Capability.PLAN, like="{tool}_start"
+)
 async def plan(call: OperationCall, args: PlanInput) -> StartOutput:
     """Hand a task to {agent} that it first only plans: until the plan is approved it only reads, whatever the sandbox.
     Returns at once with a sessionId; {tool}_wait brings the plan as pendingQuestion (details.plan). Answer

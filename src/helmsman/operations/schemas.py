@@ -16,14 +16,20 @@ _DEFS: Final = "#/$defs/"
 
 
 @cache
-def listed_schema(model: type[BaseModel], mode: Literal["validation", "serialization"]) -> dict[str, Any]:
+def listed_schema(
+    model: type[BaseModel], mode: Literal["validation", "serialization"], *, in_full: bool = False
+) -> dict[str, Any]:
     """Return the schema of what a tool takes (`validation`) or gives (`serialization`).
 
     It has no `$ref`: every definition stands where it is used, because some clients drop `$defs` and then refuse the whole
     listing (TypeScript SDK 1.22). In an answer it is described only where it first stands. A type that contains itself is
-    listed down to its first repetition, which may be anything of its kind. Made once in a process: it takes long.
+    listed down to its first repetition, which may be anything of its kind. Parameters that are marked as unlisted are left
+    out, except `in_full`. Made once in a process: it takes long.
     """
     schema = model.model_json_schema(by_alias=True, mode=mode)
+    properties = schema.get("properties", {})
+    for name in [name for name, field in properties.items() if field.pop("unlisted", False) and not in_full]:
+        del properties[name]
     definitions = {name: _for_callers(part) for name, part in schema.pop("$defs", {}).items()}
     return _shortened(schema, definitions, described=set(), takes=mode == "validation")
 

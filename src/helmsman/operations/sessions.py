@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field
+
+from helmsman.base.shortening import LINE_CHARS, cut
 from helmsman.base.shown_text import exact
 from helmsman.errors import InvalidInput
 from helmsman.operations.nature import ANSWERS, INTERRUPTS, READS, STARTS
 from helmsman.operations.table import Deferred, OperationCall, operation
 from helmsman.operations.texts import CODEX
 from helmsman.shapes import contract
+from helmsman.shapes.agents import all_agents
+from helmsman.shapes.contract import Output
 from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
 from helmsman.shapes.session_status import in_words, session_status, started
 from helmsman.steering.ownership import who_answers
@@ -19,6 +24,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from helmsman.sessions.session import Session
+
+
+class AgentOutput(Output):
+    agent: str
+    title: str
+    is_default: bool = False
+    installed: bool
+    version: str | None = None
+    login: str | None = None
+    problem: str | None = Field(None, description="Why it cannot be used.")
+    can: list[str] | None = None
+    cannot: dict[str, str] | None = Field(None, description="With what to do instead.")
 
 
 def state_in_words(output: Any) -> str:
@@ -49,8 +66,7 @@ async def start(call: OperationCall, args: contract.StartInput) -> contract.Star
 @operation("{tool}_say", "Send {agent} the next message", STARTS, state_in_words, agent_input=contract.AgentSayInput)
 async def say(call: OperationCall, args: contract.SayInput) -> contract.SayOutput:
     """Continue a session with another message: any on this machine, also of earlier runs or made by a person in the
-    terminal. Returns at once; follow with {tool}_wait. While a turn is running it is an error, unless whenBusy says to
-    steer or to queue."""
+    terminal. Returns at once; follow with {tool}_wait."""
     # By this client's settings, not those of whoever had the session before.
     session = await call.helm.say(args.session_id, args.message, on_question=call.on_question, **args.options())
     before = done_before()
@@ -66,8 +82,8 @@ async def say(call: OperationCall, args: contract.SayInput) -> contract.SayOutpu
 
 @operation("{tool}_status", "Look at {a_session}", READS, in_words)
 async def status(call: OperationCall, args: contract.StatusInput) -> contract.StatusOutput:
-    """What a session is doing right now: status, recent output, what it has done, what it asks, its result. Does not
-    wait; to be told when something happens use {tool}_wait."""
+    """What a session is doing right now: status, recent output, what it asks, its result. Does not wait: use
+    {tool}_wait for that."""
     session = await call.helm.session(args.session_id)
     status = session_status(session, output_lines=args.output_lines, since_cursor=args.since_cursor)
     return _with_who_answers(call, session, status)
@@ -78,9 +94,25 @@ async def wait(call: OperationCall, args: contract.WaitInput) -> contract.Status
     """Wait until a session's turn ends, {agent} asks something or the time is up, and return what {tool}_status returns. Use
     this instead of polling; call it again while status is active. If pendingQuestion is there, answer it with
     {tool}_respond and wait again, unless note says that a person answers it."""
-    session = await call.helm.session(args.session_id)
-    deferred = await call.wait(session, seconds=args.timeout_sec, until=args.until)
-    return deferred if deferred is not None else _with_who_answers(call, session, session_status(session))
+    sessions = [await call.helm.session(session_id) for session_id in args.ids]
+    deferred = await call.wait(sessions, seconds=args.timeout_sec, until=args.until)
+    if deferred is not None:
+        return deferred
+    session = min(sessions, key=_urgency)
+    status = _with_who_answers(call, session, session_status(session))
+    if len(sessions) > 1:
+        status.sessions = [
+            contract.WaitedSession(
+                session_id=one.id, status=one.status, result=cut(one.result or "", LINE_CHARS) or None
+            )
+            for one in sessions
+        ]
+    return status
+
+
+def _urgency(session: Session) -> int:
+    """Rank sessions that were waited for: one that asks first, then one that has ended."""
+    return 0 if session.questions else 1 if not session.state.is_running else 2
 
 
 def _with_who_answers(call: OperationCall, session: Session, status: contract.StatusOutput) -> contract.StatusOutput:
@@ -99,8 +131,8 @@ async def respond(call: OperationCall, args: contract.RespondInput) -> contract.
 
 @operation("{tool}_interrupt", "Stop {session's} turn", INTERRUPTS, state_in_words)
 async def interrupt(call: OperationCall, args: contract.SessionInput) -> contract.StateOutput:
-    """Stop what a session is doing: the turn, its sub-agents and the commands it left running; in an idle session, only
-    those. Returns when they have stopped. The session stays and can be continued with {tool}_say."""
+    """Stop what a session is doing: the turn, its sub-agents and the commands it left running. Returns when they have
+    stopped. The session stays and can be continued with {tool}_say."""
     session = await call.helm.interrupt(args.session_id)
     return contract.StateOutput(session_id=session.id, status=session.status)
 
@@ -140,3 +172,22 @@ async def _searched(
         else None
     )
     return contract.ListOutput(sessions=list(map(contract.ListedSession.of, rows)), note=unread)
+
+
+class AgentsOutput(Output):
+    agents: list[AgentOutput]
+
+
+def _agents_in_words(output: AgentsOutput) -> str:
+    lines = []
+    for one in output.agents:
+        known = f"{one.version or 'installed'}" if one.installed else f"not installed: {one.problem or ''}"
+        lines.append(exact(f"{one.agent}{' (default)' if one.is_default else ''}: {known}"))
+    return "\n".join(lines)
+
+
+@operation("{tool}_agents", "List agents", READS, _agents_in_words)
+async def agents(call: OperationCall, _args: contract.NothingInput) -> AgentsOutput:
+    """Which agents are installed here, which is the default, and what each can do."""
+    found = await all_agents(call.helm)
+    return AgentsOutput(agents=[AgentOutput.model_validate(one) for one in found])

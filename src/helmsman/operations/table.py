@@ -75,9 +75,9 @@ class OperationCall(Protocol):
         ...
 
     async def wait(
-        self, session: Session, *, seconds: float, until: Literal["attention", "change"] = "attention"
+        self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"
     ) -> Deferred | None:
-        """Wait for a session, with progress to the client. Its questions are put to the user, if the client can."""
+        """Wait for sessions, with progress to the client. Questions of a single one are put to the user."""
         ...
 
     async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:
@@ -102,6 +102,7 @@ class Operation(Generic[InputT]):
         nature: What it changes, and whether it may be repeated.
         render: Returns the output as text, for clients that show only text.
         needs: The capability that the agent needs for it.
+        like: The operation whose parameters of the same name mean the same: a listing describes them once.
         agent_input: The input of the tool for any agent, if that is more.
         fleet_input: The input where there is a fleet, if that is more: for Codex, and for any agent.
     """
@@ -114,6 +115,7 @@ class Operation(Generic[InputT]):
     needs: Capability | None = None
     agent_input: type[InputT] | None = None
     fleet_input: tuple[type[InputT], type[InputT]] | None = None
+    like: str | None = None
 
     @property
     def can_run_elsewhere(self) -> bool:
@@ -152,9 +154,10 @@ def operation(
     needs: Capability | None = None,
     agent_input: type[InputT] | None = None,
     fleet_input: tuple[type[InputT], type[InputT]] | None = None,
+    like: str | None = None,
 ) -> Callable[[Callable[[Any, InputT], Awaitable[Output | Deferred]]], Operation[InputT]]:
     """Declare a function as an operation."""
-    return lambda run: Operation(name, run, title, nature, render, needs, agent_input, fleet_input)
+    return lambda run: Operation(name, run, title, nature, render, needs, agent_input, fleet_input, like)
 
 
 def operations_in(module: Any) -> tuple[Operation[Any], ...]:

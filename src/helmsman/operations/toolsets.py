@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from helmsman.operations.table import Operation
 
 _MODULES: Final = {
-    "sessions": ("sessions",),
+    "sessions": ("sessions", "changes"),
     "agents": ("sessions", "changes", "reviews"),
     "extras": ("upkeep", "account", "reviews", "plans", "changes", "rewinds", "usage", "schedules"),
     "capabilities": ("outcomes",),

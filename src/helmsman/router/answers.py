@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from helmsman.errors import InvalidInput
+from helmsman.errors import AnswerInvalid, InvalidInput
 from helmsman.model.questions import (
-    ABORT,
-    ACCEPT,
-    APPROVE,
     APPROVE_ALWAYS,
     APPROVE_SESSION,
-    CANCEL,
-    DECLINE,
-    DENY,
-    STOP,
+    NO_MEANS,
+    YES_MEANS,
     read_answers,
 )
 from helmsman.router.intent import PlainAnswer
@@ -24,7 +19,7 @@ if TYPE_CHECKING:
 
     from helmsman.model.questions import Prompt, Question
 
-_OPTIONS: Final = {"approve": (APPROVE, ACCEPT), "deny": (DENY, DECLINE, CANCEL, STOP, ABORT)}
+_OPTIONS: Final = {"approve": YES_MEANS, "deny": NO_MEANS}
 """Options for each answer kind, in order of preference."""
 _WIDER: Final = frozenset([APPROVE_SESSION, APPROVE_ALWAYS])
 
@@ -63,4 +58,10 @@ def _answer(question: Question, prompt: Prompt, answer: PlainAnswer) -> str:
             return f"{found}: {answer.text}" if answer.text else found
         case _:
             exactly = {option.lower(): option for option in prompt.options}
+            name = answer.text.partition(":")[0]
+            if prompt.options and not prompt.free_text and name.strip().lower() not in exactly:
+                # A yes among other words may be about anything: only "approve it" and the names of options grant something.
+                raise AnswerInvalid(
+                    f"{answer.text!r:.200} was not offered. Answer with one of: {', '.join(prompt.options)}."
+                )
             return exactly.get(answer.text.strip().lower(), answer.text)

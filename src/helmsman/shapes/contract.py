@@ -72,7 +72,7 @@ _SUMMARY_CHARS: Final = 200
 
 SessionId = Annotated[
     str,
-    Field(description="As {tool}_start or {tool}_list gave it, e.g. 0199a0f2-…"),
+    Field(description="From {tool}_start or {tool}_list."),
 ]
 AgentName = Annotated[
     str | None,
@@ -89,6 +89,10 @@ Images = Annotated[
 # --- inputs ----------------------------------------------------------------------------------------------------------
 
 
+UNLISTED: Final[dict[str, Any]] = {"unlisted": True}
+"""Marks a parameter that `tools/list` names only in `options`."""
+
+
 class StartInput(Input):
     prompt: str = Field(description='What {agent} is to do, e.g. "Fix the failing test in tests/test_parser.py".')
     working_directory: str | None = Field(
@@ -98,58 +102,95 @@ class StartInput(Input):
     approval_policy: ApprovalPolicy | None = Field(
         None,
         description="When {agent} asks first: untrusted (nearly always), on-request (when it wants more than the sandbox "
-        "allows), on-failure (older Codex only), never. Default: as configured.",
+        "allows), never. Default: as configured.",
     )
     sandbox: SandboxMode | None = Field(
         None,
-        description="What it may write: nothing unasked, workingDirectory (workspace-write, right for most work) or "
-        "anything. Default: as configured, often read-only.",
+        description="What it may write. workspace-write suits most work. Default: as configured, often read-only.",
     )
-    full_auto: bool = Field(False, description="Short for approvalPolicy on-request with sandbox workspace-write.")
-    profile: str | None = Field(None, description="A profile of Codex's configuration, e.g. careful.")
+    full_auto: bool = Field(
+        False,
+        description="Short for approvalPolicy on-request with sandbox workspace-write.",
+        json_schema_extra=UNLISTED,
+    )
+    profile: str | None = Field(
+        None, description="A profile of Codex's configuration, e.g. careful.", json_schema_extra=UNLISTED
+    )
     config: dict[str, Any] | None = Field(
-        None, description='Settings of config.toml for this session, e.g. {"model_verbosity": "low"}.'
+        None,
+        description='Settings of config.toml for this session, e.g. {"model_verbosity": "low"}.',
+        json_schema_extra=UNLISTED,
     )
-    base_instructions: str | None = Field(None, description="Replaces {agent}'s own instructions.")
+    base_instructions: str | None = Field(
+        None, description="Replaces {agent}'s own instructions.", json_schema_extra=UNLISTED
+    )
     developer_instructions: str | None = Field(
-        None, description='Added to its instructions, e.g. "Write British English."'
+        None, description='Added to its instructions, e.g. "Write British English."', json_schema_extra=UNLISTED
     )
     images: Images
-    skip_git_repo_check: bool = Field(False, description="Only for the exec engine: allow a directory without git.")
+    skip_git_repo_check: bool = Field(
+        False, description="Only for the exec engine: allow a directory without git.", json_schema_extra=UNLISTED
+    )
     dangerously_bypass_approvals_and_sandbox: bool = Field(
-        False, description="No sandbox, no questions. Only inside another sandbox."
+        False, description="No sandbox, no questions. Only inside another sandbox.", json_schema_extra=UNLISTED
     )
     trust_repository: bool = Field(
-        False, description="Load the repository's own {kind} configuration (MCP servers, hooks)."
+        False,
+        description="Load the repository's own {kind} configuration (MCP servers, hooks).",
+        json_schema_extra=UNLISTED,
     )
     writable_roots: list[str] = Field(
         default_factory=list[str],
         description='More that workspace-write may write to, e.g. ["/src/shared"].',
+        json_schema_extra=UNLISTED,
     )
-    output_schema: dict[str, Any] | None = Field(None, description="A JSON schema for the final message.")
+    output_schema: dict[str, Any] | None = Field(
+        None, description="A JSON schema for the final message.", json_schema_extra=UNLISTED
+    )
     effort: str | None = Field(None, description="How hard the model thinks, e.g. low, medium, high.")
     worktree: bool = Field(
         False,
-        description="Work in a new git worktree of the last commit, without uncommitted changes; then {tool}_apply.",
+        description="Leave the working tree alone: work in a new git worktree of the last commit; then {tool}_apply.",
     )
     min_remaining_percent: float | None = Field(
         None,
         ge=0,
         le=100,
         description="Start only if so much of the rate limit is left, e.g. 20; else rate_limit_low.",
+        json_schema_extra=UNLISTED,
     )
     on_limit: OnLimit | None = Field(
         None,
         description="When the account's usage limit is reached: ask, wait (resume by itself when it resets) or fail. "
         "Default: as configured.",
+        json_schema_extra=UNLISTED,
     )
     idempotency_key: str | None = Field(
-        None, description="The same key again gives the same session, e.g. fix-issue-17."
+        None, description="The same key again gives the same session, e.g. fix-issue-17.", json_schema_extra=UNLISTED
     )
+    more: dict[str, Any] | None = Field(
+        None,
+        alias="options",
+        description="Rarely needed: developerInstructions, baseInstructions, config{}, profile, outputSchema{}, "
+        "writableRoots[], trustRepository, fullAuto, dangerouslyBypassApprovalsAndSandbox, skipGitRepoCheck, "
+        "minRemainingPercent, onLimit (ask, wait, fail), idempotencyKey.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _options_are_parameters(cls, given: Any) -> Any:
+        """Take what is in `options` as if it had been given beside it."""
+        more = given.get("options") if isinstance(given, dict) else None
+        if not isinstance(more, dict):
+            return given
+        for name, value in more.items():
+            if given.get(name, value) != value:
+                raise ValueError(f"{name} is given twice, at the top and in options: give it once")
+        return {**more, **{name: value for name, value in given.items() if name != "options"}}
 
     def options(self) -> dict[str, Any]:
         """Return the library's options: all fields except the prompt."""
-        return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory"})}
+        return {"cwd": self.working_directory, **self.model_dump(exclude={"prompt", "working_directory", "more"})}
 
 
 class AgentStartInput(StartInput):
@@ -237,24 +278,38 @@ class StatusInput(Input):
 
 
 class WaitInput(Input):
-    session_id: SessionId
+    session_id: str | None = Field(None, description="From {tool}_start or {tool}_list.")
+    session_ids: list[str] | None = Field(None, description="Several instead: wait for any of them, or for all.")
     timeout_sec: float = Field(
         25,
         ge=0,
         le=3600,
         description="How long this call waits. 25 suits every client.",
     )
-    until: Literal["attention", "change"] = Field(
-        "attention", description="attention: the turn ended or {agent} asks something. change: anything happened."
+    until: Literal["attention", "change", "all"] = Field(
+        "attention",
+        description="attention: a turn ended or {agent} asks something. change: anything happened. all: every turn ended, "
+        "or {agent} asks.",
     )
+
+    @property
+    def ids(self) -> list[str]:
+        """The sessions to wait for, each once.
+
+        Raises:
+            InvalidInput: None is given, or both parameters are.
+        """
+        if (self.session_id is None) == (not self.session_ids):
+            raise InvalidInput("Give sessionId, or several as sessionIds.", parameter="sessionId")
+        return list(dict.fromkeys(self.session_ids or [self.session_id or ""]))
 
 
 class RespondInput(Input):
     session_id: SessionId
     id: str = Field(description="The id of pendingQuestion, e.g. q_1f3a9c0b2d.")
     answers: list[str] = Field(
-        description='One for each part of the question: an option, e.g. ["approve"], with a reason for {agent} if you like, '
-        'e.g. ["deny: touches production"]; free text where there are no options.'
+        description='One for each part of the question: an option, ["yes"] or ["no: touches production"] with a reason for '
+        "{agent}; free text where there are no options. yes approves this one thing only."
     )
 
 
@@ -270,9 +325,9 @@ class ListInput(Input):
     working_directory: str | None = Field(None, description="Only sessions of this directory, e.g. /src/app.")
     limit: int = Field(50, ge=1, le=500, description="How many at most.")
     cursor: str | None = Field(None, description="nextCursor of the page before.")
-    query: str | None = Field(None, description='Words in the first prompt or the name, e.g. "parser".')
+    query: str | None = Field(None, description="Words in the first prompt or the name.")
     search: str | None = Field(None, description='Words in all that was said and done, e.g. "flaky test". Not paged.')
-    include_archived: bool = Field(False, description="Archived sessions too.")
+    include_archived: bool = Field(False, description="Archived ones too.")
 
 
 class AgentListInput(ListInput):
@@ -389,6 +444,12 @@ class Waits(BaseModel):
     resumes_in_sec: int | None = None
 
 
+class WaitedSession(Output):
+    session_id: str
+    status: SessionStatus
+    result: str | None = None
+
+
 class StatusOutput(Output, Waits):
     session_id: str
     agent: str
@@ -417,6 +478,9 @@ class StatusOutput(Output, Waits):
     enforced: bool | None = Field(None, description="Whether a sandbox holds the agent, or nothing does.")
     model: str | None = None
     worktree: WorktreeOutput | None = None
+    sessions: list[WaitedSession] | None = Field(
+        None, description="All that were waited for. The rest is about the first of them that needs attention."
+    )
 
 
 class StateOutput(Output):

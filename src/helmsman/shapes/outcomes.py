@@ -14,7 +14,7 @@ from helmsman.base.surroundings import from_here
 from helmsman.capabilities.outcomes import reports
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Kind, Wanted
 from helmsman.errors import InvalidInput
-from helmsman.shapes.contract import ErrorOutput, Input, Output, PendingQuestion
+from helmsman.shapes.contract import UNLISTED, ErrorOutput, Input, Output, PendingQuestion
 from helmsman.tasks.model import TaskStatus
 
 WAIT_SECONDS: Final = 25.0
@@ -31,11 +31,14 @@ class OutcomeInput(Input):
         None, description="Who: codex, claude, …; several work side by side. Default: auto."
     )
     budget_usd: float | None = Field(None, gt=0, description="Stop when it has cost this much.")
-    timeout_sec: float = Field(DEFAULT_SECONDS, gt=0, description="Stop the whole job after this long.")
+    job_limit_sec: float = Field(DEFAULT_SECONDS, gt=0, description="Stop the whole job after this long.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task.")
     task_id: str | None = Field(None, description="Follow this one instead of beginning.")
+    timeout_sec: float | None = Field(
+        None, ge=0, le=3600, description="How long this call waits. Default: 25 with taskId, else 0."
+    )
     wait_sec: float | None = Field(
-        None, ge=0, le=3600, description="Return then at the latest. Default: 25 with taskId, else at once."
+        None, ge=0, le=3600, description="Deprecated: timeoutSec.", json_schema_extra=UNLISTED
     )
     cancel: bool = Field(False, description="With taskId: stop it.")
 
@@ -61,7 +64,7 @@ class OutcomeInput(Input):
             directory=str(from_here(self.working_directory or ".").resolve()),
             agents=agents_of(self.agent),
             budget_usd=self.budget_usd,
-            seconds=self.timeout_sec,
+            seconds=self.job_limit_sec,
             more=self.model_dump(by_alias=True, include=set(self.own), exclude_none=True),
             **self.model_dump(include={"check", "candidates", "apply"}),
         )

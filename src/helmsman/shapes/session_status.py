@@ -169,9 +169,21 @@ def in_words(status: StatusOutput) -> str:
         lines += question_in_words(status.pending_question)
     if status.error is not None:
         lines.append(f"{status.error.code}: {exact(status.error.message)}")
+    if status.files_changed:
+        lines.append(f"Changed: {', '.join(map(_file_in_words, status.files_changed[:_FILES_NAMED]))}")
+        if (more := len(status.files_changed) - _FILES_NAMED) > 0:
+            lines[-1] += f" and {more} more"
     if status.result is not None:
         lines.append(f"Result:\n{status.result}")  # last, because everything after the label is the agent's text
     return "\n".join(lines)
+
+
+_FILES_NAMED: Final = 20
+
+
+def _file_in_words(file: ChangedFile) -> str:
+    counts = "" if file.added is None else f" (+{file.added} -{file.removed or 0})"
+    return f"{exact(file.path)}{counts}"
 
 
 def _items_since(session: Session, cursor: int | None) -> list[Item]:

@@ -32,7 +32,7 @@ class JobRoutes:
         if kind not in INPUTS:
             raise NotFound(f"There is no outcome {kind}. Use one of: {', '.join(INPUTS)}.")
         given = await body(request, INPUTS[kind])
-        if given.task_id is not None or given.wait_sec is not None:
+        if given.task_id is not None or given.wait_sec is not None or given.timeout_sec is not None:
             raise InvalidInput("Begin one here; its task is at /api/tasks.", parameter="taskId")
         task = await self._helm.extras.outcomes.start(given.wanted(), idempotency_key=given.idempotency_key)
         chosen, *_ = chosen_of(task)

@@ -101,7 +101,7 @@ async def test_a_job_asks_with_its_session_and_ends_with_all_it_runs_when_it_is_
 
 @pytest.mark.parametrize(
     ("changed", "named"),
-    [({"request": " "}, "request"), ({"candidates": 9}, "candidates"), ({"seconds": 0}, "timeoutSec")],
+    [({"request": " "}, "request"), ({"candidates": 9}, "candidates"), ({"seconds": 0}, "jobLimitSec")],
 )
 async def test_what_makes_no_sense_is_refused(changed: dict[str, object], named: str) -> None:
     given = {"kind": "debug", "request": "x", "directory": "/", "more": {}, **changed}

@@ -74,7 +74,7 @@ class Wanted:
             )
         if not 0 < self.seconds <= _MOST_SECONDS:
             raise InvalidInput(
-                f"A job cannot take {self.seconds:g} s. Use a number up to {_MOST_SECONDS:g}.", parameter="timeoutSec"
+                f"A job cannot take {self.seconds:g} s. Use a number up to {_MOST_SECONDS:g}.", parameter="jobLimitSec"
             )
         if self.budget_usd is not None and not 0 < self.budget_usd < math.inf:
             raise InvalidInput(f"A budget cannot be {self.budget_usd:g} USD. Use more than 0.", parameter="budgetUsd")
