@@ -550,6 +550,11 @@ async def test_a_program_that_fell_behind_the_buffer_reads_the_events_from_the_l
         ends = [event.item for event in heard if isinstance(event, ItemEnded)]
         assert sum(isinstance(item, CommandExecution) for item in ends) == 7
         assert session.feed.cursor == (await eager.session(session.id)).feed.cursor
+        with anyio.fail_after(SECONDS):
+            again = [event async for event in session.events(since=1)]
+        assert [event for event in again if isinstance(event, ItemEnded)] == [
+            event for event in heard if isinstance(event, ItemEnded)
+        ]
 
 
 async def test_what_cannot_be_taken_in_is_asked_for_again_and_a_function_that_fails_is_nobody_elses_trouble(

@@ -47,11 +47,12 @@ from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, Conne
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
+from helmsman.hub.verbs import EVENTS
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
 from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up, from_wire
 from helmsman.sessions.desk import ask_handler
-from helmsman.sessions.feed import Feed
+from helmsman.sessions.feed import Feed, Page
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.tasks.calls import call_key
@@ -78,7 +79,7 @@ _LOOK_SECONDS: Final = 60.0
 _MOST_BYTES: Final = 64 * 1024 * 1024
 """So much it may say at once."""
 _TOLD_CHARS: Final = 500
-_LOOKS: Final = READING - {"tasks.wait", "tasks.local.follow"}
+_LOOKS: Final = (READING | {EVENTS}) - {"tasks.wait", "tasks.local.follow"}
 """What is answered soon, or never."""
 
 
@@ -388,7 +389,8 @@ class HubClient:
     def _once(self, verb: str) -> tuple[str, int] | None:
         """Where a call of a door of ours leads to another machine, the id that it has there whichever hub asks."""
         called = call_key.get()
-        return None if called is None or verb in READING or isinstance(self._way, Way) else called.next_elsewhere()
+        reads = verb == EVENTS or verb in READING
+        return None if called is None or reads or isinstance(self._way, Way) else called.next_elsewhere()
 
     async def _reached(self) -> Peer:
         while self._peer is None or self._peer.closed is not None:
@@ -549,7 +551,7 @@ class HubClient:
         copy = replace(copy, facts=by_own_clock(copy.facts, self._ahead))
         copied = self._copies.get(session_id)
         if copied is None:
-            feed = Feed(self._settings.event_buffer_size)
+            feed = Feed(self._settings.event_buffer_size, partial(self._read_log, session_id))
             session = Session(SessionState(session_id), feed, self._verbs, ())
             copied = self._copies[session_id] = CopiedSession(session)
             catch_up(session, copy)
@@ -558,6 +560,15 @@ class HubClient:
             catch_up(copied.session, copy)
         self._apply_time_left(copied, copy.facts)
         return copied
+
+    async def _read_log(self, session_id: str, cursor: int) -> Page:
+        """Return the events of a session after a cursor; none where the hub cannot be asked."""
+        try:
+            last, events = await self.call(EVENTS, (session_id, cursor), {})
+            return Page(tuple(map(from_wire, events)), int(last), 0)
+        except (HelmsmanError, ValueError, TypeError) as error:
+            log.warning("events of session %s cannot be read: %s", session_id, error)
+            return Page((), 0, 0)
 
     def _notify_listeners(self, session: Session, event: Event) -> None:
         for listener in tuple(self.listeners):

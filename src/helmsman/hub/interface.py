@@ -34,11 +34,11 @@ from helmsman.base.values import decoded, encoded
 from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, in_hex, text_in
 from helmsman.hub.process import OTHER_STORE, NotServed
-from helmsman.hub.verbs import PAGE, PAGE_CHANGES, PARTS, VERBS
+from helmsman.hub.verbs import EVENTS, PAGE, PAGE_CHANGES, PARTS, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.operations.nature import nature_of
-from helmsman.sessions.copies import copy_of, facts_of, to_wire
+from helmsman.sessions.copies import EventOnWire, copy_of, facts_of, to_wire
 from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
 from helmsman.store.log import StoredEvents
@@ -67,6 +67,8 @@ SESSION: Final = "session"
 FUNCTION: Final = "function"
 """The stand-in for a function of the program's: its number, and what it is called with is told as `called`."""
 
+_MOST_CHARS: Final = 8 * 1024 * 1024
+"""One answer brings about so much of a log. The program asks again for the rest."""
 _MOST_CALLS: Final = 1000
 """So many calls of one program are under way at once, so that all others are served too."""
 
@@ -334,6 +336,9 @@ class _Program:
         verb = str(params["verb"])
         if verb in (PAGE, PAGE_CHANGES) and self._make_pages is not None:
             return await self._answer_page(number, verb, params)
+        if verb == EVENTS:
+            session_id, cursor = decoded(params["arguments"])
+            return {"value": await self._events_after(str(session_id), int(cursor))}
         if (verb not in VERBS and verb.partition(".")[0] not in PARTS) or "._" in verb:
             raise TypeError(f"Helmsman cannot be asked for {verb}")
         if nature_of(verb).repeat == "freely":
@@ -438,6 +443,19 @@ class _Program:
         self._watch_clocks(session)
         committed = copy.cursor - self._helm.ledger.uncommitted(session.id)
         self._say("copy", {"session": session.id, "copy": encoded(copy), "committed": committed})
+
+    async def _events_after(self, session_id: str, cursor: int) -> tuple[int, list[EventOnWire]]:
+        """Return events of a session after a cursor, not too many at once, and the number of the last one."""
+        session = await self._helm.session(session_id)
+        stored = await self._stored(session.id, cursor)
+        sent: list[EventOnWire] = []
+        size = 0
+        for event in stored.events:
+            sent.append(to_wire(event))
+            size += len(sent[-1][1])
+            if size > _MOST_CHARS:
+                break
+        return stored.cursor - len(stored.events) + len(sent), sent
 
     async def _stored(self, session_id: str, cursor: int) -> StoredEvents:
         """Return the events of a log after a cursor; none where the store cannot be read."""

@@ -2,7 +2,7 @@
 
 The ring holds the newest events (never deltas: those are folded into their item), each with its number in the log, so that a
 reader can ask for the events after N. A live reader has a queue of its own, in which a run of deltas of one item is joined.
-A reader that falls behind reads what it missed from the log. Without a log, as in a program, it loses the oldest events, and
+A reader that falls behind reads what it missed from the log. Where the log cannot be read, it loses the oldest events, and
 knows how many. Ring and queue are limited in size as well as in number: a few events can be as large as many.
 """
 
@@ -164,6 +164,8 @@ class Feed:
 
     def renumber(self, cursor: int) -> None:
         """Give the newest event the number `cursor`."""
+        for reader in self._readers:
+            reader.shift(cursor - self._cursor)
         self._cursor = cursor
 
     def rename(self, session_id: str) -> None:
@@ -251,6 +253,10 @@ class Reader:
             else:
                 self.missed += dropped
         self._ready.set()
+
+    def shift(self, count: int) -> None:
+        """Count the events from another number on."""
+        self._cursor += count
 
     def fall_behind(self) -> None:
         """Read what comes after the last event from the log, when the reader reads again."""
