@@ -46,8 +46,6 @@ BUDGET_ASKED: Final = "budget"
 REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 
-OWN_ASKER: Final = "Helmsman"
-"""Who asks the questions that are not of an agent."""
 YES_MEANS: Final = (APPROVE, ACCEPT)
 """The options that `yes` stands for: those that cover this question and nothing more."""
 NO_MEANS: Final = (DENY, DECLINE, CANCEL, STOP, ABORT)
