@@ -5,16 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
+from unittest import mock
 
 import pytest
 
 from helmsman import Helmsman
 from helmsman.base.clients import McpClient
 from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.errors import OutcomeUnknown
 from helmsman.model.codec import decode
 from helmsman.model.events import (
+    Failure,
     GoalChanged,
     HandedOver,
+    InterruptFailed,
+    InterruptRequested,
     MessageDelayed,
     MessageQueued,
     MessageUnqueued,
@@ -23,6 +28,7 @@ from helmsman.model.events import (
     PlaceRecorded,
     QuestionAsked,
     RuleAdded,
+    SteerRequested,
     TurnEnded,
     TurnRequested,
     WorktreeAssigned,
@@ -35,12 +41,14 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.store.log import NewEvent
+from helmsman.tasks.calls import CallKey, call_key
 from tests.played import PlayedAgent
 from tests.sessions.test_service_properties import unhurried
 
 if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import Verbs
+    from tests.played import PlayedEngine
 
 S = "s-1"
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
@@ -185,3 +193,63 @@ async def test_a_session_of_a_killed_process_has_its_facts(tmp_path: Path) -> No
             loaded = await helm.session(session.id)
             assert facts(loaded) == facts(session)
             assert [queued.text for queued in loaded.queue] == ["later"]
+
+
+def test_a_turn_that_was_about_to_be_stopped_is_still_being_stopped_after_a_restart(logged: Logged) -> None:
+    silent = Failure(code="turn_timed_out", message="Silent for too long.")
+    session = logged.session
+    session.apply(TurnRequested(session_id=S, text="go"))
+    session.apply(InterruptRequested(session_id=S, failure=silent))
+    loaded = logged.loaded()
+    assert (loaded.state.is_interrupting, loaded.state.end_as) == (True, silent)
+    loaded.apply(TurnEnded(session_id=S, outcome="interrupted"))
+    assert (loaded.status, loaded.error) == ("error", silent)
+    assert (loaded.state.is_interrupting, loaded.state.end_as) == (False, None)
+
+
+def test_a_turn_that_could_not_be_stopped_ends_as_it_ends(logged: Logged) -> None:
+    session = logged.session
+    session.apply(TurnRequested(session_id=S, text="go"))
+    session.apply(InterruptRequested(session_id=S, failure=Failure(code="x", message="x")))
+    session.apply(InterruptFailed(session_id=S))
+    session.apply(TurnEnded(session_id=S, outcome="interrupted"))
+    assert (session.status, logged.loaded().status) == ("interrupted", "interrupted")
+
+
+@pytest.mark.anyio
+async def test_an_interrupt_and_a_message_into_a_turn_are_in_the_log_before_the_agent_hears(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await helm.start("go", cwd=tmp_path, agent=agent.name)
+        engine = cast("PlayedEngine", session.engine)
+        heard: list[list[str]] = []
+
+        async def hear(*_: object) -> None:
+            heard.append([type(event).__name__ for event in session.feed.since(0).events])
+
+        with mock.patch.object(engine, "steer", hear), mock.patch.object(engine, "interrupt", hear):
+            await session.steer("faster")
+            await session.interrupt()
+        assert [names[-1] for names in heard] == ["SteerRequested", "InterruptRequested"]
+
+
+@pytest.mark.anyio
+async def test_a_repeated_message_into_a_turn_is_sent_unless_a_hub_was_about_to_send_it(tmp_path: Path) -> None:
+    agent = PlayedAgent()
+    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        session = await helm.start("go", cwd=tmp_path, agent=agent.name)
+        sent: list[str] = []
+
+        async def hear(_session_id: str, text: str) -> None:
+            sent.append(text)
+
+        call_key.set(CallKey("door:7", is_repeated=True))
+        with mock.patch.object(session.engine, "steer", hear):
+            await helm.say(session.id, "faster", when_busy="steer")
+            await helm.ledger.write()
+            with pytest.raises(OutcomeUnknown):
+                await helm.say(session.id, "faster", when_busy="steer")
+        call_key.set(None)
+        assert sent == ["faster"]
+        (steered,) = [event for event in session.feed.since(0).events if isinstance(event, SteerRequested)]
+        assert (steered.text, steered.call) == ("faster", "door:7")

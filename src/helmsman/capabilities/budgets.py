@@ -30,7 +30,7 @@ from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
-from helmsman.model.events import Failure, Usage
+from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, Usage
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
@@ -363,11 +363,13 @@ class Budgets:
             return
         if not session.is_message:  # it cannot be gone on with by another message
             error = _refused(states)
-            session.fail_as(Failure(code=error.code, message=error.message))
+            failure = Failure(code=error.code, message=error.message)
+            session.apply(InterruptRequested(session_id=session.id, failure=failure))
         try:
             await session.engine.interrupt(session.id)
-        finally:
-            session.fail_as(None)
+        except HelmsmanError:
+            session.apply(InterruptFailed(session_id=session.id))
+            raise
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Whether a turn was stopped here, so that its task goes on if somebody says so."""

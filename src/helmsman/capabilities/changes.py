@@ -8,6 +8,7 @@ answer is, it says.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from helmsman.errors import (
     SessionNotFound,
     WorktreeError,
 )
-from helmsman.model.events import WorktreeAssigned
+from helmsman.model.events import ApplyRequested, WorktreeAssigned
 from helmsman.settings import WORKTREES
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.model import RUNNING
@@ -179,6 +180,9 @@ class Changes:
         expected = self.shown.expected(viewer, session_id, digest)
         ended = await self.end_commands(tree)
         check = self.shown.check_of(session_id, expected)
+        with suppress(SessionNotFound):  # a worktree may outlive its session
+            (await self._helm.session(session_id)).apply(ApplyRequested(session_id=session_id, digest=expected))
+            await self._helm.ledger.write_intents()
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
         return AppliedSession.of(session_id, tree.repository, applied, ended)
 

@@ -24,7 +24,7 @@ from helmsman.base.git_view import repository_root
 from helmsman.base.structs import replace
 from helmsman.capabilities.snapshots import leave_out_of
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
-from helmsman.model.events import TurnRequested, UserMessage
+from helmsman.model.events import RewindRequested, TurnRequested, UserMessage
 from helmsman.steering.turn_errors import busy
 from helmsman.worktrees.rewinding import plan_rewind, rewind_files
 from helmsman.worktrees.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
@@ -173,6 +173,8 @@ class Rewinding:
         session_id, undo = plan.session.id, plan.shown.is_undo
         if plan.files is not None and plan.session.engine is not None:
             await self._helm.end_leftovers(session_id)  # a command that it left running would go on writing
+        plan.session.apply(RewindRequested(session_id=session_id, digest=digest, undo=undo))
+        await self._helm.ledger.write_intents()
         files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
         conversation = plan.shown.conversation
         try:

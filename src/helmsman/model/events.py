@@ -704,3 +704,33 @@ class AnswerGiven(SessionFact, frozen=True, kw_only=True):
     answer: str
     by: str
     door: str | None = None
+
+
+class SteerRequested(SessionFact, frozen=True, kw_only=True):
+    """A message is about to be put into the running turn. `call` is the key of the call that asks for it."""
+
+    text: str
+    call: str | None = None
+
+
+class InterruptRequested(SessionFact, frozen=True, kw_only=True):
+    """The running turn is about to be stopped. With a `failure` it ends as failed, else as interrupted."""
+
+    failure: Failure | None = None
+
+
+class InterruptFailed(SessionFact, frozen=True, kw_only=True):
+    """The running turn could not be stopped, and goes on."""
+
+
+class ApplyRequested(SessionFact, frozen=True, kw_only=True):
+    """The changes in the session's worktree are about to be applied. `digest` is that of the diff that was looked at."""
+
+    digest: str | None = None
+
+
+class RewindRequested(SessionFact, frozen=True, kw_only=True):
+    """The session is about to be taken back, or a rewind to be undone, as the preview with this `digest` has shown."""
+
+    digest: str
+    undo: bool = False

@@ -153,7 +153,6 @@ class Session:
         self._on_question: QuestionHandler | None = None
         self._tools: dict[str, ToolRunner] = {}
         self._tools_offered = anyio.Event()
-        self._end_as: Failure | None = None
         self._deadlines: dict[str, Deadline] = {}
         self._own_question: tuple[str, OwnAnswer] | None = None
         self._is_pausing = False
@@ -364,11 +363,6 @@ class Session:
         return self._tools_offered
 
     @property
-    def end_as(self) -> Failure | None:
-        """Why the turn is being stopped, where that is a failure."""
-        return self._end_as
-
-    @property
     def deadlines(self) -> Mapping[str, Deadline]:
         """How long the open questions may still be answered, by id."""
         return self._deadlines
@@ -464,10 +458,6 @@ class Session:
     def handle_questions(self, handler: QuestionHandler | None) -> None:
         """Ask this handler from now on. None keeps the present one."""
         self._on_question = handler or self._on_question
-
-    def fail_as(self, failure: Failure | None) -> None:
-        """End the turn with this failure when it is interrupted. None ends it as interrupted."""
-        self._end_as = failure
 
     def pause(self, *, is_pausing: bool) -> None:
         """Record whether Helmsman is stopping its turn in order to ask whether the work continues."""
@@ -579,8 +569,8 @@ class Session:
 
     def apply(self, event: Event) -> None:
         """Take in an event: the one way in which a session changes."""
-        if self._end_as is not None and isinstance(event, TurnEnded) and event.outcome == "interrupted":
-            event = event.changed(outcome="failed", failure=self._end_as)
+        if isinstance(event, TurnEnded) and event.outcome == "interrupted" and self.state.end_as is not None:
+            event = event.changed(outcome="failed", failure=self.state.end_as)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
             event = event.changed(session_id=self.id)  # an id is for good once somebody knows it
         if isinstance(event, TurnRequested):

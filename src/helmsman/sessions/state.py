@@ -23,6 +23,8 @@ from helmsman.model.events import (
     Failure,
     GoalChanged,
     HandedOver,
+    InterruptFailed,
+    InterruptRequested,
     Item,
     ItemDelta,
     ItemEnded,
@@ -253,6 +255,15 @@ class StateView(Protocol):
         ...
 
     @property
+    def is_interrupting(self) -> bool:
+        """Whether the running turn is being stopped."""
+        ...
+
+    @property
+    def end_as(self) -> Failure | None:
+        """Why the running turn is being stopped, if it is to end as failed."""
+
+    @property
     def asked_at(self) -> Mapping[str, datetime]:
         """When the open questions were first asked, by id."""
         ...
@@ -345,6 +356,8 @@ class SessionState:
         self.task_ids: tuple[str, ...] = tuple(task_ids)
         self.queue: tuple[QueuedMessage, ...] = ()
         self.asked_at: dict[str, datetime] = {}
+        self.is_interrupting = False
+        self.end_as: Failure | None = None
         self.created_at = created_at or datetime.now(UTC)
         self.changed_at = changed_at or self.created_at
 
@@ -526,6 +539,10 @@ class SessionState:
                 )
             case MessageUnqueued():
                 self._unqueue(fact.task_id)
+            case InterruptRequested() if self.is_running:
+                self.is_interrupting, self.end_as = True, fact.failure or self.end_as
+            case InterruptFailed():
+                self.is_interrupting, self.end_as = False, None
             case _:
                 pass
 
@@ -576,6 +593,7 @@ class SessionState:
         self.result = self.error = self.note = self.diff = None
         self.questions.clear()
         self.asked_at.clear()
+        self.is_interrupting, self.end_as = False, None
         self.timed_out.clear()
         self._decisions.clear()
         self._items.clear()
@@ -608,6 +626,7 @@ class SessionState:
         self._written.clear()
         self.questions.clear()
         self.asked_at.clear()
+        self.is_interrupting, self.end_as = False, None
         self.note = None
         self.status, self.between_turns = _STATUS_AFTER[outcome], None
         self.error = failure if outcome == "failed" else None

@@ -18,6 +18,7 @@ from helmsman.model.events import (
     DiffUpdated,
     Event,
     Failure,
+    InterruptRequested,
     ItemDelta,
     ItemEnded,
     ItemStarted,
@@ -53,14 +54,13 @@ async def watch_turn(session: Session, limits: TurnLimits) -> None:
     if failure is None:
         return
     log.warning("session %s: %s", session.id, failure.message)
-    session.fail_as(failure)
+    session.apply(InterruptRequested(session_id=session.id, failure=failure))
     try:
         await session.interrupt()
     except HelmsmanError as error:
         log.warning("the silent turn of session %s could not be stopped: %s", session.id, error)
     if session.state.is_running:  # it cannot even be stopped: nobody is to wait for it any more
         session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=failure))
-    session.fail_as(None)
 
 
 async def _silence(session: Session, limits: TurnLimits) -> Failure | None:

@@ -48,7 +48,7 @@ class Answering:
             timeout=self.settings.approval_timeout,
             handler=self._on_question,
             allowed_roots=self.allowed_roots,
-            write_intent=self._shared.ledger.write_answer,
+            write_intent=self._shared.ledger.write_intents,
             can_wait=self._shared.fence is not None,
         )
 

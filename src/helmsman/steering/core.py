@@ -34,10 +34,13 @@ from helmsman.model.client_tools import definitions_of
 from helmsman.model.events import (
     AnswerGiven,
     HandedOver,
+    InterruptFailed,
+    InterruptRequested,
     MessageQueued,
     MessageUnqueued,
     OptionsChanged,
     OwnerChanged,
+    SteerRequested,
     WorktreeAssigned,
 )
 from helmsman.model.inputs import (
@@ -59,7 +62,7 @@ from helmsman.steering.ownership import refuse_before_person, refuse_foreign, re
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turns import Turns
-from helmsman.tasks.calls import done_before, is_repeated
+from helmsman.tasks.calls import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OPENED, TERMS
 from helmsman.worktrees.places import directories_of, places
@@ -384,7 +387,7 @@ class Steering(Turns):
             session.offer(runners_of(tools))
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
-        if when_busy == "steer" and is_repeated():  # also when the turn has ended since: it may have taken the message
+        if when_busy == "steer" and await self._may_have_steered(session):  # also in a turn that has ended since
             raise OutcomeUnknown(
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
@@ -480,7 +483,20 @@ class Steering(Turns):
         self._refuse_wider(session)
         self.agents.require(engine, Capability.STEER)
         await self._refuse_moved(session)
+        called = call_key.get()
+        session.apply(
+            SteerRequested(session_id=session.id, text=turn.text, call=None if called is None else called.name)
+        )
+        await self._ledger.write_intents()
         await engine.steer(session.id, turn.text)
+
+    async def _may_have_steered(self, session: Session) -> bool:
+        """Return whether a hub that is gone was about to do what this repeated call asks for."""
+        called = call_key.get()
+        if called is None or not called.is_repeated:
+            return False
+        logged = (await self._memory.log_of(session.id)).events
+        return any(isinstance(event, SteerRequested) and event.call == called.name for event in logged)
 
     def _refuse_wider(self, session: Session) -> None:
         """Make sure that a turn may not write where this door may not: it would do what it is told wherever it may."""
@@ -519,7 +535,14 @@ class Steering(Turns):
         session.stop_asking()
         session.require_here()
         if session.engine is not None and usable(session.engine):
-            await session.engine.interrupt(session.id)
+            if session.state.has_turn and not session.state.is_interrupting:
+                session.apply(InterruptRequested(session_id=session.id))
+                await self._ledger.write_intents()
+            try:
+                await session.engine.interrupt(session.id)
+            except HelmsmanError:
+                session.apply(InterruptFailed(session_id=session.id))
+                raise
         return session
 
     async def end_leftovers(self, session_id: str) -> None:

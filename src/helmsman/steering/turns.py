@@ -573,10 +573,19 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._ledger.hold_to_cost(task.id, task.max_cost_usd)
         self.check_spending(session)
         self._watch(session)
+        if session.state.is_interrupting:
+            self._shared.tasks.start_soon(self._finish_interrupt, session)
         with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required or opened.is_asking else 0):
             while session.state.is_running and not session.questions:
                 await session.feed.changed()
         return True
+
+    async def _finish_interrupt(self, session: Session) -> None:
+        """Stop a turn that an earlier hub was about to stop. An agent that is stopping already ignores it."""
+        try:
+            await session.interrupt()
+        except HelmsmanError as error:
+            log.warning("the turn of session %s could not be stopped: %s", session.id, error)
 
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """What holds for a turn that is begun here, for the registry."""

@@ -58,12 +58,13 @@ class AnsweredBefore(Exception):
 class CallKey:
     """The idempotency key of the first task that a call enters; what else it enters has none.
 
-    `done_before` is the task that an earlier hub entered for the same call; `is_repeated` says that one had begun the call.
+    `name` tells calls apart. `done_before` is the task that an earlier hub entered for the same call; `is_repeated` says
+    that one had begun the call.
     """
 
     def __init__(self, key: str, done_before: Task | None = None, *, is_repeated: bool = False) -> None:
         self._key: str | None = key
-        self._name = key
+        self.name = key
         self._asked_elsewhere = 0
         self.done_before = done_before
         self.is_repeated = is_repeated
@@ -76,7 +77,7 @@ class CallKey:
         """The id of what the call asks next of another machine's hub: the same when the call is asked again of a later
         hub here."""
         self._asked_elsewhere += 1
-        return f"for {self._name}", self._asked_elsewhere
+        return f"for {self.name}", self._asked_elsewhere
 
 
 call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=None)

@@ -503,8 +503,8 @@ class Ledger:
         """Return how many events of a session are not in its log yet."""
         return len(self._events.get(session_id, ())) + len(self._being_written.get(session_id, ()))
 
-    async def write_answer(self) -> None:
-        """Write which answer a hub is about to give: if it dies, the next one can tell whether it did."""
+    async def write_intents(self) -> None:
+        """Write what a hub is about to do: if it dies, the next one can tell that it may have been done."""
         if self._is_hubs:
             await self.write()
 
