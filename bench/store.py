@@ -1,7 +1,7 @@
 """What the store costs: one append, opening it and listing sessions with a million events in it, its size, and compacting.
 
 An append is an event and its session's row in one transaction, as the hub writes it, beside a transaction of SQLite alone
-that writes the same rows. Both survive a process that is killed; the store does not wait for the disk. The million events
+that writes the same rows. Both are written through to the disk. The million events
 are commands with a line of output, and half of the sessions were last used before the retention time.
 """
 
@@ -18,13 +18,18 @@ from typing import TYPE_CHECKING
 
 from bench.figures import Row, Sample, by_turns, compared
 from helmsman.model.events import CommandExecution, ItemEnded
+from helmsman.store.database import Fence
 from helmsman.store.log import NewEvent, append, read
 from helmsman.store.sqlite import SqliteDatabase
 from helmsman.store.upkeep import RETENTION, compact_some, is_due
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from helmsman.model.events import Event
+    from helmsman.tasks.model import TaskChanges
 
 SESSIONS = 10_000
 EVENTS = 100
@@ -32,6 +37,8 @@ EVENTS = 100
 APPENDS = 100
 """In one round."""
 ROUNDS = 30
+STREAMING, A_SECOND = 50, 100
+"""Sessions that stream at once, and what each of them says in a second."""
 OPENED = 30
 _AT_ONCE = 100
 APPEND_AT_MOST = 1.5
@@ -53,14 +60,42 @@ async def measure(sessions: int = SESSIONS) -> list[Row]:
         return [
             compared("one durable append with the search for secrets", durable, bare, name, APPEND_AT_MOST),
             compared("the same, processor time", processor, bare_processor, name, None),
+            _streaming(place / "streaming" / REGISTRY_NAME),
             *_with_many(place / "state" / REGISTRY_NAME, sessions),
         ]
 
 
-def _event(number: int, at: datetime) -> NewEvent:
+def _item(number: int) -> Event:
     output = f"{number} passed. " * 12
     item = CommandExecution(id=f"item-{number}", command=f"pytest -q tests/test_{number}.py", output=output)
-    return NewEvent.of(ItemEnded(session_id="bench", turn_id="turn-1", item=item), at)
+    return ItemEnded(session_id="bench", turn_id="turn-1", item=item)
+
+
+def _event(number: int, at: datetime) -> NewEvent:
+    return NewEvent.of(_item(number).with_time(at))
+
+
+def _streaming(path: Path) -> Row:
+    """Measure the hub's writer: encode, redact and commit what many sessions say within half a second, with their tasks."""
+    taken: list[float] = []
+    with closing(Registry(path, fence=Fence(1, print))) as registry:
+        tasks = [registry.add(TaskDraft(instruction="Work", session_id=_id(one)))[0].id for one in range(STREAMING)]
+        numbers = iter(range(1_000_000))
+        for _ in range(ROUNDS):
+            said = {_id(one): [_item(next(numbers)) for _ in range(A_SECOND // 2)] for one in range(STREAMING)}
+            began, now = time.process_time(), datetime.now(UTC)
+            changes: dict[str, TaskChanges] = {task_id: {"last_event_at": now} for task_id in tasks}
+            events = {session_id: [NewEvent.of(one.with_time(now)) for one in new] for session_id, new in said.items()}
+            registry.update_all(changes, {}, events=events)
+            taken.append((time.process_time() - began) / (STREAMING * (A_SECOND // 2)))
+    sample = Sample(tuple(taken))
+    return Row(
+        what=f"{STREAMING} sessions that say {A_SECOND} things a second each, processor time for one of them",
+        goal="none",
+        helmsman=f"{sample.median * 1e6:.0f} µs",
+        beside=f"{sample.median * STREAMING * A_SECOND:.2f} of a processor",
+        met=None,
+    )
 
 
 def _id(number: int) -> str:
@@ -81,7 +116,7 @@ async def _appends(folder: Path, clock: Callable[[], float]) -> tuple[Sample, Sa
         def by_sqlite() -> None:
             bare.execute("BEGIN IMMEDIATE")
             bare.execute("UPDATE sessions SET last_seq = last_seq + 1, changed_at = ? WHERE id = 'bench'", (event.at,))
-            bare.execute("INSERT INTO events VALUES (1, ?, ?, ?, ?)", (next(numbers), *event))
+            bare.execute("INSERT INTO events VALUES (1, ?, ?, ?, ?)", (next(numbers), event.at, event.kind, event.body))
             bare.execute("COMMIT")
 
         def by_store() -> None:

@@ -42,8 +42,8 @@ def held(connection: StoreConnection, name: str) -> StoredLease | None:
 
 def newest_epoch(connection: StoreConnection, name: str) -> int:
     """Return the epoch of the newest holder; 0 if there was none."""
-    lease = held(connection, name)
-    return 0 if lease is None else lease.epoch
+    row = connection.execute("SELECT epoch FROM leases WHERE name = ?", (name,)).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def enter(connection: StoreConnection, name: str, owner: str, epoch: int, seconds: float | None) -> None:

@@ -26,10 +26,9 @@ _SESSIONS: Final = (
     # `client` is the MCP client that opened the session, or was handed it. Without one the session is a person's.
     # Events up to `compacted_seq` were deleted when their time was up. `source` is the supervised process whose output the
     # newest events come from, and `source_offset` the last of its lines whose events are in the log.
-    "CREATE INDEX sessions_by_change ON sessions (changed_at)",
     """
     CREATE TABLE events (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        number INTEGER PRIMARY KEY,
         session INTEGER NOT NULL,
         seq INTEGER NOT NULL,
         at INTEGER NOT NULL,
