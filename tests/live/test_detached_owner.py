@@ -12,7 +12,7 @@ import pytest
 
 from helmsman.agents.codex.detached.engines import open_recorded
 from helmsman.agents.supervisor.client import Owner, Taken
-from helmsman.agents.supervisor.output_log import OutputReader
+from helmsman.agents.supervisor.output_log import OutputLine, OutputReader
 from helmsman.agents.supervisor.watcher import Activity
 from helmsman.errors import EngineLost
 from helmsman.model.events import ItemStarted, QuestionAsked, Source
@@ -41,7 +41,7 @@ class RawOwner:
         self.inputs: int = hello["inputs"]
         reader = OutputReader(Path(hello["output"]))
         try:
-            self._lines = [reader.line_at(offset) for offset in hello["kept"]]
+            self._lines: list[OutputLine] = []
             offset = hello["from"]
             while lines := reader.read(offset, hello["size"]):
                 self._lines += lines

@@ -1,7 +1,7 @@
 """A supervised agent that speaks JSON-RPC, as a transport.
 
-What has been read is committed, except for the lines that the next owner needs (`KeptLines`). An answer drops the line of
-its question in the same step, so that the question is answered once.
+Output is committed up to the start of the oldest running turn (`ReplayWindow`). An answer drops the line of its question in
+the same step, so that the question is answered once.
 """
 
 from __future__ import annotations
@@ -16,31 +16,24 @@ from helmsman.errors import EngineLost, EngineProtocolError
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from helmsman.agents.replay_window import ReplayWindow
     from helmsman.agents.supervisor.client import SupervisedProcess
     from helmsman.agents.supervisor.output_log import OutputLine
 
 
-class KeptLines(Protocol):
-    """Which lines the next owner will need: `keep` and `drop` are the offsets since they were last asked for."""
+class OutputWatcher(Protocol):
+    """Notes in a `ReplayWindow` which turns and questions the lines of an agent begin and end."""
 
-    keep: list[int]
-    drop: list[int]
-
-    def read(self, said: OutputLine) -> None:
-        """Take note of a line, and of what is to be kept or dropped after it."""
-        ...
-
-    def answered(self, request_id: RequestId) -> int | None:
-        """The line in which this was asked."""
-        ...
+    def read(self, said: OutputLine) -> None: ...
 
 
 class SupervisedTransport:
     """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
 
-    def __init__(self, child: SupervisedProcess, keeping: KeptLines, title: str) -> None:
+    def __init__(self, child: SupervisedProcess, window: ReplayWindow, watcher: OutputWatcher, title: str) -> None:
         self._child = child
-        self._keeping = keeping
+        self._window = window
+        self._watcher = watcher
         self._title = title
         self._offsets: list[int] = []
         self.position = OutputPosition(child.process)
@@ -59,24 +52,22 @@ class SupervisedTransport:
     async def messages(self) -> AsyncIterator[list[bytes]]:
         async for lines in self._child.lines():
             for said in lines:
-                self._keeping.read(said)
+                self._watcher.read(said)
+                self._window.read(said.end)
             self._offsets = [said.offset for said in lines]
             yield [said.line for said in lines]
-            # Whoever asks for more has dealt with these.
-            keep, drop = self._keeping.keep, self._keeping.drop
-            self._keeping.keep, self._keeping.drop = [], []
+            # The reader has handled these lines when it asks for more.
             try:
-                await self._child.commit(lines[-1].end, keep=keep, drop=drop)
+                await self._child.commit(self._window.start, drop=self._window.take_dropped())
             except EngineLost:
-                continue  # its last words may still come
+                continue  # its last output may still come
 
     def on_message(self, index: int | None) -> None:
         """Move to a message of those that came last; None after all of them."""
         self.position.offset = None if index is None else self._offsets[index]
 
     async def send(self, message: str, answering: RequestId | None = None) -> None:
-        question = None if answering is None else self._keeping.answered(answering)
-        await self._child.send(message, answering=question)
+        await self._child.send(message, drop=() if answering is None else self._window.answer(answering))
 
     async def loss(self) -> EngineLost:
         ended = self._child.ended

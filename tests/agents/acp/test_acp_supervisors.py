@@ -14,13 +14,11 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.engine import AcpEngine
-from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profiles import Copilot
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.agents.supervisor.activity import ask_supervisor
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.output_log import OutputLine
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
@@ -350,28 +348,6 @@ async def test_an_earlier_hub_lets_go_and_says_nothing(place: Place) -> None:
 
 
 # --- what is kept ----------------------------------------------------------------------------------------------------
-
-
-def test_of_a_long_turn_its_end_and_all_answers_and_questions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helmsman.agents.acp.keeping.KEPT_BYTES", 250)
-    keeping = TurnLines()
-
-    def says_line(number: int, line: str) -> None:
-        keeping.read(OutputLine(number, line.encode()))
-
-    chunk = '{"method":"session/update","params":{"update":{"sessionUpdate":"%s"}}}'
-    says_line(1, chunk % "agent_message_chunk")  # of no turn
-    keeping.prompted("1.4")
-    says_line(2, '{"id":0,"method":"session/request_permission","params":{}}')
-    for number in range(3, 8):
-        says_line(number, chunk % "tool_call")
-    says_line(8, chunk % "available_commands_update")
-    says_line(9, '{"id":"1.4","result":{}}')
-    says_line(10, '{"id":"1.3","result":{}}')
-    assert sorted(set(keeping.keep) - set(keeping.drop)) == [2, 5, 6, 7, 9]
-    assert keeping.answered(0) == 2
-    keeping.turn_ended()
-    assert sorted(set(keeping.keep) - set(keeping.drop)) == [2]
 
 
 def test_pieces_are_joined_and_nothing_else() -> None:

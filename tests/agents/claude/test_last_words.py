@@ -44,7 +44,6 @@ HELLO = {
     "answer": json.dumps({"response": {"subtype": "success", "response": {}}}),
     "from": 0,
     "size": 0,
-    "kept": [],
     "dropped": [],
 }
 STARTED = {"type": "command_lifecycle", "state": "started", "command_uuid": "turn"}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 
 POLL = 0.01
-HELLO = {"epoch": 5, "inputs": 0, "answer": "", "from": 0, "size": 0, "kept": [], "dropped": []}
+HELLO = {"epoch": 5, "inputs": 0, "answer": "", "from": 0, "size": 0, "dropped": []}
 SECONDS = 10
 
 
@@ -99,7 +99,7 @@ async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.Monke
             monkeypatch.setattr(socket.socket, "send", send_half)
             with connected as supervisor, supervisor.makefile("rb") as heard:
                 refused = 0
-                for saying in (child.send("half a frame"), child.commit(7, keep=[], drop=[])):
+                for saying in (child.send("half a frame"), child.commit(7)):
                     try:
                         await saying
                     except EngineLost:
@@ -201,7 +201,7 @@ async def test_an_owner_reads_all_that_was_said_before_the_end_however_late_it_r
         said: list[bytes] = []
         async for lines in child.lines():
             said += [line.line.split()[0] for line in lines]
-            await child.commit(lines[-1].end, keep=[], drop=[])
+            await child.commit(lines[-1].end)
         assert said == [*(b"%d" % number for number in range(10_000)), b"said"]
         assert child.ended is not None
 

@@ -72,7 +72,7 @@ class Owner:
         hello: dict[str, Any] = json.loads(self.frame())
         self.output = OutputReader(Path(hello["output"]))
         self.offset, self._dropped = hello["from"], hello["dropped"]
-        self.lines = [self.output.line_at(offset) for offset in hello["kept"]]
+        self.lines = []
         return hello
 
     def send(self, *frames: str) -> None:
@@ -185,7 +185,7 @@ def kept(
 # --- lines -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_owner_reads_what_was_kept_and_what_was_not_committed(tmp_path: Path) -> None:
+def test_an_owner_reads_what_was_not_committed(tmp_path: Path) -> None:
     with kept(tmp_path) as found:
         one = found.own()
         assert one.hello() == {
@@ -195,21 +195,20 @@ def test_an_owner_reads_what_was_kept_and_what_was_not_committed(tmp_path: Path)
             "output": str(found.directory / "output"),
             "from": 0,
             "size": 0,
-            "kept": [],
             "dropped": [],
         }
         one.send("i1 a", "i2 b", "i3 c", "i4 d")
         assert [one.read() for _ in range(4)] == [(0, b"a"), (2, b"b"), (4, b"c"), (6, b"d")]
-        one.send("k2", "a6")
+        one.send("d4", "a2")
         one.leave()
         two = found.own()
         hello = two.hello()
-        assert (hello["epoch"], hello["from"], hello["size"], hello["inputs"], hello["kept"]) == (0, 6, 8, 4, [2])
+        assert (hello["epoch"], hello["from"], hello["size"], hello["inputs"], hello["dropped"]) == (0, 2, 8, 4, [4])
         assert [two.read(), two.read()] == [(2, b"b"), (6, b"d")]
-        two.send("a8", "d2")
+        two.send("a8")
         two.leave()
         three = found.own()
-        assert three.hello()["kept"] == []
+        assert three.hello()["dropped"] == []
         three.send("i5 e")
         assert three.read() == (8, b"e")
 
@@ -218,14 +217,14 @@ def test_an_answer_drops_its_question_in_the_same_step_and_comes_once(tmp_path: 
     with kept(tmp_path) as found:
         one = found.own()
         one.hello()
-        one.send("i1 question")
-        question = one.read()
-        one.send(f"k{question.offset}", f"a{question.end}", f"i2,{question.offset} answer")
+        one.send("i1 question", "i2 question")  # asked again
+        question, again = one.read(), one.read()
+        one.send(f"i3,{question.offset},{again.offset} answer")
         one.leave()  # without waiting for anything
         two = found.own()
         hello = two.hello()
-        assert (hello["kept"], hello["inputs"]) == ([], 2)
-        two.send(f"i2,{question.offset} answer", "i3 more")  # again, by one who does not know that it has arrived
+        assert (hello["dropped"], hello["inputs"]) == ([question.offset, again.offset], 3)
+        two.send(f"i3,{question.offset} answer", "i4 more")  # again, by an owner that does not know that it has arrived
         assert [two.said(), two.said()] == ["answer", "more"]
 
 
@@ -249,11 +248,10 @@ def test_of_half_a_frame_nothing_reaches_the_child(tmp_path: Path) -> None:
         one.hello()
         one.send("i1 question")
         question = one.read()
-        one.send(f"k{question.offset}", f"a{question.end}")
         one.socket.sendall(b"i2,0 half an ans")
         one.leave()
         two = found.own()
-        assert two.hello()["kept"] == [question.offset]
+        assert two.hello()["dropped"] == []
         assert two.read() == question
         two.send("i2,0 yes")
         assert two.said() == "yes"
@@ -314,7 +312,7 @@ def test_the_output_without_an_owner_is_logged_for_this_user_alone(tmp_path: Pat
         assert [line.split()[0] for line in said] == ["work", *map(str, range(20_000)), "said", "done"]
 
 
-def test_segments_without_a_kept_or_uncommitted_line_are_removed(tmp_path: Path) -> None:
+def test_segments_without_an_uncommitted_line_are_removed(tmp_path: Path) -> None:
     with kept(tmp_path, segment_bytes=1_000_000) as found:
         one = found.own()
         one.hello()
@@ -322,14 +320,13 @@ def test_segments_without_a_kept_or_uncommitted_line_are_removed(tmp_path: Path)
         lines = [one.read() for _ in range(10_001)]
         before = sorted(segments(found))
         assert len(before) > 3
-        held = next(line.offset for line in lines if line.offset > before[1])
-        one.send(f"k{held}", f"a{lines[-1].end}")
-        until(lambda: sorted(segments(found)) == [before[1], before[-1]])
+        needed = next(line for line in lines if line.offset > before[1])
+        one.send(f"a{needed.offset}")
+        until(lambda: sorted(segments(found)) == before[1:])
         two = found.own()
         two.hello()
-        two.send("i2 after")
-        assert [two.read().offset, two.said()] == [held, "after"]
-        two.send(f"d{held}", f"a{two.offset}")
+        assert two.read() == needed
+        two.send(f"a{lines[-1].end}")
         until(lambda: sorted(segments(found)) == before[-1:])
 
 

@@ -22,17 +22,18 @@ import anyio.to_thread
 
 from helmsman._version import __version__
 from helmsman.agents.acp.confined import put_inside
-from helmsman.agents.acp.keeping import TurnLines
 from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.found_programs import check_command
+from helmsman.agents.replay_window import ReplayWindow
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.supervised_transport import SupervisedTransport
 from helmsman.agents.supervisor.client import attach
 from helmsman.agents.supervisor.starting import GREETING_ID, start_supervised
+from helmsman.agents.supervisor.watcher import read_line
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.sandbox import Sandbox
     from helmsman.agents.supervisor.client import Owner, SupervisedProcess
+    from helmsman.agents.supervisor.output_log import OutputLine
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.base.jsonrpc import IncomingRequest, RequestId, Transport, Waiter
     from helmsman.model.options import SessionOptions
@@ -58,6 +60,11 @@ if TYPE_CHECKING:
 PROTOCOL_VERSION: Final = 1
 REQUEST_SECONDS: Final = 60.0
 _PROMPT: Final = "session/prompt"
+_TURN: Final = "turn"
+"""The key of the turn in the replay window: a process has one session."""
+_UPDATE: Final = b'"session/update"'
+_LOOKED_AT: Final = 200
+"""A line says in its first bytes what it is. One with a list of commands was seen to have half a megabyte."""
 _WATCHER: Final = "helmsman.agents.acp.watching:AcpWatcher"
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
@@ -155,7 +162,22 @@ class Hearing:
 class _Kept:
     child: SupervisedProcess
     record: ProcessRecord
-    keeping: TurnLines
+    window: ReplayWindow
+
+
+class _Questions:
+    """Finds the requests in the output of an agent. See `helmsman.agents.supervised_transport.OutputWatcher`."""
+
+    def __init__(self, window: ReplayWindow) -> None:
+        self._window = window
+
+    def read(self, said: OutputLine) -> None:
+        if _UPDATE in said.line[:_LOOKED_AT]:
+            return
+        message = read_line(said.line)
+        request_id = message.get("id")
+        if "method" in message and isinstance(request_id, int | str):
+            self._window.ask(request_id, said.offset, _TURN)
 
 
 class AgentProcess:
@@ -201,7 +223,7 @@ class AgentProcess:
         prompt_id = self.peer.new_id()
         if self._kept is None:
             return prompt_id, 0
-        self._kept.keeping.prompted(prompt_id)
+        self._note_turn(self._kept.window)
         return prompt_id, self._kept.child.inputs
 
     async def prompt(
@@ -225,12 +247,16 @@ class AgentProcess:
         assert self._kept is not None
         if self._kept.child.inputs <= told_before:
             return None
-        self._kept.keeping.prompted(prompt_id)
+        self._note_turn(self._kept.window)
         return self.peer.expect(prompt_id, _PROMPT)
 
     async def answer(self, waiter: Waiter) -> Mapping[str, Any]:
         """The answer to a prompt of an earlier owner."""
         return mapping(await self.peer.answer(waiter, timeout=math.inf))
+
+    def _note_turn(self, window: ReplayWindow) -> None:
+        if not window.has_turn(_TURN):
+            window.begin_turn(_TURN)
 
     # --- what the next owner has to know -----------------------------------------------------------------------------
 
@@ -243,7 +269,7 @@ class AgentProcess:
         """Nobody needs to hear of the turn again."""
         if self._kept is not None:
             self._kept.record.note(turn=None)
-            self._kept.keeping.turn_ended()
+            self._kept.window.end_turn(_TURN)
 
     @property
     def is_taken_over(self) -> bool:
@@ -350,16 +376,16 @@ async def open_kept_agent(
         EngineStartFailed: It refuses us, or speaks another version of the protocol.
     """
     async with attach(record, epoch=epoch, title=profile.title) as child:
-        keeping = TurnLines()
+        window = ReplayWindow(child.offset)
         try:
-            transport = SupervisedTransport(child, keeping, profile.title)
+            transport = SupervisedTransport(child, window, _Questions(window), profile.title)
             about = mapping(transport.resumed.answer)
             _check_version(profile, about)
         except HelmsmanError as error:
             await child.end()
             raise EngineStartFailed(error.message) from error
         peer = _peer(profile, transport, hearing)
-        kept = _Kept(child, record, keeping)
+        kept = _Kept(child, record, window)
         yield AgentProcess(peer, about, AgentProcesses(record=record), kept, transport.position)
 
 

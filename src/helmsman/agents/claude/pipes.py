@@ -1,7 +1,7 @@
-"""A running Claude Code as lines both ways: our own child, or one in a supervisor, which goes on without us.
+"""A running Claude Code as lines both ways: a child of this process, or a supervised process, which outlives it.
 
-What has been read is taken, but for what the next owner needs to have the same picture: of the running turn its beginning
-and its items, and every question that is open. The answer to a question and the dropping of it are one step.
+The output of a supervised one is committed up to the start of the running turn (`ReplayWindow`). An answer drops the line of
+its question in the same step.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
 from helmsman.agents.event_router import OutputPosition
-from helmsman.agents.supervisor.client import KEPT_BYTES, attach
+from helmsman.agents.replay_window import ReplayWindow
+from helmsman.agents.supervisor.client import attach
 from helmsman.agents.supervisor.starting import GREETING_ID, start_supervised
-from helmsman.base.json_values import json_object, mapping, text
+from helmsman.base.json_values import integer, json_object, mapping, text
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
 
@@ -39,6 +40,8 @@ log = logging.getLogger(__name__)
 
 START_TIMEOUT: Final = 30.0
 _EXIT_GRACE: Final = 2.0
+_TURN: Final = "turn"
+"""The key of the turn: a process has one session."""
 _GREETING: Final = json.dumps(
     {"type": "control_request", "request_id": GREETING_ID, "request": {"subtype": "initialize", "hooks": None}}
 )
@@ -207,47 +210,19 @@ def _not_up(error: EngineLost | TimeoutError) -> EngineStartFailed:
 # --- in a supervisor -----------------------------------------------------------------------------------------------------
 
 
-class _Keeping:
-    """Which lines the next owner will need: all of the running turn but its pieces, and the open questions."""
-
-    def __init__(self) -> None:
-        self._turn: dict[int, int] = {}
-        self._questions: dict[str, int] = {}
-        self.keep: list[int] = []
-        self.drop: list[int] = []
-
-    def read(self, number: int, size: int, line: Mapping[str, Any]) -> None:
-        """Take note of a line, and of what is to be kept or dropped after it."""
-        match line.get("type"):
-            case "control_request":
-                self._questions[text(line.get("request_id"))] = number
-                self.keep.append(number)
-            case "control_cancel_request":
-                self._forget_question(text(line.get("request_id")))
-            case "command_lifecycle" if line.get("state") != "started":
-                pass
-            case "assistant" | "user" | "command_lifecycle":
-                self._turn[number] = size
-                self.keep.append(number)
-                while len(self._turn) > 2 and sum(self._turn.values()) > KEPT_BYTES:
-                    oldest = list(self._turn)[1]  # but for the line that names the turn
-                    del self._turn[oldest]
-                    self.drop.append(oldest)
-            case "result":
-                self.drop += [*self._turn, *self._questions.values()]
-                self._turn.clear()
-                self._questions.clear()
-            case _:
-                pass
-
-    def answered(self, request_id: str) -> int | None:
-        """The line in which this was asked."""
-        return self._questions.pop(request_id, None)
-
-    def _forget_question(self, request_id: str) -> None:
-        number = self._questions.pop(request_id, None)
-        if number is not None:
-            self.drop.append(number)
+def _watch(window: ReplayWindow, said: OutputLine, line: Mapping[str, Any]) -> None:
+    """Note which turns and questions a line begins and ends."""
+    match line.get("type"):
+        case "control_request":
+            window.ask(text(line.get("request_id")), said.offset, _TURN)
+        case "control_cancel_request":
+            window.withdraw(text(line.get("request_id")))
+        case "command_lifecycle" if line.get("state") == "started" and not window.has_turn(_TURN):
+            window.begin_turn(_TURN, said.offset)
+        case "result" if not integer(line.get("queued_turn_count")):
+            window.end_turn(_TURN)
+        case _:
+            pass
 
 
 class KeptPipe:
@@ -258,7 +233,7 @@ class KeptPipe:
         self._record = record
         self.processes = AgentProcesses(record=record)
         self.position = OutputPosition(child.process)
-        self._keeping = _Keeping()
+        self._window = ReplayWindow(child.offset)
         self.answer = _said_of_itself(parsed(child.answer.encode()) or {})
 
     @property
@@ -271,21 +246,19 @@ class KeptPipe:
                 if (line := self._read(one)) is not None:
                     with self.position.at(one.offset):
                         yield [line]
-            # Whoever asks for more has dealt with these.
-            keep, drop = self._keeping.keep, self._keeping.drop
-            self._keeping.keep, self._keeping.drop = [], []
-            with suppress(EngineLost):  # its last words may still come
-                await self._child.commit(said[-1].end, keep=keep, drop=drop)
+            # The reader has handled these lines when it asks for more.
+            with suppress(EngineLost):  # its last output may still come
+                await self._child.commit(self._window.start, drop=self._window.take_dropped())
 
     def _read(self, said: OutputLine) -> Mapping[str, Any] | None:
         line = parsed(said.line)
         if line is not None:
-            self._keeping.read(said.offset, len(said.line), line)
+            _watch(self._window, said, line)
+        self._window.read(said.end)
         return line
 
     async def send(self, line: Mapping[str, Any], *, answering: str | None = None) -> None:
-        question = None if answering is None else self._keeping.answered(answering)
-        await self._child.send(json.dumps(line), answering=question)
+        await self._child.send(json.dumps(line), drop=() if answering is None else self._window.answer(answering))
 
     async def loss(self) -> EngineLost:
         ended = self._child.ended

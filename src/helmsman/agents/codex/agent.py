@@ -99,7 +99,8 @@ class _OpenEngine:
                 self._unused.set()
 
     async def until_unused(self) -> None:
-        await self._unused.wait()
+        while self._users:
+            await self._unused.wait()
 
 
 class CodexAgent(Agent):
@@ -181,9 +182,10 @@ class CodexAgent(Agent):
             try:
                 yield engine
             finally:
-                del self._open[engine.id]
                 with anyio.CancelScope(shield=True):
                     await opened.until_unused()
+                if self._open.get(engine.id) is opened:
+                    del self._open[engine.id]
 
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:

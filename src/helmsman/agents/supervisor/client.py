@@ -18,14 +18,11 @@ from helmsman.agents.supervisor.output_log import OutputReader
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from helmsman.agents.supervisor.lease_watchdog import ProcessLease
     from helmsman.agents.supervisor.output_log import OutputLine
     from helmsman.agents.supervisor.records import ProcessRecord
-
-KEPT_BYTES: Final = 4 * 1024 * 1024
-"""So much of a turn is kept for the next owner, and of a longer one its end."""
 
 _SECONDS: Final = 10.0
 _ATTACH_SECONDS: Final = 10.0
@@ -124,7 +121,7 @@ class SupervisedProcess:
         self._writing = anyio.Lock()
         self._output = OutputReader(Path(hello["output"]))
         self._offset, self._size = int(hello["from"]), int(hello["size"])
-        self._kept, self._dropped = [int(one) for one in hello["kept"]], frozenset(hello["dropped"])
+        self._dropped = frozenset(hello["dropped"])
         self.process = Path(hello["output"]).parent.name
         """The id of the supervised process, which no other has."""
         self.epoch = int(hello["epoch"])
@@ -145,12 +142,14 @@ class SupervisedProcess:
     async def lines(self) -> AsyncIterator[list[OutputLine]]:
         """Yield the output from the committed offset on, until the process has ended or has another owner."""
         try:
-            if kept := self._kept_lines():
-                yield kept
             while True:
                 async for lines in self._logged(self._size):
                     yield lines
-                if self.ended is not None or self.newer_epoch is not None:
+                if self.ended is not None:
+                    with suppress(EngineLost):
+                        await self.commit(self._offset)
+                    return
+                if self.newer_epoch is not None:
                     return
                 await self._receive()
         except (anyio.EndOfStream, anyio.BrokenResourceError):
@@ -166,11 +165,6 @@ class SupervisedProcess:
             return
         finally:
             self._output.close()
-
-    def _kept_lines(self) -> list[OutputLine]:
-        with suppress(FileNotFoundError):  # as below
-            return [self._output.line_at(offset) for offset in self._kept]
-        return []
 
     async def _logged(self, end: int | None) -> AsyncIterator[list[OutputLine]]:
         """Yield the lines before an offset, or all that are in the log."""
@@ -199,16 +193,20 @@ class SupervisedProcess:
         elif kind == b"r":
             self.newer_epoch = int(rest)
 
-    async def send(self, line: str, *, answering: int | None = None) -> None:
-        """Send a line to the process. An answer also drops the line of its question, at the offset `answering`."""
+    @property
+    def offset(self) -> int:
+        """The offset behind the output that was read."""
+        return self._offset
+
+    async def send(self, line: str, *, drop: Sequence[int] = ()) -> None:
+        """Send a line to the process. An answer drops the lines of its question in the same step."""
         async with self._writing:
             self.inputs += 1
-            dropped = "" if answering is None else f",{answering}"
-            await self._write(f"i{self.inputs}{dropped} {line}\n")
+            await self._write(f"i{','.join(map(str, (self.inputs, *drop)))} {line}\n")
 
-    async def commit(self, offset: int, *, keep: list[int], drop: list[int]) -> None:
-        """Commit the output before an offset. Of that, the next owner reads only the lines that are kept."""
-        frames = [*(f"k{one}\n" for one in keep), *(f"d{one}\n" for one in drop), f"a{offset}\n"]
+    async def commit(self, offset: int, *, drop: Sequence[int] = ()) -> None:
+        """Commit the output before an offset, and drop lines behind it. The next owner reads the rest."""
+        frames = [*(f"d{one}\n" for one in drop), f"a{offset}\n"]
         async with self._writing:
             await self._write("".join(frames))
 

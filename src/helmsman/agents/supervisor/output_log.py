@@ -1,8 +1,8 @@
 """The output of a supervised child: an append-only file of lines, in segments named after the offset of their first byte.
 
-The supervisor appends to it. The owner reads it from the committed offset on, and commits the offset behind the lines that
-it has dealt with. A line is named by the offset of its first byte. The owner may keep committed lines for the next owner,
-such as open questions. A segment without a kept or uncommitted line is removed.
+The supervisor appends to it. The owner reads it from the committed offset on, and commits an offset behind which nothing is
+needed any more. A line is named by the offset of its first byte. Questions that have been answered are dropped: no later
+owner reads them. A segment without an uncommitted line is removed.
 
 The output is on disk before secrets are redacted: files are 0600, in a directory of this user alone, and go with the child.
 """
@@ -52,9 +52,8 @@ class OutputLog:
         self.size = 0
         """The offset behind the last whole line in the file."""
         self.committed = 0
-        self.kept: set[int] = set()
         self.dropped: set[int] = set()
-        """Uncommitted lines that the next owner must not read: their questions have been answered."""
+        """Uncommitted lines that the next owner must not read: questions that were answered or withdrawn."""
 
     @property
     def is_blocked(self) -> bool:
@@ -95,26 +94,20 @@ class OutputLog:
         self._starts.append(self.size)
 
     def commit(self, offset: int) -> None:
-        """Everything before this offset has been dealt with."""
+        """Everything before this offset is not needed any more."""
         self.committed = max(self.committed, min(offset, self.size))
         self.dropped = {one for one in self.dropped if one >= self.committed}
         self._remove_segments()
 
-    def keep(self, offset: int) -> None:
-        """Have every new owner read this line, until it is dropped. To be called before it is committed."""
-        if self.committed <= offset < self.size and offset not in self.dropped:
-            self.kept.add(offset)
-
     def drop(self, offset: int) -> None:
-        """Have no new owner read this line."""
-        self.kept.discard(offset)
+        """Have no later owner read this line."""
         if offset >= self.committed:
             self.dropped.add(offset)
 
     def _remove_segments(self) -> None:
-        """Remove the segments that hold no line for the next owner, but for the one that is written to."""
+        """Remove the segments that hold no line for the next owner, except the one that is written to."""
         for start, end in zip(self._starts[:-1], self._starts[1:], strict=True):
-            if end <= self.committed and not any(start <= offset < end for offset in self.kept):
+            if end <= self.committed:
                 with contextlib.suppress(OSError):
                     (self.directory / str(start)).unlink()
                 self._starts.remove(start)
@@ -125,23 +118,12 @@ class OutputLog:
 
 
 class OutputReader:
-    """The owner's side: reads whole lines from any offset that was not committed, or was kept."""
+    """The owner's side: reads whole lines from any offset that was not committed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._file = -1
         self._start = 0
-
-    def line_at(self, offset: int) -> OutputLine:
-        """Return the line that begins at an offset.
-
-        Raises:
-            OSError: It is not in the log, or cannot be read.
-        """
-        lines = self.read(offset, None)
-        if not lines:
-            raise FileNotFoundError(f"no line at {offset} in {self._directory}")
-        return lines[0]
 
     def read(self, offset: int, end: int | None) -> list[OutputLine]:
         """Return some whole lines from an offset on; none where there are none before `end`, or before the end of the log.

@@ -1,12 +1,12 @@
 """Passes the owner's input to the agent, and logs the agent's output to files (`output_log`), which the owner reads.
 
     owner → supervisor   e<epoch>             first: become the owner; 0 accepts the current epoch, -1 only asks for it
-                         a<offset>            everything before this offset is committed
-                         k<offset>, d<offset>    keep this line for the next owner too (sent before a); drop it again
-                         i<n>[,<offset>] line    input n, passed on once; drops the question at this offset
+                         a<offset>            commit: nothing before this offset is needed any more
+                         d<offset>            drop this line: no later owner reads it
+                         i<n>[,<offset>…] line    input n, passed on once; drops the lines at these offsets
                          t                    end the agent
                          ?                    instead of e: what is under way, then disconnect
-    supervisor → owner   {"epoch", "inputs", "answer", "output", "from", "size", "kept", "dropped"}
+    supervisor → owner   {"epoch", "inputs", "answer", "output", "from", "size", "dropped"}
                          +<size>              there is more output, up to this offset
                          w<n>                 the agent has input n
                          x<code> {"stderr": …}    the agent has ended
@@ -265,25 +265,23 @@ class Relay:
             self._output.commit(int(rest))
             if not self._has_closed_output:
                 self._read_child_if_possible()
-        elif order == b"k":
-            self._output.keep(int(rest))
         elif order == b"d":
             self._output.drop(int(rest))
         elif order == b"i":
             numbers, _, line = rest.partition(b" ")
-            number, _, question = numbers.partition(b",")
-            self._input(int(number), int(question) if question else None, line)
+            number, *dropped = map(int, numbers.split(b","))
+            self._input(number, dropped, line)
         elif order == b"t":
             self._end()
 
-    def _input(self, number: int, question: int | None, line: bytes) -> None:
+    def _input(self, number: int, dropped: Sequence[int], line: bytes) -> None:
         if number <= self._inputs:
             if self._owner is not None:
                 self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not hear of it
             return
         self._inputs = number
-        if question is not None:
-            self._output.drop(question)
+        for offset in dropped:
+            self._output.drop(offset)
         self.send_to_child(line, number)
 
     def _greet(self, connection: _Connection, frame: bytes) -> None:
@@ -312,7 +310,6 @@ class Relay:
             "output": str(self._output.directory),
             "from": self._output.committed,
             "size": self._output.size,
-            "kept": sorted(self._output.kept),
             "dropped": sorted(self._output.dropped),
         }
         self._send(connection, json.dumps(hello).encode() + b"\n")

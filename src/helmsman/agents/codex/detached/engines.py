@@ -39,7 +39,8 @@ from helmsman.agents.codex.starting import (
     start_failed,
 )
 from helmsman.agents.codex.wire.app_server import INITIALIZED, handshake
-from helmsman.agents.codex.wire.kept import Keeping
+from helmsman.agents.codex.wire.replay import AppServerOutput
+from helmsman.agents.replay_window import ReplayWindow
 from helmsman.agents.supervised_transport import SupervisedTransport
 from helmsman.agents.supervisor.client import NotOurs, Owner, Taken, attach
 from helmsman.agents.supervisor.directory import is_attached, private_directory
@@ -135,7 +136,8 @@ async def open_recorded(
     @asynccontextmanager
     async def connect(_tasks: TaskGroup) -> AsyncIterator[SupervisedTransport]:
         async with attach(record, epoch=epoch, title=TITLE) as process:
-            yield SupervisedTransport(process, Keeping(), TITLE)
+            window = ReplayWindow(process.offset)
+            yield SupervisedTransport(process, window, AppServerOutput(window), TITLE)
 
     engine = open_app_server(
         CodexBinary.connected(Path(record.about["path"]), Version.parse(record.about["version"])),

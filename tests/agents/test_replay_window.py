@@ -1,0 +1,95 @@
+"""Which output of a supervised agent the next owner reads again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from helmsman.agents import replay_window
+from helmsman.agents.codex.wire.replay import AppServerOutput
+from helmsman.agents.replay_window import ReplayWindow
+from helmsman.agents.supervisor.output_log import OutputLine
+
+
+class Codex:
+    """An app-server that writes line by line."""
+
+    def __init__(self) -> None:
+        self.window = ReplayWindow(0)
+        self._output = AppServerOutput(self.window)
+        self._end = 0
+
+    def says(self, method: str, params: dict[str, Any] | None = None, **more: Any) -> int:
+        message = {"method": method, **more, "params": {"threadId": "T", **(params or {})}}
+        return self.writes(json.dumps(message, separators=(",", ":")))
+
+    def writes(self, line: str) -> int:
+        said = OutputLine(self._end, line.encode())
+        self._output.read(said)
+        self.window.read(said.end)
+        self._end = said.end
+        return said.offset
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+
+def test_a_running_turn_is_read_again_from_its_beginning() -> None:
+    codex = Codex()
+    codex.says("thread/started")
+    assert codex.window.start == codex.end
+    begun = codex.says("turn/started", {"turn": {"id": "U"}})
+    codex.says("item/started", {"item": {"id": "a"}})
+    codex.says("item/agentMessage/delta", {"itemId": "a", "delta": "x"})
+    assert codex.window.start == begun
+    codex.says("turn/completed", {"turn": {"id": "U"}})
+    assert codex.window.start == codex.end
+
+
+def test_the_oldest_of_several_turns_counts() -> None:
+    codex = Codex()
+    first = codex.says("turn/started", {"threadId": "A"})
+    second = codex.says("turn/started", {"threadId": "B"})
+    assert codex.window.start == first
+    codex.says("turn/completed", {"threadId": "A"})
+    assert codex.window.start == second
+
+
+def test_a_question_is_read_again_until_it_is_answered_withdrawn_or_its_turn_ends() -> None:
+    codex = Codex()
+    asked = [codex.says("item/commandExecution/requestApproval", id=number) for number in range(3)]
+    again = codex.says("item/commandExecution/requestApproval", id=0)  # because a terminal has joined
+    assert codex.window.start == asked[0]
+    assert codex.window.answer(0) == [asked[0], again]
+    assert codex.window.answer(0) == []
+    assert codex.window.start == asked[1]
+    codex.says("serverRequest/resolved", {"requestId": 1})
+    assert (codex.window.start, codex.window.take_dropped()) == (asked[2], [asked[1]])
+    codex.says("turn/completed", {"turn": {"id": "U"}})
+    assert (codex.window.start, codex.window.take_dropped()) == (codex.end, [asked[2]])
+    assert codex.window.take_dropped() == []
+
+
+def test_of_a_turn_that_is_very_long_only_its_questions_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_window, "REPLAYED_BYTES", 1000)
+    codex = Codex()
+    codex.says("turn/started", {"turn": {"id": "U"}})
+    asked = codex.says("item/commandExecution/requestApproval", id=1)
+    for number in range(20):
+        codex.says("item/completed", {"item": {"id": str(number), "text": "x" * 200}})
+    assert codex.window.start == asked
+    codex.window.answer(1)
+    assert codex.window.start == codex.end
+
+
+@pytest.mark.parametrize(
+    "line", ["", "[]", '{"id":', '{"id":[1],"method":"m"}', '{"id":1}', '{"method":"turn/started"}']
+)
+def test_a_line_that_makes_no_sense_holds_nothing_up(line: str) -> None:
+    codex = Codex()
+    codex.writes(line)
+    codex.says("turn/completed", {"threadId": "None"})
+    assert codex.window.start == codex.end
