@@ -7,7 +7,6 @@ happened. Whatever happens, nothing is left running.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from contextlib import aclosing, asynccontextmanager
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import anyio
 
+from helmsman.base.output_schema import read_output
 from helmsman.base.structs import replace
 from helmsman.errors import (
     EngineError,
@@ -286,22 +286,8 @@ def _result(session: Session, output_schema: Mapping[str, Any] | None, attempts:
 
 
 def _parse(session: Session, text: str, schema: Mapping[str, Any]) -> Any:
-    from jsonschema import ValidationError
-    from jsonschema.validators import validator_for
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-
-    try:
-        output = json.loads(text)
-        # A registry of its own: nothing that a schema refers to is fetched.
-        validator_for(dict(schema))(dict(schema), registry=Registry()).validate(output)
-    except (ValueError, RecursionError) as error:
-        problem = f"is not JSON ({error})"
-    except ValidationError as error:
-        problem = f"does not fit the output schema ({error.message})"
-    except Unresolvable as error:
-        problem = f"could not be checked: the output schema refers to {error.ref}, which is not in it"
-    else:
+    output, problem = read_output(text, schema)
+    if problem is None:
         return output
     raise StepOutputInvalid(
         f"The final message {problem}. Run the step again, or make the prompt or the schema clearer.",

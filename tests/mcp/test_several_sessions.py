@@ -110,3 +110,29 @@ async def test_the_installed_agents_are_listed_with_what_they_can_do(codex: Call
     agents = {one["agent"]: one for one in (await codex("codex_agents"))["agents"]}
     assert agents["codex"]["installed"]
     assert {"steer", "fork", "review"} <= set(agents["codex"]["can"])
+
+
+async def test_an_effort_that_no_model_has_is_refused(codex: Caller, folder: Path) -> None:
+    refused = await codex.error("codex_start", prompt="a", workingDirectory=str(folder), effort="ultrahigh")
+    assert (refused["code"], "medium" in refused["message"]) == ("invalid_input", True)
+
+
+async def test_a_result_that_does_not_fit_the_output_schema_is_reported(
+    codex: Caller, model: ScriptedModel, folder: Path
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    }
+    model.on("words", say("no JSON at all"))
+    model.on("wrong", say('{"n": "one"}'))
+    model.on("right", say('{"n": 1}'))
+    notes: dict[str, Any] = {}
+    for prompt in ("words", "wrong", "right"):
+        session_id = await begun(codex, prompt, folder, options={"outputSchema": schema})
+        notes[prompt] = (await codex.until_settled(session_id)).get("note")
+    assert "is not JSON" in notes["words"]
+    assert "does not fit the output schema" in notes["wrong"]
+    assert notes["right"] is None

@@ -13,6 +13,7 @@ from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.doors import Doors
+from helmsman.mcp.prompts import Prompts
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
 from helmsman.mcp.toolset import Offered, Tool, Toolbox
@@ -129,6 +130,7 @@ def build_server(helm: Helmsman) -> Server[None]:
     toolbox = Toolbox(helm, doors, offered_tools(helm))
     tasks = TaskMethods(helm, doors)
     resources = Resources(helm)
+    prompts = Prompts(helm)
 
     @asynccontextmanager
     async def lifespan(_server: Server[None]) -> AsyncIterator[None]:
@@ -152,6 +154,9 @@ def build_server(helm: Helmsman) -> Server[None]:
         on_subscribe_resource=resources.subscribe,
         on_unsubscribe_resource=resources.unsubscribe,
         on_subscriptions_listen=resources.listen,
+        on_list_prompts=prompts.list,
+        on_get_prompt=prompts.get,
+        on_completion=prompts.complete,
         lifespan=lifespan,
     )
     server.extensions[EXTENSION] = {}

@@ -67,7 +67,9 @@ async def _asked(call: OperationCall, args: shapes.OutcomeInput, output: type[Ou
         waited = await call.wait_for_job(task, seconds=seconds)
         if waited is not None:
             return waited
-    answer = await job_output(call.helm, await call.helm.tasks.get(task.id), with_diff=args.wants_diff)
+    answer = await job_output(
+        call.helm, await call.helm.tasks.get(task.id), with_diff=args.wants_diff, with_output=args.with_output
+    )
     assert isinstance(answer, output)
     return answer
 
@@ -78,7 +80,7 @@ async def _job(call: OperationCall, args: shapes.OutcomeInput) -> Task:
     Raises:
         InvalidInput: It is none, or one of another kind.
     """
-    begins = set(args.model_fields_set) - {"task_id", "timeout_sec", "wait_sec", "cancel", "with_diff"}
+    begins = set(args.model_fields_set) - {"task_id", "timeout_sec", "wait_sec", "cancel", "with_diff", "with_output"}
     if begins:
         raise InvalidInput(
             "A task that was begun takes taskId, timeoutSec, cancel and withDiff alone.", parameter="taskId"

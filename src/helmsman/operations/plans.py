@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from helmsman.agents.protocol import Capability
 from helmsman.operations.nature import ACTS
-from helmsman.operations.sessions import state_in_words
+from helmsman.operations.sessions import refuse_unknown_effort, state_in_words
 from helmsman.operations.table import OperationCall, operation
 from helmsman.operations.texts import CODEX
 from helmsman.shapes.contract import StartInput, StartOutput
@@ -23,6 +23,7 @@ async def plan(call: OperationCall, args: PlanInput) -> StartOutput:
     Returns at once with a sessionId; {tool}_wait brings the plan as pendingQuestion (details.plan). Answer
     with {tool}_respond: approve (it does it with the options given here; wait again), "revise: what should change"
     (it plans again), or stop. Where no plan is needed use {tool}_start."""
+    await refuse_unknown_effort(call, args.effort, CODEX)
     return started(
         await call.helm.extras.plans.start(args.prompt, on_question=call.on_question, agent=CODEX, **args.options())
     )

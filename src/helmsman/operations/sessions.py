@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
 from helmsman.base.shortening import LINE_CHARS, cut
 from helmsman.base.shown_text import exact
-from helmsman.errors import InvalidInput
+from helmsman.errors import InvalidInput, Unsupported
 from helmsman.operations.nature import ANSWERS, INTERRUPTS, READS, STARTS
 from helmsman.operations.table import Deferred, OperationCall, operation
 from helmsman.operations.texts import CODEX
@@ -48,6 +48,26 @@ def state_in_words(output: Any) -> str:
     return words
 
 
+_COMMON_EFFORTS: Final = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
+
+
+async def refuse_unknown_effort(call: OperationCall, effort: str | None, agent: str | None) -> None:
+    """Refuse an effort that no model of the agent has. Newer Codex accepts any word, and sends it to the model.
+
+    Raises:
+        InvalidInput: No model has it.
+    """
+    if effort is None or effort in _COMMON_EFFORTS:
+        return
+    try:
+        models = await call.helm.extras.account.models(agent or call.helm.settings.default_agent)
+    except Unsupported:
+        return  # the agent cannot list its models, so it has to check the effort itself
+    known = list(dict.fromkeys(one for model in models for one in model.efforts))
+    if known and effort not in known:
+        raise InvalidInput(f"There is no effort {effort!r:.100}. Use one of: {', '.join(known)}.", parameter="effort")
+
+
 @operation(
     "{tool}_start",
     "Start {agent} on a task",
@@ -60,6 +80,7 @@ async def start(call: OperationCall, args: contract.StartInput) -> contract.Star
     """Hand a coding task to {agent} in a new session. Returns at once with a sessionId while {agent} works on; follow it
     with {tool}_wait. To continue an existing session use {tool}_say; to find one, {tool}_list."""
     options = {"agent": CODEX} | args.options()
+    await refuse_unknown_effort(call, args.effort, options["agent"])
     return started(await call.helm.start(args.prompt, on_question=call.on_question, **options))
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from helmsman.base.shortening import cut
 from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput
@@ -12,6 +14,8 @@ from helmsman.shapes.questions import pending_question, question_in_words
 from helmsman.shapes.task_answers import task_error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from helmsman.capabilities.outcomes.wanted import Kind
     from helmsman.capabilities.service import AgentService
     from helmsman.sessions.session import Session
@@ -27,7 +31,9 @@ async def job_sessions(helm: AgentService, task: Task) -> list[Session]:
     return found
 
 
-async def job_output(helm: AgentService, task: Task, *, with_diff: bool = False) -> OutcomeOutput:
+async def job_output(
+    helm: AgentService, task: Task, *, with_diff: bool = False, with_output: bool = False
+) -> OutcomeOutput:
     """Build the job tool's answer."""
     asked = [
         JobQuestion(**dict(pending_question(session, question)), session_id=session.id)
@@ -44,7 +50,7 @@ async def job_output(helm: AgentService, task: Task, *, with_diff: bool = False)
         why=report.get("why") if report is not None else None if chosen is None else chosen.why,
         progress=(task.progress or {}).get("text") if task.is_running else None,
         verified=task.status == "completed" if task.has_ended else None,
-        report=report,
+        report=report if report is None or with_output else short_report(report),
         diff=results.diff if results is not None and with_diff else None,
         pending_question=asked[0] if asked else None,
         more_questions=len(asked) - 1 if len(asked) > 1 else None,
@@ -52,6 +58,54 @@ async def job_output(helm: AgentService, task: Task, *, with_diff: bool = False)
         error=None if report is not None else task_error(task),
         result=task.result,
     )
+
+
+_REPORT_CHARS: Final = 4_500  # at most 1,500 tokens
+_TEXT_LIMITS: Final = (400, 200, 100, 60)
+_ENTRIES: Final = 10
+_IN_FULL: Final = "withOutput: true brings all of it"
+
+
+def short_report(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a report that a model can read in 1,500 tokens: evidence once, and only the ends of outputs.
+
+    All keys stay, because clients check reports against the output schema.
+    """
+    short = dict(report)
+    if isinstance(candidates := short.get("candidates"), list):
+        short["candidates"] = [one | {"evidence": _why_not(one, len(candidates))} for one in candidates]
+    if _fits(short):
+        return short
+    for name in ("evidence", "rejected", "findings"):
+        if isinstance(entries := short.get(name), list) and len(entries) > _ENTRIES:
+            failed_first = sorted(entries, key=lambda one: bool(one.get("ok", True)))
+            short[name] = failed_first[:_ENTRIES]
+            short["says"] = f"{short['says']} ({len(entries) - _ENTRIES} of {name} are left out; {_IN_FULL}.)"
+    cut_short = short
+    for limit in _TEXT_LIMITS:
+        cut_short = {name: _shortened(part, limit) if name != "says" else part for name, part in short.items()}
+        if _fits(cut_short):
+            break
+    return cut_short
+
+
+def _why_not(candidate: Mapping[str, Any], count: int) -> list[Any]:
+    """Return the evidence against a candidate that lost. That of the winner is the report's own."""
+    if candidate.get("winner") or count == 1:
+        return []
+    return [{"ok": one["ok"], "what": one["what"]} for one in candidate["evidence"] if not one["ok"]]
+
+
+def _fits(report: Mapping[str, Any]) -> bool:
+    return len(json.dumps(report)) <= _REPORT_CHARS
+
+
+def _shortened(value: Any, limit: int) -> Any:
+    if isinstance(value, str):
+        return cut(value, limit, _IN_FULL)
+    if isinstance(value, list):
+        return [_shortened(one, limit) for one in value]
+    return {key: _shortened(one, limit) for key, one in value.items()} if isinstance(value, dict) else value
 
 
 def job_in_words(output: OutcomeOutput) -> str:

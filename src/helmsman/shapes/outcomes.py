@@ -41,6 +41,9 @@ class OutcomeInput(Input):
         None, ge=0, le=3600, description="Deprecated: timeoutSec.", json_schema_extra=UNLISTED
     )
     cancel: bool = Field(False, description="With taskId: stop it.")
+    with_output: bool = Field(
+        False, description="With taskId: the report with all evidence and output.", json_schema_extra=UNLISTED
+    )
 
     @property
     def wants_diff(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.approvals.deadline import in_words as spoken
 from helmsman.base.json_values import iso_time, present
+from helmsman.base.output_schema import read_output
 from helmsman.base.shortening import (
     MESSAGE_CHARS,
     TEXT_CHARS,
@@ -205,6 +206,10 @@ def _items_since(session: Session, cursor: int | None) -> list[Item]:
 def _note(session: Session, left_out: int) -> str | None:
     state = session.state
     notes = [cut(note, MESSAGE_CHARS) for note in (state.note, state.timed_out_note, state.left_running_note) if note]
+    if state.output_schema is not None and session.status == "done":
+        _, problem = read_output(session.result or "", state.output_schema)
+        if problem is not None:
+            notes.append(cut(f"The result {problem}.", MESSAGE_CHARS))
     if left_out:
         notes.append(f"{left_out} older items of this turn are left out of itemEvents.")
     if session.queue:
