@@ -23,7 +23,7 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
 from helmsman.model.options import TurnInput
-from helmsman.tasks.spec import TurnSpec
+from helmsman.model.request import TurnRequest
 from helmsman.testing.postgres import Postgres, postgres_programs
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ class Fleet:
         """A task as a door makes it of what it is asked for."""
         session: StartOptions = more.pop("options", {})
         checked = session_options(more.pop("cwd", self.directory), session, ())
-        spec = TurnSpec(turn=TurnInput(text=prompt), options=checked).as_dict()
+        spec = TurnRequest(turn=TurnInput(text=prompt), options=checked).packed()
         assert spec is not None
         spec |= more.pop("spec_more", {})
         return FleetDraft(agent="codex", instruction=prompt, spec=spec, directory=str(self.directory), **more)

@@ -13,12 +13,12 @@ from helmsman.base.structs import pack, replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
+from helmsman.model.request import TurnRequest
 from helmsman.steering.terms import Terms
 from helmsman.tasks.calls import CallKey, call_key
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import JOB, OF_JOB
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import run, say
 from tests.hub_service import hub_service
 
@@ -45,7 +45,7 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 def leave(settings: Settings, directory: Path, *, spec: Any = None, session_id: str | None = None, **more: Any) -> Task:
     """A task that a hub has acknowledged, and has not come to run."""
     options = SessionOptions(cwd=directory)
-    known = TurnSpec(turn=TurnInput(text="work"), options=options).as_dict()
+    known = TurnRequest(turn=TurnInput(text="work"), options=options).packed()
     terms = pack(Terms.of(settings, TurnLimits(), "of somebody who is away"))
     _, draft = draft_task("work", options, session_id=session_id, terms=terms, spec=known if spec is None else spec)
     with closing(Registry(settings.state_dir / REGISTRY_NAME)) as registry:

@@ -27,13 +27,13 @@ from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
 from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
+from helmsman.model.request import TurnRequest
 from helmsman.steering.shared import Shared
 from helmsman.steering.terms import Terms
 from helmsman.store.database import Fence, microseconds
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.reconcile import WAITING
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import Gate, hang, run, say, usage
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
@@ -208,10 +208,10 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
     path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
     with closing(Registry(path, clock=lambda: long_ago)) as registry:
         _, old = draft_task("old", options, terms=terms)
-        old_one, _ = registry.add(replace(old, spec=TurnSpec(turn=TurnInput(text="old"), options=options).as_dict()))
+        old_one, _ = registry.add(replace(old, spec=TurnRequest(turn=TurnInput(text="old"), options=options).packed()))
     with closing(Registry(path)) as registry:
         _, new = draft_task("new", options, terms=terms)
-        new = replace(new, spec=TurnSpec(turn=TurnInput(text="new"), options=options).as_dict())
+        new = replace(new, spec=TurnRequest(turn=TurnInput(text="new"), options=options).packed())
         new_one, _ = registry.add(new)
     path.rename(tmp_path / "aside")
     path.mkdir()

@@ -14,10 +14,10 @@ from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.request import TurnRequest
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import ASKED, OPENED
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.tasks.spec import TurnSpec
 from helmsman.testing import hang, run, say, usage
 from tests.engines import start_turn
 from tests.hub_service import hub_service
@@ -205,7 +205,7 @@ async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task
     await session.wait(until="end", timeout=SECONDS)
     second = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
     third = of_dead_process(draft_task("third", session.options, session_id=session.id, terms=None))
-    spec = TurnSpec(turn=TurnInput(text="third"), options=session.options).as_dict()
+    spec = TurnRequest(turn=TurnInput(text="third"), options=session.options).packed()
     asked = await add(helm, second)
     waiting = await add(helm, replace(third, spec=spec))
     metadata = {ASKED: datetime.now(UTC).isoformat()}

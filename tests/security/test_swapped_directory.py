@@ -123,7 +123,7 @@ async def test_a_schedule_does_not_follow_the_link(tmp_path: Path) -> None:
     place.mkdir()
     async with house(tmp_path / "state", clock) as opened:
         schedule = await opened.schedules.add("tidy", cwd=place, every="1h")
-        assert schedule.spec["place"] == (place.stat().st_dev, place.stat().st_ino)
+        assert tuple(schedule.spec["place"]) == (place.stat().st_dev, place.stat().st_ino)
         swap(place, private)
         clock.move(clock.now + timedelta(hours=1, seconds=1))
         (task,) = await opened.until(lambda tasks: [task.status for task in tasks] == ["failed"])

@@ -34,10 +34,10 @@ from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, 
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
+from helmsman.model.request import TurnRequest
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
 from helmsman.tasks.model import BUDGET, GRANTED, WAITING_FOR
-from helmsman.tasks.spec import TurnSpec
 from helmsman.worktrees.places import projects, user_home
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ class Budgets:
             return False
         turn = turn_input(MORE_GRANTED, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
-        spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
+        spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
         self._helm.ledger.go_on_later(session.id, {"spec": spec, "note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
         self._helm.in_background(partial(self._go_on_with, session, ended, turn, task_id))
         return True

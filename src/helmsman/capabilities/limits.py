@@ -17,9 +17,9 @@ from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, Tu
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
+from helmsman.model.request import TurnRequest
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import LIMIT_REACHED_AT, QUOTA, RESUMES_AT, WAITING_FOR
-from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
     from helmsman.sessions.session import Session
@@ -114,7 +114,7 @@ class UsageLimits:
         assert task_id is not None
         turn = turn_input(GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = self._helm.ledger.engine_of(session.id)
-        spec = TurnSpec(turn=turn, options=session.options, engine=engine).as_dict()
+        spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
         note = waits_until(resumes_at)
         self._helm.ledger.go_on_later(
             session.id,

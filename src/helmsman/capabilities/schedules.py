@@ -11,11 +11,11 @@ from helmsman.base.surroundings import asking_client
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
 from helmsman.model.options import TurnLimits
+from helmsman.model.request import TurnRequest
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
 from helmsman.steering.shared import surroundings_of_hub
 from helmsman.steering.terms import Terms
-from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -101,7 +101,7 @@ class Schedules:
         checked = session_options(cwd if cwd is not None else ".", options, roots, default_agent=agent)
         _ = helm.agents[checked.agent]
         turn = turn_input(prompt, output_schema=output_schema, effort=effort)
-        spec = TurnSpec(turn=turn, options=checked, worktree=worktree).as_dict()
+        spec = TurnRequest(turn=turn, options=checked, worktree=worktree).packed()
         if spec is None:
             raise InvalidInput("An option looks as if it held a secret, which would be kept on disk.")
         client = asking_client()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.registry import Agents
     from helmsman.model.options import SessionOptions
-    from helmsman.tasks.spec import TurnSpec
+    from helmsman.model.request import TurnRequest
 
 ON_LOSS: Final = "onMachineLoss"
 """The key of what its door wants, in the specification of a task."""
@@ -67,7 +67,7 @@ def was_cut(row: DictRow) -> bool:
     return ASKED in row["metadata"]
 
 
-def on_loss(row: DictRow, spec: TurnSpec, agents: Agents) -> OnMachineLoss:
+def on_loss(row: DictRow, spec: TurnRequest, agents: Agents) -> OnMachineLoss:
     """Whether a turn that was cut off may go on: what its door says, else only where what it did stays in its tree."""
     wanted = row["spec"].get(ON_LOSS)
     if wanted in get_args(OnMachineLoss):

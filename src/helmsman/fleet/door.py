@@ -30,12 +30,12 @@ from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsCh
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
 from helmsman.model.options import LIST_LIMIT, Placement
+from helmsman.model.request import TurnRequest
 from helmsman.service import Helmsman
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.calls import call_key
 from helmsman.tasks.model import CLIENT, MAX_COST, options_to_keep
-from helmsman.tasks.spec import TurnSpec
 from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ class FleetDoor:
         key: str | None,
         max_cost_usd: float | None,
     ) -> FleetDraft:
-        spec = TurnSpec(turn=turn, options=options).as_dict()
+        spec = TurnRequest(turn=turn, options=options).packed()
         if spec is None:
             raise InvalidInput(
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "

@@ -14,7 +14,7 @@ from helmsman.base.json_values import json_object
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.fleet.rows import task_of
-from helmsman.tasks.spec import TurnSpec
+from helmsman.model.request import TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -173,10 +173,10 @@ class Lanes:
         newest = max((int(row["number"]) for row in rows), default=number or 0)
         return newest, [] if number is None else [str(row["lane"]) for row in rows]
 
-    async def spec(self, task_id: str) -> TurnSpec | None:
+    async def spec(self, task_id: str) -> TurnRequest | None:
         """What a task was to do, and how."""
         rows = await self._all("select spec from helmsman.tasks where id = %(id)s", {"id": task_id})
-        return TurnSpec.kept(rows[0]["spec"]) if rows else None
+        return TurnRequest.unpacked(rows[0]["spec"]) if rows else None
 
     async def at_work(self, limit: int) -> list[Task]:
         """What runs, then what waits, in the order in which it is begun."""

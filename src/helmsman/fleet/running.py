@@ -60,9 +60,10 @@ from helmsman.model.events import (
     TurnStarted,
     Usage,
 )
+from helmsman.model.request import TurnRequest
 from helmsman.steering.opening import Carried
+from helmsman.tasks.images import IMAGES, forget_images
 from helmsman.tasks.model import RESUMES_AT, SCHEDULE, WAITING_FOR
-from helmsman.tasks.spec import IMAGES, TurnSpec, forget_images
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -217,7 +218,7 @@ class TaskRun:
             error = {"code": "machine_lost", "message": text, "retryable": False}
             return {"status": "failed", "error": error}, None
         try:
-            spec = TurnSpec.kept(row["spec"])
+            spec = TurnRequest.unpacked(row["spec"])
             if spec is None:
                 raise InvalidInput("Its machine does not understand what it is to do. Upgrade that machine.")
             await self._bring_session(spec)
@@ -283,7 +284,7 @@ class TaskRun:
     def _stopped(self) -> dict[str, Any]:
         return {"status": "canceled", "note": self._stopping}
 
-    async def _may_go_on(self, spec: TurnSpec) -> bool:
+    async def _may_go_on(self, spec: TurnRequest) -> bool:
         """Whether a turn that was cut off with its machine may go on here. Somebody may have to say so."""
         row = self._owned.row
         wanted = "continue" if row["is_handed_over"] else on_loss(row, spec, self._helm.agents)
@@ -297,7 +298,7 @@ class TaskRun:
         await self._keep(partial(self._owned.close_question, question.id), "a question")
         return self._own_answer == CONTINUE and self._stopping is None
 
-    async def _bring_session(self, spec: TurnSpec) -> None:
+    async def _bring_session(self, spec: TurnRequest) -> None:
         """Have the session here that it goes on with, as the fleet knows it; where it cannot be had, it starts anew."""
         row, session_id, options = self._owned.row, self._goes_on_with, spec.options
         tree = self._tree = await SharedTree.of(self._helm, self._owned)
@@ -327,7 +328,7 @@ class TaskRun:
             self._transcript, self._goes_on_with, self._is_moved = None, None, False
             self._pump.note("anew", reason=error.message)
 
-    async def _ended_before(self, spec: TurnSpec) -> dict[str, Any] | None:
+    async def _ended_before(self, spec: TurnRequest) -> dict[str, Any] | None:
         """How its turn had ended before its machine was lost, where only the news of that is missing."""
         row, session_id = self._owned.row, self._goes_on_with
         if not was_cut(row) or session_id is None or row["turn_id"] is None:
@@ -358,7 +359,7 @@ class TaskRun:
                 self._is_labelled = True
             return True
 
-    async def _begin(self, spec: TurnSpec) -> Session:
+    async def _begin(self, spec: TurnRequest) -> Session:
         """Begin its turn, in a new session or in the one that it goes on with."""
         row, turn, options = self._owned.row, spec.turn, spec.options
         asked: Any = {

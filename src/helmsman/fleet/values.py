@@ -22,7 +22,7 @@ class FleetDraft(Value, frozen=True, kw_only=True):
     """A task as a door describes it.
 
     Attributes:
-        spec: What the machine needs to run it (`helmsman.tasks.spec.TurnSpec.as_dict`), and what else it is to know.
+        spec: What the machine needs to run it (`helmsman.model.request.TurnRequest.packed`), and what else it is to know.
         session_id: The session that it goes on with: its tasks run one after another, in this order.
         lane: The same by its lane, also before any machine has begun it.
         host: The one machine that may run it; else any that has the agent and all of `labels` does.

@@ -26,15 +26,16 @@ from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.model.events import MessageQueued, MessageUnqueued
+from helmsman.model.request import TurnRequest
 from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
 from helmsman.steering.shared import is_of_hub
 from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
+from helmsman.tasks.images import forget_images, images_kept
 from helmsman.tasks.model import OPENED, TERMS, Task
 from helmsman.tasks.reconcile import WAITING, reconcile
-from helmsman.tasks.spec import TurnSpec, forget_images, images_kept
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -67,12 +68,12 @@ class _Waiting(Value, frozen=True):
     """A task that waits, and what it takes to run it."""
 
     task: Task
-    spec: TurnSpec
+    spec: TurnRequest
     terms: Terms
 
     @classmethod
     def of(cls, task: Task) -> _Waiting | None:
-        spec, terms = TurnSpec.of(task), unpack_if_valid(task.metadata.get(TERMS), Terms)
+        spec, terms = TurnRequest.unpacked(task.spec), unpack_if_valid(task.metadata.get(TERMS), Terms)
         return None if spec is None or terms is None else cls(task, spec, terms)
 
 

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from helmsman.base.redaction import redact
 from helmsman.base.shown_text import named, visible
 from helmsman.base.structs import Value
+from helmsman.model.options import sandbox_word
 from helmsman.model.question_text import describe
 from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION
+from helmsman.model.request import TurnRequest
 
 if TYPE_CHECKING:
     from helmsman.approvals.listed_rules import ListedRule
@@ -169,13 +171,19 @@ def left_out_news(schedule: Schedule, run: ScheduleRun | None, *, about: str) ->
         title="A scheduled run was left out",
         text=shortened(visible(f"{schedule.prompt[:_INSTRUCTION_CHARS]}\n\n{when}")),
         directory=schedule.directory,
-        agent=str(schedule.spec.get("agent") or "") or None,
+        agent=_agent_of(schedule),
     )
+
+
+def _agent_of(schedule: Schedule) -> str | None:
+    request = TurnRequest.unpacked(schedule.spec)
+    return None if request is None else request.options.agent
 
 
 def proposal_news(schedule: Schedule, *, about: str) -> News:
     """News of a schedule that the model of an MCP client has proposed, and that a person has to confirm."""
-    sandbox = (schedule.spec.get("options") or {}).get("sandbox")
+    request = TurnRequest.unpacked(schedule.spec)
+    sandbox = None if request is None else sandbox_word(request.options.writes)
     what = f"{schedule.when}, in {schedule.directory}" + (f", sandbox {sandbox}" if sandbox else "")
     confirm = f"Nothing begins until you confirm it: helmsman schedule confirm {schedule.id}"
     words = (f"{schedule.proposed_by} proposes: {schedule.prompt[:_INSTRUCTION_CHARS]}", what, confirm)
@@ -185,7 +193,7 @@ def proposal_news(schedule: Schedule, *, about: str) -> News:
         title="A schedule waits for your confirmation",
         text=shortened(visible("\n\n".join(words))),
         directory=schedule.directory,
-        agent=str(schedule.spec.get("agent") or "") or None,
+        agent=_agent_of(schedule),
     )
 
 

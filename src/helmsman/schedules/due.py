@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.structs import Value
 from helmsman.errors import HelmsmanError
+from helmsman.model.request import TurnRequest
 from helmsman.schedules.store import ScheduleRun
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import TaskDraft
-from helmsman.tasks.spec import TurnSpec
 
 if TYPE_CHECKING:
     from helmsman.schedules.store import Schedule
@@ -58,7 +58,7 @@ def extra_run(schedule: Schedule) -> TaskDraft:
 
 def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
     """The task of a run; None where this version makes no sense of the schedule. The same `key` is one and the same run."""
-    spec = TurnSpec.kept(schedule.spec)
+    spec = TurnRequest.unpacked(schedule.spec)
     if spec is None:
         return None
     return draft_task(

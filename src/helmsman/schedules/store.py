@@ -45,7 +45,7 @@ class Schedule(Value, frozen=True, kw_only=True):
         prompt: What is to be done.
         when: When it is due.
         directory: Where.
-        spec: All that is needed to run it (`helmsman.tasks.spec`).
+        spec: All that is needed to run it (`helmsman.model.request`).
         terms: What holds for its turns beside their options (`helmsman.steering.terms`).
         missed: What becomes of a time at which nobody was there, since the machine slept: one run for all of them, or none.
         overlap: Whether a run begins while the one before still works.

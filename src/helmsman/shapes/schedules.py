@@ -8,8 +8,16 @@ from pydantic import Field
 
 from helmsman.base.json_values import present, utc_time
 from helmsman.base.shown_text import exact
-from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
+from helmsman.model.options import (
+    DEFAULT_AGENT,
+    ApprovalPolicy,
+    SandboxMode,
+    SessionOptions,
+    approval_word,
+    sandbox_word,
+)
 from helmsman.model.question_text import GUTTER
+from helmsman.model.request import TurnRequest
 from helmsman.shapes.contract import Input
 
 if TYPE_CHECKING:
@@ -52,7 +60,7 @@ class NewScheduleInput(ScheduleTerms):
 def what_begins(schedule: Schedule) -> str:
     """Return everything that confirming a proposed schedule allows."""
     shown = schedule_as_dict(schedule)
-    options = schedule.spec.get("options") or {}
+    request = TurnRequest.unpacked(schedule.spec)
     facts = {
         "When": shown["when"],
         "Directory": shown["cwd"],
@@ -60,7 +68,7 @@ def what_begins(schedule: Schedule) -> str:
         "Sandbox": shown.get("sandbox", "as configured"),
         "Asks": shown.get("approvalPolicy", "as configured"),
         "Sandbox not enforced": "yes" if shown.get("enforced") is False else None,
-        "Trusts the repository": "yes" if options.get("trust_repository") else None,
+        "Trusts the repository": "yes" if request is not None and request.options.trust_repository else None,
         "Costs at most": f"${schedule.max_cost_usd:g} a run" if schedule.max_cost_usd is not None else None,
     }
     lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
@@ -71,8 +79,8 @@ def what_begins(schedule: Schedule) -> str:
 
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
     """Return a schedule: its prompt, times and options."""
-    options = schedule.spec.get("options") or {}
-    when = schedule.when
+    request, when = TurnRequest.unpacked(schedule.spec), schedule.when
+    options = SessionOptions() if request is None else request.options
     shown = {
         "scheduleId": schedule.id,
         "status": standing(schedule),
@@ -85,12 +93,12 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "timezone": when.timezone,
         "nextAt": utc_time(schedule.next_at),
         "cwd": schedule.directory,
-        "agent": schedule.spec.get("agent"),
-        "model": options.get("model"),
-        "approvalPolicy": options.get("approval_policy"),
-        "sandbox": options.get("sandbox"),
-        "enforced": False if options.get("unenforced") else None,
-        "worktree": schedule.spec.get("worktree") or None,
+        "agent": None if request is None else options.agent,
+        "model": options.model,
+        "approvalPolicy": approval_word(options.asks),
+        "sandbox": sandbox_word(options.writes),
+        "enforced": False if options.unenforced else None,
+        "worktree": True if request is not None and request.worktree else None,
         "missed": schedule.missed,
         "overlap": schedule.overlap or None,
         "maxCostUsd": schedule.max_cost_usd,

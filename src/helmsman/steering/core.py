@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.inputs import PathLike, StartOptions
     from helmsman.model.options import Placement, SessionOptions, TurnInput, TurnKind
+    from helmsman.model.request import TurnRequest
     from helmsman.notices.store import NoticeStore
     from helmsman.schedules.store import ScheduleStore
     from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
     from helmsman.steering.opening import Carried, SessionOpener
     from helmsman.steering.turns import TurnBeginner
     from helmsman.tasks.model import Task
-    from helmsman.tasks.spec import TurnSpec
 
 log = logging.getLogger(__name__)
 
@@ -289,7 +289,7 @@ class Steering(Turns):
             return used_up is not None
         return await self.needs_session_first(task_id, options.cwd)
 
-    async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
+    async def start_waiting(self, task: Task, spec: TurnRequest) -> None:
         options, terms = spec.options, unpack_if_valid(task.metadata.get(TERMS), Terms)
         try:
             require_place("of this task", task.directory)

@@ -44,6 +44,7 @@ from helmsman.model.events import (
     WorktreeAssigned,
 )
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
+from helmsman.model.request import TurnRequest
 from helmsman.sessions.history import completed, turns_of, unknown_turns
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
@@ -63,9 +64,9 @@ from helmsman.steering.unsent_turns import UnsentTurns
 from helmsman.steering.untold_ends import UntoldEnds
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
+from helmsman.tasks.images import forget_copies, packed_with_copies
 from helmsman.tasks.model import TERMS
 from helmsman.tasks.reconcile import may_go_on
-from helmsman.tasks.spec import TurnSpec, forget_copies
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -602,14 +603,14 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         *,
         worktree: bool = False,
     ) -> dict[str, Any] | None:
-        """What the next hub needs to run a turn, if this is one; see `helmsman.tasks.spec`."""
+        """What the next hub needs to run a turn, if this is one; see `helmsman.model.request`."""
         if self._shared.fence is None:
             return None
         known = engine.id if engine is not None and engine.lost is None else self._engines.known(options.agent)
-        spec = TurnSpec(turn=turn, options=options, worktree=worktree, engine=known)
+        spec = TurnRequest(turn=turn, options=options, worktree=worktree, engine=known)
         if not turn.images:
-            return spec.as_dict()
-        return await anyio.to_thread.run_sync(spec.written_down, self._shared.state_dir, task_id)
+            return spec.packed()
+        return await anyio.to_thread.run_sync(packed_with_copies, spec, self._shared.state_dir, task_id)
 
     async def reaches(self, agent: str, engine_id: str) -> bool:
         """Whether a detached engine of an agent is there, to be used for what is asked here."""
@@ -621,7 +622,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         Raises:
             TooManySessions: As many turns are running as are allowed.
         """
-        spec = TurnSpec.of(task)
+        spec = TurnRequest.unpacked(task.spec)
         if spec is None:
             return
         self._check_room()
@@ -631,7 +632,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 await self.start_waiting(task, spec)
 
     @abstractmethod
-    async def start_waiting(self, task: Task, spec: TurnSpec) -> None:
+    async def start_waiting(self, task: Task, spec: TurnRequest) -> None:
         """Start the session of a task that is in the registry. What comes of it, the task says.
 
         Raises:

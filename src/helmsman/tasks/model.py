@@ -117,7 +117,7 @@ class Task(Value, frozen=True, kw_only=True):
         error: `code`, `message`, `retryable`.
         usage: The tokens of this task alone.
         metadata: Whatever else front doors need again, such as the session's `options`.
-        spec: All that is needed to run it (`helmsman.tasks.spec`), until an agent may have heard of it.
+        spec: All that is needed to run it (`helmsman.model.request`), until an agent may have heard of it.
         result_compacted: The result was dropped when it expired.
         revision: Counts the changes of this row.
     """

@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from helmsman.base.json_values import json_object
+from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
 from helmsman.base.shortening import TEXT_CHARS, within
@@ -54,7 +54,8 @@ def _whole(spec: Mapping[str, Any] | None, instruction: str | None) -> Mapping[s
     """A spec that holds no secrets: nobody could run a part of it. Its text is the instruction, which was looked at."""
     if spec is None:
         return None
-    rest = spec if spec.get("text") != instruction else {**spec, "text": ""}
+    turn = mapping(spec.get("turn"))
+    rest = spec if turn.get("text") != instruction else {**spec, "turn": {**turn, "text": ""}}
     return spec if redact_value(rest) == rest else None
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from helmsman.base.structs import replace
 from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
+from helmsman.model.request import TurnRequest
+from helmsman.tasks.images import forget_copies, forget_images, images_kept, packed_with_copies
 from helmsman.tasks.model import TaskDraft
-from helmsman.tasks.spec import TurnSpec, forget_copies, forget_images, images_kept
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,7 +22,7 @@ SECRET = "sk-" + "aB3" * 16
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> TurnSpec:
+def spec(tmp_path: Path) -> TurnRequest:
     options = SessionOptions(
         cwd=tmp_path,
         model="gpt-5.5",
@@ -33,20 +34,20 @@ def spec(tmp_path: Path) -> TurnSpec:
         trust_repository=True,
     )
     turn = TurnInput(text="Fix it", output_schema={"type": "object"}, effort="high")
-    return TurnSpec(turn=turn, options=options, worktree=True, engine="e-1")
+    return TurnRequest(turn=turn, options=options, worktree=True, engine="e-1")
 
 
-def kept(registry: Registry, spec: TurnSpec, state_dir: Path) -> TurnSpec | None:
-    written = spec.written_down(state_dir, "T-local-1")
+def kept(registry: Registry, spec: TurnRequest, state_dir: Path) -> TurnRequest | None:
+    written = packed_with_copies(spec, state_dir, "T-local-1")
     task, _ = registry.add(TaskDraft(id="T-local-1", instruction=spec.turn.text, spec=written))
     read = registry.get(task.id)
     assert read is not None
-    return TurnSpec.of(read)
+    return TurnRequest.unpacked(read.spec)
 
 
 @pytest.mark.parametrize("kind", [None, "plan", "work", ReviewTarget(kind="base", value="main")])
 def test_it_is_read_as_it_was_written(
-    registry: Registry, spec: TurnSpec, tmp_path: Path, kind: TurnKind | None
+    registry: Registry, spec: TurnRequest, tmp_path: Path, kind: TurnKind | None
 ) -> None:
     spec = replace(spec, turn=replace(spec.turn, kind=kind))
     read = kept(registry, spec, tmp_path)
@@ -54,7 +55,7 @@ def test_it_is_read_as_it_was_written(
     assert replace(read, place=None) == spec
 
 
-def test_a_long_text_is_kept_whole(registry: Registry, spec: TurnSpec, tmp_path: Path) -> None:
+def test_a_long_text_is_kept_whole(registry: Registry, spec: TurnRequest, tmp_path: Path) -> None:
     spec = replace(spec, turn=replace(spec.turn, text="word " * 50_000))
     read = kept(registry, spec, tmp_path)
     assert read is not None
@@ -72,7 +73,7 @@ def test_a_long_text_is_kept_whole(registry: Registry, spec: TurnSpec, tmp_path:
     ],
 )
 def test_with_a_secret_in_it_nothing_is_written_down(
-    registry: Registry, spec: TurnSpec, tmp_path: Path, path: Path, changed: dict[str, Any]
+    registry: Registry, spec: TurnRequest, tmp_path: Path, path: Path, changed: dict[str, Any]
 ) -> None:
     assert kept(registry, replace(spec, **changed), tmp_path) is None
     registry.close()
@@ -80,7 +81,7 @@ def test_with_a_secret_in_it_nothing_is_written_down(
 
 
 def test_it_is_gone_as_soon_as_an_agent_may_have_heard_of_it(
-    registry: Registry, spec: TurnSpec, tmp_path: Path
+    registry: Registry, spec: TurnRequest, tmp_path: Path
 ) -> None:
     assert kept(registry, spec, tmp_path) is not None
     task = registry.update("T-local-1", status="working")
@@ -92,10 +93,10 @@ def test_what_makes_no_sense_is_none(registry: Registry) -> None:
     made: list[dict[str, Any]] = [{}, {"text": 1}, {"directory": None, "agent": "x", "images": 3}]
     for number, nonsense in enumerate(made):
         task, _ = registry.add(TaskDraft(id=f"T-local-{number}", instruction="x", spec=nonsense))
-        assert TurnSpec.of(task) is None
+        assert TurnRequest.unpacked(task.spec) is None
 
 
-def test_images_are_copied_and_outlive_their_originals(registry: Registry, spec: TurnSpec, tmp_path: Path) -> None:
+def test_images_are_copied_and_outlive_their_originals(registry: Registry, spec: TurnRequest, tmp_path: Path) -> None:
     image = tmp_path / "one.png"
     image.write_bytes(b"an image")
     spec = replace(spec, turn=replace(spec.turn, images=(image,)))
@@ -114,6 +115,6 @@ def test_images_are_copied_and_outlive_their_originals(registry: Registry, spec:
     assert images_kept(tmp_path / "state", older_than=0) == []
 
 
-def test_an_image_that_cannot_be_copied_keeps_nothing(spec: TurnSpec, tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_copied_keeps_nothing(spec: TurnRequest, tmp_path: Path) -> None:
     spec = replace(spec, turn=replace(spec.turn, images=(tmp_path / "gone.png",)))
-    assert spec.written_down(tmp_path / "state", "T-local-1") is None
+    assert packed_with_copies(spec, tmp_path / "state", "T-local-1") is None
