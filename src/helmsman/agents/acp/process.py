@@ -26,6 +26,7 @@ from helmsman.agents.acp.profile import is_enforced
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
+from helmsman.agents.error_line import error_line
 from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.replay_window import ReplayWindow
@@ -413,8 +414,7 @@ def _check_version(profile: Profile, about: Mapping[str, Any]) -> None:
 def _not_up(
     profile: Profile, launch: AgentLaunch, error: HelmsmanError, exit_code: object, stderr: str
 ) -> EngineStartFailed:
-    lines = stderr.strip().splitlines()
-    said = f" It said: {lines[-1]:.300}" if lines else ""
+    said = f" It said: {error_line(stderr):.300}" if stderr.strip() else ""
     what_next = "Start it by hand to see why."
     if launch.confinement is not None:
         what_next += f" It is in a sandbox: name what else it must write as `writable` under [agents.{profile.name}]."

@@ -17,6 +17,7 @@ import anyio
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.claude.binary import CLAUDE, TITLE
+from helmsman.agents.error_line import error_line
 from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.replay_window import ReplayWindow
 from helmsman.agents.supervisor.client import attach
@@ -100,7 +101,7 @@ def _said_of_itself(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _ended(code: int | None, stderr: str) -> EngineLost:
     how = "is gone" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
-    said = stderr.strip().rpartition("\n")[2]
+    said = error_line(stderr)
     return EngineLost(
         f"Claude Code {how}{f': {said[:300]}' if said else ''}. Send the next message to go on from what was saved.",
         exit_code=code,
@@ -199,7 +200,7 @@ def _not_up(error: EngineLost | TimeoutError) -> EngineStartFailed:
             f"Claude Code did not answer within {START_TIMEOUT:.0f} s. Run `helmsman doctor` to find out why."
         )
     stderr = str(error.details.get("stderr") or "").strip()
-    said = f" It said: {stderr.rpartition(chr(10))[2][:300]}" if stderr else ""
+    said = f" It said: {error_line(stderr):.300}" if stderr else ""
     return EngineStartFailed(
         f"Claude Code did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
         exit_code=error.details.get("exit_code"),
