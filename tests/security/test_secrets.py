@@ -24,15 +24,16 @@ from helmsman.agents.supervisor.stderr_log import Log
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.processes import Process
 from helmsman.base.redaction import RedactingFilter
+from helmsman.base.structs import pack
 from helmsman.cli.installing import changes_as_json, locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install
 from helmsman.clients.locations import CLIENTS, Surroundings
 from helmsman.clients.record import Record
 from helmsman.errors import EngineRefused, InvalidInput
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
-from helmsman.model.options import SessionOptions
+from helmsman.model.options import SessionOptions, without_secrets
 from helmsman.model.questions import Prompt, Question
-from helmsman.tasks.model import TaskDraft, options_to_keep
+from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import fail, say
 
@@ -165,7 +166,7 @@ def in_kept_options(text: str, folder: Path) -> str:
         base_instructions=text,
         developer_instructions=text,
     )
-    return json.dumps(options_to_keep(options))
+    return json.dumps(pack(without_secrets(options)))
 
 
 def in_what_install_shows(text: str, folder: Path) -> str:

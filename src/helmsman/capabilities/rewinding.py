@@ -514,12 +514,8 @@ def _some(paths: Sequence[str]) -> str:
 
 def _cannot_write(task: Task) -> bool:
     """Return whether a turn was read-only. One that may ask writes what is approved."""
-    options = task.metadata.get("options")
-    return (
-        isinstance(options, dict)
-        and options.get("sandbox") == "read-only"
-        and options.get("approval_policy") == "never"
-    )
+    options = task.options
+    return options is not None and (options.writes, options.asks) == ("nothing", "never")
 
 
 def _is_in(directory: str | None, work_tree: Path) -> bool:

@@ -29,13 +29,13 @@ from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
 from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
-from helmsman.model.options import LIST_LIMIT, Placement
+from helmsman.model.options import LIST_LIMIT, Placement, without_secrets
 from helmsman.model.request import TurnRequest
 from helmsman.service import Helmsman
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import CLIENT, MAX_COST, options_to_keep
+from helmsman.tasks.model import CLIENT, MAX_COST, OPTIONS
 from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:
@@ -281,7 +281,7 @@ class FleetDoor:
             directory=place,
             model=options.model,
             metadata={
-                "options": options_to_keep(options),
+                OPTIONS: pack(without_secrets(replace(options, tools=()))),
                 PLACE: place,
                 **({} if (client := asking_client()) is None else {CLIENT: pack(client)}),
                 **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),

@@ -33,7 +33,7 @@ from helmsman.model.inputs import session_options
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.state import SessionState, SessionStatus
 from helmsman.store.log import StoredEvents
-from helmsman.tasks.model import Task, kept_options
+from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -226,10 +226,8 @@ class Memory:
             checked = replace(checked, cwd=place)
         # What was asked for and refused never held: the options are those of the last turn that began.
         begun = next((task for task in tasks if task.turn_id is not None), tasks[-1] if tasks else None)
-        kept = None if begun is None else begun.metadata.get("options")
-        if not isinstance(kept, dict):
-            return checked
-        return self.narrowed(kept_options(kept, checked))
+        kept = None if begun is None else begun.options
+        return checked if kept is None else self.usable(replace(kept, agent=checked.agent, cwd=checked.cwd, tools=()))
 
     def usable(self, options: SessionOptions) -> SessionOptions:
         """Return the options of a loaded session, without directories that are gone, as far as this door may use them."""

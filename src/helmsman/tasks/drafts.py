@@ -6,9 +6,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.base.structs import pack, replace
 from helmsman.model.handover_text import own_words
+from helmsman.model.options import without_secrets
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, PLACE, SCHEDULE, TERMS, TaskDraft, new_task_id, options_to_keep
+from helmsman.tasks.model import MAX_COST, OPTIONS, PLACE, SCHEDULE, TERMS, TaskDraft, new_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +57,7 @@ def draft_task(
         idempotency_key=idempotency_key,
         model=options.model,
         metadata={
-            "options": options_to_keep(options),
+            OPTIONS: pack(without_secrets(replace(options, tools=()))),
             PLACE: DirectoryIdentity.at(options.cwd),
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),

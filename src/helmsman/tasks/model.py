@@ -12,18 +12,16 @@ import uuid
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import dropwhile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from msgspec import field
 
 from helmsman.base.json_values import mapping, optional_text
 from helmsman.base.processes import Process
-from helmsman.base.redaction import redact, redact_value
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
-from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES, SessionOptions, approval_word, sandbox_word
+from helmsman.model.options import DEFAULT_AGENT, SessionOptions
 from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
@@ -156,8 +154,12 @@ class Task(Value, frozen=True, kw_only=True):
     @property
     def is_unenforced(self) -> bool:
         """Whether its agent was started with nothing that holds what is approved."""
-        options = self.metadata.get("options")
-        return isinstance(options, dict) and options.get("unenforced") is True
+        return self.options is not None and self.options.unenforced
+
+    @property
+    def options(self) -> SessionOptions | None:
+        """The options it was asked for with, without those that held secrets."""
+        return unpack_if_valid(self.metadata.get(OPTIONS), SessionOptions)
 
     @property
     def is_hubs(self) -> bool:
@@ -298,6 +300,8 @@ CANCEL_REASON: Final = "cancelReason"
 """The key of `Task.cancel_reason` in the metadata."""
 TIMED_OUT: Final = "timedOut"
 """The key of `Task.timed_out` in the metadata."""
+OPTIONS: Final = "options"
+"""The key of `Task.options` in the metadata."""
 TERMS: Final = "terms"
 """Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
 PLACE: Final = "place"
@@ -476,74 +480,6 @@ def alias_stem(instruction: str) -> str:
 
 def _is_telling(word: str) -> bool:
     return word not in _FILLERS and len(word) <= _LONGEST_WORD and _HASH.fullmatch(word) is None
-
-
-# --- the options of a task's session, for a later process -------------------------------------------------------------
-
-# The options of a session as the registry keeps them, so that a later process goes on under what its caller gave.
-#
-# A session that was started with a sandbox and a policy has them for as long as it lives, whichever process sends it the
-# next message.
-
-
-def options_to_keep(options: SessionOptions) -> dict[str, Any]:
-    """What a later process must know to go on with a session under the options its caller gave.
-
-    Whatever a caller wrote may hold secrets, by mistake or not: it is kept only if it plainly does not.
-    """
-    kept: dict[str, Any] = {
-        "model": _if_harmless(options.model),
-        "approval_policy": approval_word(options.asks),
-        "sandbox": sandbox_word(options.writes),
-        "writable_roots": [str(root) for root in options.writable_roots],
-        "profile": _if_harmless(options.profile),
-        "skip_git_repo_check": options.skip_git_repo_check or None,
-        "trust_repository": options.trust_repository or None,
-        "unenforced": options.unenforced or None,
-        "developer_instructions": _if_harmless(options.developer_instructions),
-        "base_instructions": _if_harmless(options.base_instructions),
-        "config": dict(options.config) if redact_value(options.config) == options.config else None,
-    }
-    return {key: value for key, value in kept.items() if value}
-
-
-def kept_options(kept: Mapping[str, Any], session: SessionOptions) -> SessionOptions:
-    """The options of a session as an earlier process kept them; what makes no sense any more is left out.
-
-    Its agent and its directory are kept elsewhere: they are those of `session`.
-    """
-    roots = kept.get("writable_roots") if kept.get("sandbox") in (None, "workspace-write") else None
-    config = kept.get("config")
-    return SessionOptions(
-        agent=session.agent,
-        cwd=session.cwd,
-        model=_text(kept, "model"),
-        asks=ASKS.get(_text(kept, "approval_policy") or ""),
-        writes=WRITES.get(_text(kept, "sandbox") or ""),
-        writable_roots=_directories(roots) if isinstance(roots, list) else (),
-        profile=_text(kept, "profile"),
-        config=config if isinstance(config, dict) else {},
-        base_instructions=_text(kept, "base_instructions"),
-        developer_instructions=_text(kept, "developer_instructions"),
-        skip_git_repo_check=kept.get("skip_git_repo_check") is True,
-        trust_repository=kept.get("trust_repository") is True,
-        unenforced=kept.get("unenforced") is True,
-    )
-
-
-def _directories(roots: list[Any]) -> tuple[Path, ...]:
-    """Return those that are still there. Their links were resolved when they were given, and are not resolved again."""
-    paths = (Path(root) for root in roots if isinstance(root, str))
-    return tuple(path for path in paths if path.is_dir())
-
-
-def _text(kept: Mapping[str, Any], key: str) -> str | None:
-    value = kept.get(key)
-    return value if isinstance(value, str) else None
-
-
-def _if_harmless(text: str | None) -> str | None:
-    return text if text is not None and redact(text) == text else None
 
 
 def of_agents(task: Task, *agents: str) -> Task:
