@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
     from tests.mcp.caller import Caller
 
-TOOLS = ["codex_start", "codex_say", "codex_status", "codex_wait", "codex_respond", "codex_interrupt", "codex_list"]
+TOOLS = [
+    *("codex_start", "codex_say", "codex_status", "codex_wait", "codex_respond", "codex_interrupt", "codex_list"),
+    *("codex_agents", "codex_diff", "codex_apply", "codex_discard"),
+]
 QUICK = {"active", "done"}
 """A scripted model may be done before the call has returned."""
 

@@ -21,7 +21,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 REFUSED: dict[str, tuple[str, dict[str, Any]]] = {
     "session_not_found: ": ("codex_status", {"sessionId": NOBODY}),
     "invalid_input: prompt is missing.": ("codex_start", {"workingDirectory": "."}),
-    "invalid_input: sessionId is missing.": ("agent_wait", {"sesionId": NOBODY}),
+    "invalid_input: There is no argument sesionId.": ("agent_wait", {"sesionId": NOBODY}),
     "task_not_found: ": ("debug", {"taskId": "T-local-nothing"}),
     "invalid_input: ": ("codex_usage", {"groupBy": "moon"}),
     "task_not_found: There is no task T-local-nothing.": ("codex", {"request": "cancel T-local-nothing"}),
