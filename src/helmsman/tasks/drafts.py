@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import pack, replace
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import without_secrets
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, OPTIONS, PLACE, SCHEDULE, TERMS, TaskDraft, new_task_id
+from helmsman.tasks.model import MAX_COST, OPTIONS, SCHEDULE, TERMS, TaskDraft, new_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +57,6 @@ def draft_task(
         model=options.model,
         metadata={
             OPTIONS: pack(without_secrets(replace(options, tools=()))),
-            PLACE: DirectoryIdentity.at(options.cwd),
             **({} if terms is None else {TERMS: dict(terms)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
