@@ -223,7 +223,8 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
             (listed,) = await listed_sessions(helm, found)
             assert (listed["sessionId"], listed["agent"]) == (session.id, stage.name)
             history = await helm.history(session.id)
-            assert [item.type for item in history[1].items] == ["user_message", "command_execution", "agent_message"]
+            done = [item.type for item in history[1].items]
+            assert done == ["user_message", "command_execution", "decision", "agent_message"]
         await session.say("run long")
         await question_of(session)
         await session.interrupt()

@@ -349,7 +349,7 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
     detached: Settings, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
-    """Codex keeps the roots of a loaded thread, and ignores what a second client says when it resumes it."""
+    """Codex (0.105 and newer) keeps the roots of a loaded thread, and ignores those of a client that resumes it."""
     codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
     async with hub_service(detached, codex_home.env) as wide:
         session = await finished(await wide.start("touch", cwd=git_repo, sandbox="workspace-write"))
@@ -357,13 +357,19 @@ async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
         made.unlink()
         codex_home.configure(sandbox_workspace_write={"writable_roots": []})
         async with Helmsman(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
-            with pytest.raises(InvalidInput, match="outside the allowed roots"):
-                await helm.extras.reviews.start(
-                    session_id=session.id, target=ReviewTarget(kind="custom", value="Look at it.")
-                )
-            if (await agent_in_use(helm.settings, helm.environment)).can(
-                Feature.WORKSPACE_ROOTS
-            ):  # those have goals, and they are on
+            binary, target = (
+                await agent_in_use(helm.settings, helm.environment),
+                ReviewTarget(kind="custom", value="touch"),
+            )
+            if binary.can(Feature.THREAD_STATUS):
+                with pytest.raises(InvalidInput, match="outside the allowed roots"):
+                    await helm.extras.reviews.start(session_id=session.id, target=target)
+            else:  # it loads the thread once more, with our roots
+                review = await helm.extras.reviews.start(session_id=session.id, target=target)
+                assert review.session is not None
+                await finished(review.session)
+                assert not made.exists()
+            if binary.can(Feature.WORKSPACE_ROOTS):  # those have goals, and they are on
                 with pytest.raises(InvalidInput, match="outside the allowed roots"):
                     await helm.extras.upkeep.set_goal(session.id, "touch")
             assert (await finished(await helm.say(session.id, "touch"))).result == "tried"
