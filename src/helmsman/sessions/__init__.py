@@ -1,1 +1,1 @@
-"""Sessions: what is true of one, who is told, and who answers its questions."""
+"""Sessions: their state, their events, and the answers to their questions."""

@@ -1,9 +1,9 @@
-"""A session in another process: a fold over the events of the same log.
+"""Copies of sessions in other processes. Each copy is a fold over the events of the same log.
 
 The hub sends a copy (`copy_of`) and then every event. The program applies them, and remembers the cursor up to which the log
 has them for good. After a reconnect, or when it fell behind, it gets the events after its cursor (`catch_up`) from any hub:
-the numbers of the log are the same for all. A copy also has what is not an event: the facts, and the state with the text
-that is being written.
+the numbers of the log are the same for all. A copy also carries data that is not an event: the facts, and the state with the
+text that is being written.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def copy_of(session: Session, events: Iterable[Event]) -> SessionCopy:
 
 
 def facts_of(session: Session) -> dict[str, Any]:
-    """Return what belongs to the process that serves a session, and comes with no event: clocks, and what is connected."""
+    """Return the facts of the process that serves a session, which come with no event: clocks, and connections."""
     return {
         "turn_began_at": session.turn_began_at,  # by the clock that all processes of a machine share
         "turn_cursor": session.turn_cursor,
@@ -66,7 +66,7 @@ def facts_of(session: Session) -> dict[str, Any]:
 
 
 def by_own_clock(facts: Mapping[str, Any], ahead: float) -> Mapping[str, Any]:
-    """What another machine says of a session, by our clock, which is so much ahead of its."""
+    """Convert the facts of a session on another machine to our clock, which is `ahead` seconds ahead."""
     if not ahead:
         return facts
     began = facts["turn_began_at"]

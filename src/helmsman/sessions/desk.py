@@ -1,8 +1,8 @@
-"""Who answers a question: a rule, the handler of the session, a person through any door, or nobody.
+"""Broker for questions: decides who answers, which is a rule, the handler of the session, or a person in any client.
 
-Before anyone is asked, rules decide. What no rule decides stands open in the session until somebody answers, its turn ends
-or its time is up (`helmsman.approvals.deadline`); then it is refused. The first answer counts. Every decision is written to
-the audit log with who took it.
+Rules decide first. A question that no rule decides stays open in the session until it is answered, its turn ends or its
+deadline passes (`helmsman.approvals.deadline`); then it is refused. The first answer counts. Every decision is written to
+the audit log with its author.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ log = logging.getLogger(__name__)
 _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
 _NOT_ANSWERED: Final = "The user did not answer in time. Nobody has decided this."
-"""What an agent reads that has asked for words."""
+"""Answer to an agent whose question asks for text."""
 _PROPOSED: Final = "this once; it proposed a rule, which does nothing until a person confirms it (helmsman rules)"
 
 _HANDLER_ATTEMPTS: Final = 3
-"""How often a handler may give an answer that does not fit (a word where a number is asked for) before that is a no."""
+"""Number of invalid answers (a word where a number is required) that a handler may give before the question is denied."""
 
 _OWN_SECONDS: Final = 10.0
-"""How long an answer may be on its way to Codex: more than a reason takes that is told before it."""
+"""Seconds that an answer may take to reach Codex. Longer than sending the reason that precedes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class _Rules:
 
 
 class Desk:
-    """Where the questions of all sessions are seen to."""
+    """Broker for the questions of all sessions."""
 
     def __init__(
         self,
@@ -98,8 +98,8 @@ class Desk:
         write_intent: Callable[[], Awaitable[None]],
         can_wait: bool = False,
     ) -> None:
-        """`timeout` is what is configured, if that is. `write_intent` writes the log before an answer is given.
-        `can_wait` says that people can answer whenever they come back: this is a hub.
+        """`timeout` is the configured timeout, if any. `write_intent` writes the log before an answer is given. `can_wait`
+        says that people can answer whenever they come back: this is a hub.
         """
         self._rules = rules
         self._audit = audit
@@ -113,11 +113,11 @@ class Desk:
     def receive(
         self, session: Session, asked: QuestionAsked, timeout: float | None = None
     ) -> Callable[[], Coroutine[Any, Any, None]]:
-        """Decide at once whether anybody is asked. What is left to do is returned, and belongs in the background.
+        """Decide immediately whether to ask. Return the remaining work, which belongs in the background.
 
-        Whatever else an engine says in the same breath, that the question is withdrawn or the turn over, comes after. Never
-        raises, nor does the rest: one question's trouble is not the other sessions'. `timeout` is how long it may wait,
-        where that is not what all may.
+        Later messages of the engine, such as a withdrawal of the question or the end of the turn, come after this decision.
+        Neither this method nor the returned function raises: errors in one question must not affect other sessions.
+        `timeout` overrides the default timeout for this question.
         """
         try:
             rest = self._decided(session, asked, self._seconds(session) if timeout is None else timeout)
@@ -127,7 +127,9 @@ class Desk:
         return partial(self._finish, session, asked.question, rest)
 
     def _seconds(self, session: Session) -> float:
-        """Return how long a question of a session waits: until somebody answers, if a person opened it and can be asked."""
+        """Return the seconds that a question of a session waits. Without limit if a person opened the session and can be
+        asked.
+        """
         if self._timeout is not None:
             return self._timeout
         is_asked = self._can_wait or session.on_question is not None or self._handler is not None
@@ -138,7 +140,7 @@ class Desk:
     ) -> Callable[[], Coroutine[Any, Any, None]]:
         beyond = beyond_roots(asked.question, self._allowed_roots, session.state.directory)
         if beyond is not None:
-            # Nobody is asked about what would write outside the allowed roots, and Codex is told why.
+            # A write outside the allowed roots is denied without asking, and Codex receives the reason.
             return partial(self._answer_unasked, session, asked, (Choice(DENY, beyond),), DENY, _ROOTS, beyond)
         question, self._offered[asked.question.id] = _with_offers(asked.question, _workspace(session))
         asked = asked.changed(question=question)
@@ -152,7 +154,7 @@ class Desk:
         asked_ago = max(0.0, (now - session.asked_at.get(question.id, now)).total_seconds())
         deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
         session.set_deadline(question.id, deadline)
-        # Before the agent hears of the question: it must not answer in the place of a person who is about to see a form.
+        # Before the agent receives the question: it must not answer for a person who is about to see a form.
         handler = session.on_question or self._handler
         close_form = session.open_form(question.id) if getattr(handler, "opens_form", False) else None
         session.apply(asked)
@@ -189,7 +191,7 @@ class Desk:
             await self._time_out(session, question, deadline)
         else:
             # Answered, most often, and then this does nothing. A sub-agent may ask when its session's turn is over, though:
-            # nobody is asked then, and Codex must not wait for ever.
+            # it is refused without asking then, so that Codex does not wait for ever.
             await self._refuse(session, question, TURN_ENDED)
 
     async def _time_out(self, session: Session, question: Question, deadline: Deadline) -> None:
@@ -202,7 +204,7 @@ class Desk:
             await self._leave_unanswered(session, question, reason)
 
     async def _leave_unanswered(self, session: Session, question: Question, reason: str) -> None:
-        """Deny a question at its deadline. What asks for words is not denied: its agent learns that nobody answered."""
+        """Deny a question at its deadline. A question for text is not denied: its agent receives a text that says so."""
         is_own = session.own_question is not None and session.own_question[0] == question.id
         if question.type != "user_input" or is_own:
             await self._refuse(session, question, DEADLINE, reason)
@@ -248,13 +250,13 @@ class Desk:
     # --- rules -------------------------------------------------------------------------------------------------------
 
     def ruling(self, session: Session, question: Question) -> Ruling:
-        """What rules say of a question of a session."""
+        """Return the ruling of the rules on a question of a session."""
         workspace = _workspace(session)
         known = self._rules.rules_for(workspace.directory)
         return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
 
     async def record_ruling(self, question: Question, ruling: Ruling) -> None:
-        """Write down what rules alone decided, where nobody can be asked: what none of them allows is denied."""
+        """Record a decision by rules alone, where no person can be asked. A question that no rule allows is denied."""
         decision = APPROVE if ruling.effect == "allow" else DENY
         by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
         await anyio.to_thread.run_sync(
@@ -270,10 +272,10 @@ class Desk:
         by: AnsweredBy,
         reason: str,
     ) -> None:
-        """Answer without anybody being asked."""
+        """Answer a question without asking."""
         try:
             await session.answer(asked.question, choices)
-        except HelmsmanError as error:  # its turn ended meanwhile, or the engine is gone: the session is told of that
+        except HelmsmanError as error:  # its turn has ended, or the engine is gone: the session gets that event
             log.debug("question %s could not be answered by %s: %s", asked.question.id, by, error)
             return
         session.apply(asked)
@@ -298,13 +300,13 @@ class Desk:
                 close_form()
 
     async def give_up(self, session: Session, question: Question) -> None:
-        """Refuse a question whose handler has failed."""
+        """Refuse a question after its handler failed."""
         await self._refuse(session, question, TROUBLE, "the handler failed")
 
     async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy) -> None:
-        """Give the answer to Codex, make the rule it asks for, and tell everybody.
+        """Send the answer to Codex, create the rule that it asks for, and notify all readers.
 
-        An answer that came too late, after somebody's no, leaves no rule.
+        An answer that arrives after a denial creates no rule.
         """
         first = choices[0] if choices else Choice("")  # a question may have no parts at all
         offered = self._offered.get(question.id, _Rules(None, None))
@@ -333,7 +335,7 @@ class Desk:
     async def _send(
         self, session: Session, question: Question, choices: tuple[Choice, ...] | None, shown: str, by: AnsweredBy
     ) -> None:
-        """Give the answer to whoever asked. That it is about to be given is written down before."""
+        """Send the answer to the engine or handler that asked. The intent is logged first."""
         deadline = session.deadlines.get(question.id)
         if deadline is None:
             await session.answer(question, choices)
@@ -426,7 +428,7 @@ def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
 
 
 def _is_cut_for_agents(question: Question) -> bool:
-    """Whether the status that agents are handed has only a part of what the question says."""
+    """Return whether the status for agents contains only a part of the question's text."""
     return any(len(text) > QUESTION_CHARS for text in part_texts(question))
 
 
@@ -435,7 +437,7 @@ def _shown(question: Question, answer: str) -> str:
 
 
 async def cancel_when_closed(session: Session, question: Question, scope: anyio.CancelScope) -> None:
-    """Cancel what a question is asked in once it has been answered elsewhere, or its turn has ended."""
+    """Cancel the scope that asks a question once another client has answered it, or its turn has ended."""
     while question.id in session.state.questions:
         await session.feed.changed()
     scope.cancel()
@@ -451,7 +453,7 @@ def _workspace(session: Session) -> Workspace:
 
 
 def _with_offers(question: Question, workspace: Workspace) -> tuple[Question, _Rules]:
-    """The question with what a yes lets happen, and with the lasting answers for which there is a rule."""
+    """Add to the question the effects of an approval, and the lasting answers for which there is a rule."""
     if question.type not in ("command_approval", "patch_approval"):
         return question, _Rules(None, None)
     details = {**question.details, "sandbox": sandbox_of(question, workspace)}

@@ -1,9 +1,9 @@
 """Live events of a session: a ring of its newest events, and readers.
 
 The ring holds the newest events (never deltas: those are folded into their item), each with its number in the log, so that a
-reader can ask for the events after N. A live reader has a queue of its own, in which a run of deltas of one item is joined.
-A reader that falls behind reads what it missed from the log. Where the log cannot be read, it loses the oldest events, and
-knows how many. Ring and queue are limited in size as well as in number: a few events can be as large as many.
+reader can ask for the events after N. Each live reader has its own queue, in which a run of deltas of one item is joined. A
+reader that falls behind reads the missed events from the log. Where the log cannot be read, it loses the oldest events, and
+knows how many. Ring and queue are limited both in size and in number: a few events can be as large as many.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 _MOST_CHARS: Final = 32 * 1024 * 1024
-"""So much text is kept in a ring, or for one reader. The newest event is kept whatever its size."""
+"""Maximum number of characters in a ring, or in the queue of one reader. The newest event is kept whatever its size."""
 _JOINED_CHARS: Final = 64 * 1024
 """Deltas are joined up to this; copying what came before for each new one must not take longer and longer."""
 
@@ -88,7 +88,7 @@ class _Queue:
         return self.events.popleft()
 
     def join(self, event: ItemDelta) -> bool:
-        """Make a delta part of the last one; False if it must stand by itself."""
+        """Join a delta with the last one. Return False if it needs its own entry."""
         last = self.events[-1] if self.events else None
         if not isinstance(last, ItemDelta) or last.item_id != event.item_id or len(last.text) > _JOINED_CHARS:
             return False
@@ -120,7 +120,7 @@ ReadLog: TypeAlias = "Callable[[int], Awaitable[LoggedEvents]]"
 
 
 class Feed:
-    """The events of one session. `read_log` reads those that the ring does not have any more."""
+    """Events of one session. `read_log` reads those that have left the ring."""
 
     def __init__(self, size: int, read_log: ReadLog | None = None) -> None:
         self._size = size
@@ -129,9 +129,9 @@ class Feed:
         self._cursor = 0
         self._readers: set[Reader] = set()
         self._changed: anyio.Event | None = None
-        """Made by whoever waits: most events come while nobody does."""
+        """Created by a waiting reader only: most events come while no reader waits."""
         self.closed = False
-        """Nobody will publish here any more: whoever waits goes on."""
+        """Set when no more events will be published. Wakes all waiting readers."""
 
     @property
     def cursor(self) -> int:
@@ -152,7 +152,7 @@ class Feed:
         self.miss(cursor - self._cursor)
 
     def miss(self, count: int) -> None:
-        """So many events never came here; nothing if it is not more than none."""
+        """Skip `count` events that never arrived here. Do nothing if `count` is not positive."""
         if count > 0:
             self._cursor += count
             self._ring = _Queue(self._size)
@@ -169,7 +169,7 @@ class Feed:
         self._cursor = cursor
 
     def rename(self, session_id: str) -> None:
-        """Some agents name a session only with its first turn: what was told of it before is of the same one."""
+        """Rename the session in its events. Some agents name a session only with its first turn."""
         for place, event in enumerate(self._ring.events):
             if event.session_id != session_id:
                 self._ring.events[place] = event.changed(session_id=session_id)
@@ -190,7 +190,7 @@ class Feed:
         await self._changed.wait()
 
     def close(self) -> None:
-        """What happens from now on is not seen here any more, though it may go on."""
+        """Stop publishing and wake all readers. The session itself may continue elsewhere."""
         self.closed = True
         self.wake()
         for reader in self._readers:
@@ -205,7 +205,7 @@ class Feed:
     def read(self, *, since: int | None = None) -> Reader:
         """Return a live reader; `since` gives it the events after that cursor first. Close it when done.
 
-        0 stands for the first event of the ring.
+        0 means the first event of the ring.
         """
         page = self.since(self._cursor if since is None else since)
         if since and page.missed and self.read_log is not None:
@@ -237,7 +237,7 @@ class Reader:
         self._logged: deque[Event] = deque()
         """Events of the log that come before those of the queue."""
         self.missed = 0
-        """How many events this reader lost by not reading in time."""
+        """Number of events that this reader lost because it did not read in time."""
 
     def __enter__(self) -> Self:
         return self
@@ -259,7 +259,7 @@ class Reader:
         self._cursor += count
 
     def fall_behind(self) -> None:
-        """Read what comes after the last event from the log, when the reader reads again."""
+        """Mark the reader as behind. It reads the events after its last one from the log when it reads again."""
         self._is_behind = True
         self._queue = _Queue(self._size)
 
@@ -273,7 +273,7 @@ class Reader:
             self._logged.extend(logged.events)
         page = self._feed.since(self._cursor + len(self._logged))
         if page.missed and logged.events:
-            return  # much has happened meanwhile: the log is read again after these
+            return  # many events arrived during the read: the log is read again after these
         self._is_behind = False
         self.missed += page.missed
         self._cursor += page.missed
@@ -284,7 +284,7 @@ class Reader:
         self._ready.set()
 
     async def next(self) -> Event | None:
-        """The next event; None when there will be none any more."""
+        """Return the next event, or None after the last one."""
         while not self._logged and not self._queue.events:
             if self._is_behind:
                 await self._catch_up()

@@ -62,7 +62,7 @@ def _ended(state: StateView) -> PastTurn:
 
 
 def items_with_prompt(state: StateView) -> list[Item]:
-    """Return what was done in the current or last turn, the prompt first.
+    """Return the items of the current or last turn, the prompt first.
 
     `codex exec` does not repeat the prompt, and the app-server does so after a moment.
     """

@@ -1,8 +1,8 @@
-"""How far a turn has come, as far as that can honestly be said.
+"""Progress of a turn, as far as it is known.
 
-Three sources, best first: the plan Codex made ("3 of 5 steps"), the tally that a test runner prints ("87 of 132
-tests"), and otherwise just what has been finished so far, without a total. No percentage is ever made up, and the time
-left is estimated only where a plan or a tally says how much there is.
+Three sources, best first: the plan that Codex made ("3 of 5 steps"), the tally that a test runner prints ("87 of 132
+tests"), and otherwise the number of finished items, without a total. No percentage is ever made up. The remaining time is
+estimated only if a plan or a tally gives a total.
 
 Everything here is pure: items and seconds in, a `Progress` out.
 """
@@ -33,15 +33,13 @@ if TYPE_CHECKING:
     from helmsman.model.events import Item
 
 _LONGEST_ETA: Final = 7 * 24 * 3600
-"""Beyond a week an estimate says only that there is none."""
+"""Longest estimate in seconds. An estimate beyond a week is no estimate."""
 _MOST_STEPS: Final = 50
 _NOW_CHARS: Final = 200
 
 
 class Now(Value, frozen=True, kw_only=True):
-    """What is being done at the moment: the command that runs, the file that is changed, the tool that is called, and which
-    step of the plan that belongs to.
-    """
+    """Current activity: the running command, the file being changed, the tool being called, and the step of the plan."""
 
     command: str | None = None
     file: str | None = None
@@ -75,12 +73,12 @@ class Progress(Value, frozen=True, kw_only=True):
 
     @property
     def percent(self) -> int | None:
-        """Where a plan or a tally says how much there is, and nowhere else."""
+        """Return the percentage if a plan or a tally gives a total, else None."""
         return self.done * 100 // self.total if self.total else None
 
 
 class Tally(Value, frozen=True, kw_only=True):
-    """What a test runner says of itself. `failed` and `skipped` are among those `done`."""
+    """Tally that a test runner prints. `done` includes `failed` and `skipped`."""
 
     done: int
     total: int | None = None
@@ -126,7 +124,7 @@ def infer_progress(
 
 
 def _now(items: Sequence[Item], plan: TodoList | None) -> Now:
-    """What the newest item that has not ended is."""
+    """Return the newest item that has not ended."""
     step = next((step.text for step in plan.steps if step.status == "in_progress"), None) if plan is not None else None
     at_work = Now(step=_short(step))
     for item in reversed(items):
@@ -244,7 +242,7 @@ _COUNTED_WORD: Final = re.compile(rf"{_COUNT} ([a-z]{{1,16}})")
 
 @lru_cache(maxsize=4)  # a display asks several times a second, and outputs go up to a megabyte
 def read_tally(output: str) -> Tally | None:
-    """The newest tally in the output of a command, or None if there is none."""
+    """Return the newest tally in the output of a command, or None."""
     output = _COLOUR.sub("", output).replace("\r\n", "\n").replace("\r", "\n")
     for read in _READERS:
         tally = read(output)

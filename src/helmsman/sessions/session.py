@@ -1,7 +1,7 @@
-"""A session as a caller holds it: what is true of it, what happens in it, and the verbs that act on it.
+"""Session of an agent: its state, its events, and the verbs that act on it.
 
-A `Session` is a view with verbs. What is true comes from `SessionState`, what happened from `Feed`; the verbs go to the
-service that made it, so that the same rules hold whichever way a call comes.
+A `Session` is a view with verbs. The state comes from `SessionState`, the events from `Feed`. The verbs go to the service
+that made the session, so the same rules hold for every caller.
 """
 
 from __future__ import annotations
@@ -83,28 +83,29 @@ ToolRunner: TypeAlias = "Callable[[ToolCalled], Awaitable[ToolResult | None]]"
 
 
 class QuestionHandler(Protocol):
-    """Answers a question: one answer a part, or None to leave it to somebody else. Cancelled when that happens.
+    """Handler that answers a question with one answer per part, or returns None to leave it to other clients. It is
+    cancelled when one of them answers.
 
-    One that knows who gave the answers says so with `Answered`.
+    A handler that knows who gave the answers returns `Answered`.
     """
 
     def __call__(self, session: Session, question: Question, /) -> Awaitable[Reply]: ...
 
 
 class QueuedTurn(Value, frozen=True):
-    """How this process runs a message that waits (`Session.queue`): with which options and limits, and by which service."""
+    """Queued message (`Session.queue`) that this process runs, with its options, limits and service."""
 
     turn: TurnInput
     options: SessionOptions
     run: Callable[[Session, str, QueuedTurn], Awaitable[Session]]
     """Runs it in a session, as the task with this id."""
     is_away: Callable[[], bool] = lambda: False
-    """Whether no client is connected with whose environment it could be run."""
+    """Return whether no client is connected that provides an environment to run it with."""
     limits: TurnLimits | None = None
 
 
 class Verbs(Protocol):
-    """What a session asks of the service by which its turn was begun: that one's rules, limits and deadlines hold."""
+    """Verbs of the service that began the turn of a session. Its rules, limits and deadlines apply."""
 
     async def say(
         self, session_id: str, message: str, *, images: Sequence[PathLike] = (), when_busy: WhenBusy = "error"
@@ -119,7 +120,7 @@ class Verbs(Protocol):
     ) -> Session: ...
 
     def on_event(self, session: Session, event: Event) -> None:
-        """What an engine tells of a session whose turn this service began."""
+        """Handle an event of an engine, for a session with a turn that this service began."""
         ...
 
     async def give_answer(
@@ -163,12 +164,12 @@ class Session:
         self._listeners = listeners
         self._untold: list[Event] = []
         self._log: Listener | None = None
-        """Who has heard of the `_untold` events already, of a session that its other listeners do not know."""
+        """Listener that already received the `_untold` events, for a session that its other listeners do not know."""
         self._replayed: list[Event] = []
-        """What the log holds of the last turn, until an agent says anything."""
+        """Events of the last turn from the log, until an agent sends the first event."""
         self._may_repeat = Counter[object]()
         self._logged_source: Source | None = None
-        """The newest line of a supervised agent whose events the log had when it was read."""
+        """Newest line of a supervised agent that had its events in the log when the log was read."""
         self._lacks_history = False
         self._turn_cursor = 0
         self._is_copy = False
@@ -212,7 +213,7 @@ class Session:
             await self._begun.wait()
 
     def warn(self, notes: Iterable[str]) -> None:
-        """Tell whoever looks at the session of what its agent had to say."""
+        """Publish warnings of the agent to all readers of the session."""
         for note in notes:
             self.apply(Notice(session_id=self.id, kind="warning", message=note))
 
@@ -241,7 +242,7 @@ class Session:
 
     @property
     def limits(self) -> TurnLimits:
-        """How long its turns may be silent, and what happens at a usage limit."""
+        """Limits on silence in its turns, and the action at a usage limit."""
         return self._state.limits
 
     @property
@@ -251,12 +252,12 @@ class Session:
 
     @property
     def planning(self) -> bool:
-        """Whether the turn makes a plan, which is put to the question at its end (`helmsman.capabilities.plans`)."""
+        """Return whether the turn makes a plan, which the user approves at its end (`helmsman.capabilities.plans`)."""
         return self._state.turn_kind == "plan"
 
     @property
     def is_message(self) -> bool:
-        """Whether the turn answers a message, so that another message can continue it. A compaction does not."""
+        """Return whether the turn answers a message, so that another message can continue it. A compaction does not."""
         return self._state.turn_kind != "other"
 
     @property
@@ -306,12 +307,12 @@ class Session:
 
     @property
     def created_at(self) -> datetime:
-        """When Helmsman first saw the session."""
+        """Time at which Helmsman first saw the session."""
         return self._state.created_at
 
     @property
     def changed_at(self) -> datetime:
-        """When something last happened in it."""
+        """Time of the last event."""
         return self._state.changed_at
 
     @property
@@ -321,7 +322,7 @@ class Session:
 
     @property
     def is_copy(self) -> bool:
-        """Whether the original is in the hub."""
+        """Return whether the original is in the hub."""
         return self._is_copy
 
     @property
@@ -345,7 +346,7 @@ class Session:
 
     @property
     def lacks_history(self) -> bool:
-        """Whether its agent's own program ran turns that are not in its log (`HistoryImported`)."""
+        """Return whether the agent's own program ran turns that are not in the log (`HistoryImported`)."""
         return self._lacks_history
 
     @property
@@ -364,32 +365,32 @@ class Session:
 
     @property
     def deadlines(self) -> Mapping[str, Deadline]:
-        """How long the open questions may still be answered, by id."""
+        """Deadlines of the open questions, by id."""
         return self._deadlines
 
     @property
     def asked_at(self) -> Mapping[str, datetime]:
-        """When the open questions were first asked, of this hub or one before it."""
+        """Times at which the open questions were first asked, by this hub or an earlier one."""
         return self._state.asked_at
 
     @property
     def own_question(self) -> tuple[str, OwnAnswer] | None:
-        """The question that Helmsman asks before the session hears of the end of its turn, and the handler of its answer."""
+        """Question that Helmsman asks before the session receives the end of its turn, and the handler of its answer."""
         return self._own_question
 
     @property
     def is_pausing(self) -> bool:
-        """Whether Helmsman is stopping its turn in order to ask whether the work continues."""
+        """Return whether Helmsman is stopping the turn in order to ask whether the work continues."""
         return self._is_pausing
 
     @property
     def is_stopping(self) -> bool:
-        """Whether Helmsman's own question is refused because a client stops the turn."""
+        """Return whether Helmsman's own question is refused because a client stops the turn."""
         return self._is_stopping
 
     @property
     def turn_began_at(self) -> float | None:
-        """When the turn was requested, by the monotonic clock."""
+        """Time at which the turn was requested, by the monotonic clock."""
         return self._turn_began_at
 
     def remark(self, *remarks: str) -> None:
@@ -407,7 +408,7 @@ class Session:
 
     @property
     def has_queued_turns(self) -> bool:
-        """Whether messages wait that this process runs."""
+        """Return whether messages are queued that this process runs."""
         return bool(self._queued_turns)
 
     def is_away(self, queued: QueuedMessage) -> bool:
@@ -478,11 +479,11 @@ class Session:
         else:
             self._deadlines.pop(question_id, None)
 
-    # --- what is true ------------------------------------------------------------------------------------------------
+    # --- state -------------------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> StateView:
-        """What its events have come to. `apply` alone changes it."""
+        """State folded from the events. Only `apply` changes it."""
         return self._state
 
     @property
@@ -520,17 +521,17 @@ class Session:
 
     @property
     def items(self) -> list[Item]:
-        """What was done in the current or last turn."""
+        """Items of the current or last turn."""
         return self.state.items
 
     @property
     def questions(self) -> list[Question]:
-        """What waits for an answer, oldest first."""
+        """Open questions, oldest first."""
         return list(self.state.questions.values())
 
     @property
     def waiting(self) -> tuple[str | None, datetime | None]:
-        """What its task waits for before it goes on (`quota`, `budget` or nothing), and until when."""
+        """Reason why its task waits (`quota`, `budget` or None), and the time at which it resumes."""
         own = (question for question in self._state.questions.values() if question.asker == OWN_ASKER)
         if any(prompt.key == BUDGET_ASKED for question in own for prompt in question.prompts):
             return "budget", None
@@ -539,7 +540,7 @@ class Session:
 
     @property
     def resumes_at(self) -> datetime | None:
-        """When it goes on by itself with what a usage limit has ended."""
+        """Time at which the session resumes after a usage limit."""
         return self.waiting[1]
 
     @property
@@ -554,7 +555,7 @@ class Session:
 
     @property
     def turn_seconds(self) -> float | None:
-        """How long ago the current (or last) turn was asked for."""
+        """Seconds since the current (or last) turn was requested."""
         return None if self._turn_began_at is None else time.monotonic() - self._turn_began_at
 
     @property
@@ -572,7 +573,7 @@ class Session:
         if isinstance(event, TurnEnded) and event.outcome == "interrupted" and self.state.end_as is not None:
             event = event.changed(outcome="failed", failure=self.state.end_as)
         if isinstance(event, SettingsApplied) and self._listeners is not None and event.session_id != self.id:
-            event = event.changed(session_id=self.id)  # an id is for good once somebody knows it
+            event = event.changed(session_id=self.id)  # an id never changes once a listener knows it
         if isinstance(event, TurnRequested):
             self._replayed.clear()
             self._may_repeat.clear()
@@ -642,7 +643,7 @@ class Session:
         self._state.restore(snapshot)
 
     def began(self, at: float | None, cursor: int) -> None:
-        """When and where its turn began, of a copy."""
+        """Set the start time and the cursor of the turn, in a copy."""
         self._turn_began_at, self._turn_cursor = at, cursor
 
     def start_log(self, log: Listener) -> None:
@@ -667,7 +668,7 @@ class Session:
 
     @property
     def goes_on_alone(self) -> bool:
-        """Whether its turn goes on when this process ends."""
+        """Return whether the turn continues when this process ends."""
         return self._is_copy or (self._engine is not None and self._engine.id is not None)
 
     def loaded_in(self) -> Engine:
@@ -703,7 +704,7 @@ class Session:
             raise TaskNotOurs(self._elsewhere)
 
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
-        """Give the answer to whoever asked: the engine, or Helmsman itself. None refuses."""
+        """Send the answer to the asker: the engine, or Helmsman itself. None refuses."""
         if self._own_question is not None and self._own_question[0] == question.id:
             self._answer_own(choices)
         else:
@@ -730,7 +731,7 @@ class Session:
 
     @asynccontextmanager
     async def on_screen(self, question: Question, is_visible: Callable[[], bool] = lambda: True) -> AsyncIterator[None]:
-        """Somebody has the question before them for the length of the block: its deadline stands still."""
+        """Pause the deadline of a question while it is shown to a user, for the length of the block."""
         deadline = self._deadlines.get(question.id)
         if deadline is None:
             yield
@@ -759,7 +760,7 @@ class Session:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Somebody hears what comes of its turn, for the length of the block."""
+        """Mark the session as watched for the length of the block: a client receives the end of its turn."""
         self._watchers += 1
         try:
             yield
@@ -767,12 +768,12 @@ class Session:
             self._watchers -= 1
 
     def shown_for(self, seconds: float) -> None:
-        """It is on somebody's screen for so long from now on; none is that it is not any more."""
+        """Mark the session as shown on a screen for this many seconds from now. 0 ends that."""
         self._shown_until = time.monotonic() + seconds
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody would see how its turn ends."""
+        """Return whether a client would show the end of its turn."""
         return self._watchers > 0 or time.monotonic() < self._shown_until
 
     @property
@@ -781,10 +782,10 @@ class Session:
         return self._turn_cursor
 
     async def events(self, *, since: int = 0) -> AsyncGenerator[Event]:
-        """What happens in this session, from its first kept event (or from a cursor) until the running turn ends.
+        """Yield the events of this session, from its first stored event (or from a cursor) until the running turn ends.
 
-        Text still being written comes as `ItemDelta`, the first with all that there is of it. Without a running turn it ends
-        once what is past has been given.
+        Text still being written comes as `ItemDelta`, the first with the whole text so far. Without a running turn the
+        generator ends after the past events.
         """
         with self.watched(), self.feed.read(since=since) as reader:
             for written in self.state.being_written:
@@ -801,8 +802,8 @@ class Session:
     async def wait(self, *, until: Until = "attention", timeout: float | None = None) -> bool:
         """Wait until the turn ends or a question is asked (`attention`), anything changes, or the turn ends (`end`).
 
-        Returns whether that has happened; False means that the time is up, or that this Helmsman was closed while the turn
-        goes on in an engine that outlives it.
+        Return whether that has happened. False means that the timeout passed, or that this Helmsman was closed while the
+        turn continues in an engine that outlives it.
         """
         with anyio.move_on_after(timeout), self.watched():
             if until == "change":
@@ -831,12 +832,12 @@ class Session:
         await self._verbs.interrupt(self.id)
 
     async def respond(self, question_id: str, *answers: str, by: AnsweredBy = PROGRAM) -> None:
-        """Answer a question: one answer for each of its parts. `by` is written down as who gave them."""
+        """Answer a question: one answer for each of its parts. `by` is recorded as their author."""
         await self._verbs.respond(self.id, question_id, answers, by=by)
 
 
 def repeat_key(event: Event) -> object:
-    """Return what an event is recognised by when an agent repeats it. A Codex gives messages other ids then."""
+    """Return the key that identifies an event when an agent repeats it. A Codex gives messages other ids then."""
     if isinstance(event, ItemStarted | ItemEnded) and isinstance(event.item, AgentMessage | UserMessage):
         return type(event), type(event.item), event.item.text
     return repr(event)  # encoded, equal events may differ in the defaults that are left out

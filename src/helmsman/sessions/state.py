@@ -1,4 +1,4 @@
-"""What is true of a session: a fold over its events.
+"""State of a session: a fold over its events.
 
 `SessionState.apply` is the only place where a status changes. It is total: events may come late, twice, out of order or
 not at all (Codex closes no items when a turn is interrupted, completes commands after their turn, reports a decline
@@ -83,16 +83,17 @@ _STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
 }
 _OPTIONS: Final = OptionsChanged.event_type()
 _LIVE_OUTPUT_CHARS: Final = 64 * 1024
-"""How much of a running command's output is kept; the item's end brings the whole."""
+"""Maximum number of characters kept of a running command's output. The end of the item brings the whole output."""
 _NOT_ANSWERED: Final = " (not answered)"
-"""Marks what asked for words among `timed_out`: it was not denied, its agent learned that nobody answered."""
+"""Marks a question for text among `timed_out`. It was not denied: its agent received the text that the user did not answer.
+"""
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100
 """Of how many earlier turns it is known what became of their questions."""
 
 
 class QueuedMessage(Value, frozen=True):
-    """A message that waits for its turn, and the task it is. `not_before` is when it may begin, if not at once."""
+    """Queued message and its task. `not_before` is the earliest start; None means no delay."""
 
     task_id: str
     text: str = ""
@@ -104,7 +105,7 @@ class QueuedMessage(Value, frozen=True):
 
 
 class StateView(Protocol):
-    """The present of one session, to be read: all that anybody but its `Session` gets to see of a `SessionState`."""
+    """Read-only view of the state of one session. Only its `Session` has access to the whole `SessionState`."""
 
     @property
     def session_id(self) -> str: ...
@@ -116,7 +117,7 @@ class StateView(Protocol):
     def name(self) -> str | None: ...
     @property
     def about(self) -> str | None:
-        """What it is about, in a name or in the words of the person who asked last."""
+        """Subject of the session: its name, or the last message of a person."""
 
     @property
     def approval_policy(self) -> str | None: ...
@@ -124,7 +125,7 @@ class StateView(Protocol):
     def sandbox(self) -> str | None: ...
     @property
     def enforced(self) -> bool | None:
-        """Whether something holds the agent to its sandbox; None where nobody knows."""
+        """Return whether something holds the agent to its sandbox; None if unknown."""
 
     @property
     def status(self) -> SessionStatus: ...
@@ -132,11 +133,11 @@ class StateView(Protocol):
     def is_running(self) -> bool: ...
     @property
     def between_turns(self) -> SessionStatus | None:
-        """How the last turn ended, while the session waits for the next turn of the same work; else None."""
+        """Outcome of the last turn, while the session waits for the next turn of the same work; else None."""
 
     @property
     def has_turn(self) -> bool:
-        """Whether a turn runs: not so between two turns of the same work."""
+        """Return whether a turn is running. False between two turns of the same work."""
         ...
 
     @property
@@ -173,11 +174,11 @@ class StateView(Protocol):
     def questions(self) -> Mapping[str, Question]: ...
     @property
     def timed_out(self) -> Sequence[str]:
-        """The questions of the current (or last) turn, each in a line, that the deadline denied: nobody has said no."""
+        """Questions of the current (or last) turn, one line each, that the deadline denied. No person denied them."""
 
     @property
     def timed_out_note(self) -> str | None:
-        """What nobody answered in time, in a sentence."""
+        """Questions that were not answered in time, as a sentence."""
 
     @property
     def left_running_note(self) -> str | None:
@@ -189,7 +190,7 @@ class StateView(Protocol):
 
     @property
     def being_written(self) -> list[ItemDelta]:
-        """What has been streamed so far of items that have not ended, for whoever joins now: streams are not stored."""
+        """Text streamed so far of items that have not ended, for readers that join now: streams are not stored."""
 
     @property
     def items_and_decisions(self) -> list[Item]:
@@ -202,12 +203,12 @@ class StateView(Protocol):
 
     @property
     def limits(self) -> TurnLimits:
-        """How long its turns may be silent, and what happens at a usage limit."""
+        """Limits on silence in its turns, and the action at a usage limit."""
         ...
 
     @property
     def turn_kind(self) -> RequestedTurn:
-        """What the current (or last) turn was requested for."""
+        """Purpose of the current (or last) turn."""
         ...
 
     @property
@@ -256,7 +257,7 @@ class StateView(Protocol):
 
     @property
     def is_interrupting(self) -> bool:
-        """Whether the running turn is being stopped."""
+        """Return whether the running turn is being stopped."""
         ...
 
     @property
@@ -265,21 +266,21 @@ class StateView(Protocol):
 
     @property
     def asked_at(self) -> Mapping[str, datetime]:
-        """When the open questions were first asked, by id."""
+        """Times at which the open questions were first asked, by id."""
         ...
 
     @property
     def created_at(self) -> datetime:
-        """When it was first seen."""
+        """Time at which the session was first seen."""
         ...
 
     @property
     def changed_at(self) -> datetime:
-        """When something last happened in it."""
+        """Time of the last event."""
         ...
 
     def decisions(self, turn_id: str | None) -> tuple[Decision, ...]:
-        """What became of the questions of a turn, the current one or one before it."""
+        """Return the decisions on the questions of the current turn or an earlier one."""
         ...
 
     def snapshot(self) -> dict[str, Any]:
@@ -288,10 +289,10 @@ class StateView(Protocol):
 
 
 class SessionState:
-    """The present of one session. Only `apply` changes it, and `restore` makes a copy what its original is.
+    """State of one session. Only `apply` changes it, and `restore` makes a copy equal to its original.
 
-    The arguments are what is known besides the events: of a session that an agent's own program began, or of tasks and times
-    in the store.
+    The arguments are facts that do not come from events: of a session that an agent's own program began, or of tasks and
+    times in the store.
     """
 
     def __init__(
@@ -316,7 +317,7 @@ class SessionState:
         self.approval_policy: str | None = None
         self.sandbox: str | None = None
         self.enforced: bool | None = None
-        """Whether something holds the agent to its sandbox; None where nobody knows."""
+        """Whether something holds the agent to its sandbox; None if unknown."""
         self.status: SessionStatus = "done"
         self.between_turns: SessionStatus | None = None
         self.turn_id: str | None = None
@@ -329,14 +330,14 @@ class SessionState:
         self._used_before: tuple[ModelUsage, ...] = ()
         self._turn_model: str | None = None
         self._turn_base: Usage | None = None
-        """What the engine had counted for the session before the current turn, once that is known."""
+        """Usage that the engine had counted for the session before the current turn, once that is known."""
         self._agent_totals: dict[str, Usage] = {}
-        """What the engine has counted for each sub-agent."""
+        """Usage that the engine has counted for each sub-agent."""
         self.note: str | None = None
         self.diff: str | None = None
         self.questions: dict[str, Question] = {}
         self.timed_out: list[str] = []
-        """The questions of the current (or last) turn, each in a line, that the deadline denied: nobody has said no."""
+        """Questions of the current (or last) turn, one line each, that the deadline denied. No person denied them."""
         self._decisions: dict[str, tuple[int, Decision]] = {}
         self._past_decisions: dict[str, tuple[Decision, ...]] = {}
         self._ended_turn_id: str | None = None
@@ -377,7 +378,7 @@ class SessionState:
 
     @property
     def about(self) -> str | None:
-        """What it is about, in a name or in the words of the person who asked last."""
+        """Subject of the session: its name, or the last message of a person."""
         return own_words(self.name or self.prompt)
 
     @property
@@ -386,7 +387,7 @@ class SessionState:
 
     @property
     def has_turn(self) -> bool:
-        """Whether a turn runs: not so between two turns of the same work."""
+        """Return whether a turn is running. False between two turns of the same work."""
         return self.is_running and self.between_turns is None
 
     @property
@@ -407,7 +408,7 @@ class SessionState:
 
     @property
     def being_written(self) -> list[ItemDelta]:
-        """What has been streamed so far of items that have not ended, for whoever joins now: streams are not stored."""
+        """Text streamed so far of items that have not ended, for readers that join now: streams are not stored."""
         return [
             ItemDelta(
                 session_id=self.session_id,
@@ -428,7 +429,7 @@ class SessionState:
         return shown
 
     def decisions(self, turn_id: str | None) -> tuple[Decision, ...]:
-        """What became of the questions of a turn, the current one or one before it."""
+        """Return the decisions on the questions of the current turn or an earlier one."""
         if turn_id == self.turn_id:
             return tuple(decision for _, decision in self._decisions.values())
         return self._past_decisions.get(turn_id or "", ())
@@ -450,7 +451,7 @@ class SessionState:
 
     @property
     def timed_out_note(self) -> str | None:
-        """That the deadline denied something, in a sentence."""
+        """Questions that the deadline denied or left unanswered, as a sentence."""
         if not self.timed_out:
             return None
         number = len(self.timed_out)
@@ -504,7 +505,7 @@ class SessionState:
             case _ if event.agent_id is None:
                 self._apply_to_turn(event)
             case _:
-                pass  # a sub-agent's turns and items are its own; what it asks (above) is the session's
+                pass  # the turns and items of a sub-agent are not the session's; its questions (above) are
 
     def _apply_fact(self, fact: SessionFact) -> None:
         match fact:
@@ -604,7 +605,7 @@ class SessionState:
 
     def _turn_started(self, event: TurnStarted) -> None:
         if not self.has_turn:
-            # A turn that somebody else began (another client of the same engine). One that has ended already is not it.
+            # Another client of the same engine began this turn. A turn that has already ended is ignored.
             if event.turn_id is None or event.turn_id != self._ended_turn_id:
                 self._begin(event.turn_id, None)
         elif self.turn_id is None:
@@ -684,7 +685,7 @@ class SessionState:
         self.note = None
 
     def _tail(self, item_id: str) -> _Tail:
-        """What has been streamed of an item that is there."""
+        """Return the text streamed so far of an existing item."""
         written = self._written.get(item_id)
         if written is None:
             is_command = isinstance(self._items[item_id], CommandExecution)
@@ -728,7 +729,7 @@ class SessionState:
 
     def _decide(self, event: QuestionClosed, about: str) -> None:
         if event.question_id in self._decisions:
-            return  # told twice
+            return  # duplicate event
         if event.by == str(DEADLINE):
             is_new = event.answer == UNANSWERED and not about.endswith(_NOT_ANSWERED)
             self.timed_out.append(about + _NOT_ANSWERED if is_new else about)
@@ -769,13 +770,13 @@ class SessionState:
             self.turn_usage += event.last
 
     def _since_before(self, total: Usage) -> Usage:
-        """Return what a turn has spent of a total: `codex exec` counts on from the turns before."""
+        """Return the part of a total that this turn has used: `codex exec` includes the turns before."""
         before = sum((part.usage for part in self._used_before), Usage())
         counts_on = all(now >= then for now, then in zip(total.counts, before.counts, strict=True))
         return total - before if counts_on else total
 
     def _count_sub_agent(self, agent_id: str, event: UsageReported) -> None:
-        """Count what a sub-agent spends as spent by the session."""
+        """Add the usage of a sub-agent to that of the session."""
         if event.total is None:
             spent = event.last or Usage()
         else:

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OFFERED_SECONDS: Final = 15.0
-"""How long a call waits for its program: one that has just started the session, or has lost its hub, is about to say so."""
+"""Seconds that a call waits for its program. A program that just started the session, or lost its hub, offers its tools
+soon.
+"""
 
 
 async def answer_call(session: Session, call: ToolCalled) -> None:
-    """Have the program run its function, and tell the agent what came of it. Never raises."""
+    """Run the function in the program, and send the result to the agent. Never raises."""
     turn, engine = session.turn_count, session.engine
     result: ToolResult | None = None
 
@@ -45,7 +47,7 @@ async def answer_call(session: Session, call: ToolCalled) -> None:
     if result is not None and engine is not None:
         try:
             await engine.answer_tool(call, result)
-        except HelmsmanError as error:  # nobody waits for it any more
+        except HelmsmanError as error:  # the agent has stopped waiting for it
             log.info("the result of %s did not reach session %s: %s", call.tool, session.id, error)
 
 

@@ -1,8 +1,8 @@
 """Limits on silence: a turn in which nothing happens is interrupted, and its status says why.
 
-Two limits: until the model shows its first sign of life, and between two of them. While a question waits for an answer
-nobody expects anything of the model, so no time passes. What Codex says of itself (it retries, it waits for the network)
-is no sign of life.
+Two limits: until the model shows its first sign of life, and between two signs. The clock stops while a question waits for
+an answer, because the model cannot continue then. Messages of Codex about itself (it retries, it waits for the network) are
+no sign of life.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 def shows_life(event: Event) -> bool:
-    """Whether the model did something. Codex's own remarks do not count."""
+    """Return whether the event is an action of the model. Remarks of Codex about itself do not count."""
     match event:
         case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
             return not isinstance(item, UserMessage)
@@ -59,7 +59,7 @@ async def watch_turn(session: Session, limits: TurnLimits) -> None:
         await session.interrupt()
     except HelmsmanError as error:
         log.warning("the silent turn of session %s could not be stopped: %s", session.id, error)
-    if session.state.is_running:  # it cannot even be stopped: nobody is to wait for it any more
+    if session.state.is_running:  # it cannot even be stopped: no client must wait for it
         session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=failure))
 
 
