@@ -1,9 +1,9 @@
-"""What Helmsman asks of an agent, and of anything that runs its turns. Above this line nobody knows Codex.
+"""Interfaces of agents and of the engines that run their turns. Code above this module does not depend on any one agent.
 
-An `Agent` opens engines and knows what the agent keeps on disk; `Helmsman(agents=…)` takes one of your own. Engines are
-opened as async context managers: leaving the block ends all they started, and attached sinks get `EngineGone`. An engine
+An `Agent` opens engines and reads the agent's files on disk; `Helmsman(agents=…)` accepts custom agents. Engines are opened
+as async context managers: leaving the block ends all processes they started, and attached sinks get `EngineGone`. An engine
 opens sessions, runs turns in them, and calls the sink attached to a session with each event, in order, from the event loop.
-A sink must not block. Events that come before a sink is attached are kept for it.
+A sink must not block. The engine buffers events until a sink is attached.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class NothingBegun(EngineLost):
-    """An engine is ending, or was lost, and has begun nothing of what was asked of it: another one can."""
+    """An engine that is ending or lost has not begun the requested work. Another engine can begin it."""
 
 
 class EngineHangs(EngineLost):
@@ -90,12 +90,12 @@ class Capability(Enum):
 
 
 class Capabilities(Value, frozen=True):
-    """What an engine can do.
+    """Capabilities of an engine.
 
     Attributes:
         agent: The agent's name.
-        engine: Who is meant, as a sentence would begin.
-        lacking: What it cannot do, each with what to do instead, or "". The registry adds who can (`Agents.explained`).
+        engine: The engine's name, as it begins a sentence.
+        lacking: Missing capabilities, each with an alternative or "". The registry adds capable agents (`Agents.explained`).
     """
 
     agent: str
@@ -106,7 +106,7 @@ class Capabilities(Value, frozen=True):
         return capability not in self.lacking
 
     def as_dict(self) -> dict[str, Any]:
-        """What doors show: what it `can` do, a word each, and of the rest what to do instead."""
+        """Return the dict for front ends: the words for what it `can` do, and an alternative for each missing capability."""
         return {
             "agent": self.agent,
             "can": [capability.word for capability in Capability if capability in self],
@@ -114,7 +114,7 @@ class Capabilities(Value, frozen=True):
         }
 
     def require(self, *needed: Capability) -> None:
-        """Go on only if the engine can do this.
+        """Raise if the engine lacks one of these capabilities.
 
         Raises:
             Unsupported: It cannot.
@@ -130,13 +130,12 @@ class Capabilities(Value, frozen=True):
 
 
 class Opened(Value, frozen=True, kw_only=True):
-    """A session as the engine opened it: what is really in force, and remarks for the caller.
+    """A session as the engine opened it: the settings in force, and remarks for the caller.
 
-    Without `is_named` the agent gives the session another id with its first turn (`Begun`).
-    `enforced` is whether something holds the agent to its sandbox, where that is not the agent's own.
-    `turn_id` is a turn that was found running, and `is_asking` that it waits for an answer: what it asked of who had it
-    before, it asks again. `raw` is the agent's own answer, for the event that tells of it
-    (`helmsman.model.events.Event`).
+    Without `is_named` the agent gives the session another id with its first turn (`Begun`). `enforced` says whether a
+    sandbox other than the agent's own confines the agent. `turn_id` is a turn that was found running, and `is_asking` says
+    that it waits for an answer: the agent repeats the questions that it asked the previous owner. `raw` is the agent's own
+    answer, for the event that reports it (`helmsman.model.events.Event`).
     """
 
     session_id: str
@@ -161,10 +160,10 @@ class Begun(Value, frozen=True, kw_only=True):
 
 
 class RecordedTurn(Value, frozen=True, kw_only=True):
-    """A turn as the agent's files have it, whoever was listening. `open` is one whose end is not recorded.
+    """A turn from the agent's files, regardless of which client followed it. `open` is one without a recorded end.
 
-    `turn_id` is None where the agent names no turns; `forgotten` is one that the session was taken back from.
-    `spent_before` is what the session had used before the turn, where `usage` is known.
+    `turn_id` is None if the agent does not name turns; `forgotten` is a turn that was rolled back. `spent_before` is the
+    session's usage before the turn, if `usage` is known.
     """
 
     turn_id: str | None = None
@@ -201,12 +200,12 @@ class SessionInfo(Value, frozen=True, kw_only=True):
 
     @property
     def about(self) -> str | None:
-        """What it is about, in a name or in the words of the person who began it."""
+        """Return the subject: the session's name, or the first prompt in the user's words."""
         return own_words(self.name or self.first_prompt)
 
 
 class Goal(Value, frozen=True, kw_only=True):
-    """What a session is to reach; `status` is for example `active`, `paused` or `complete`."""
+    """Goal of a session; `status` is for example `active`, `paused` or `complete`."""
 
     objective: str
     status: str
@@ -227,9 +226,9 @@ class Finding(Value, frozen=True, kw_only=True):
 
 
 class ReviewReport(Value, frozen=True, kw_only=True):
-    """What a review came to: its findings, and the whole as text. `verdict` is the reviewer's own, in its words.
+    """Result of a review: its findings, and the whole report as text. `verdict` is in the reviewer's own words.
 
-    `note` says what of it was left out, and why.
+    `note` says which parts were left out, and why.
     """
 
     text: str
@@ -243,7 +242,7 @@ class ReviewReport(Value, frozen=True, kw_only=True):
 class Engine(ABC):
     """Runs turns. Every method raises only `HelmsmanError`s, and every wait in it is bounded.
 
-    What it can do beyond the abstract methods, `capabilities` says; the rest is refused as that says.
+    `capabilities` lists the supported methods beyond the abstract ones. The other methods raise the refusal from there.
     """
 
     @property
@@ -254,16 +253,16 @@ class Engine(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What this engine can do."""
+        """Capabilities of this engine."""
 
     @property
     def id(self) -> str | None:
-        """The name of an engine that goes on when we leave it; None of one that ends with us."""
+        """The name of an engine that keeps running after the hub detaches; None for an engine that ends with the hub."""
         return None
 
     @property
     def program(self) -> Path | None:
-        """The file on this machine that it starts for its sessions; None of one that starts nothing here."""
+        """The local program that the engine starts for its sessions; None if it starts none on this machine."""
         return None
 
     search_path: str = ""
@@ -271,20 +270,21 @@ class Engine(ABC):
 
     @property
     def is_of_a_person(self) -> bool:
-        """Whether a person works in it, with the agent's own program: what they begin there is theirs to answer."""
+        """Return whether a person uses this engine with the agent's own program. That person answers the questions there."""
         return False
 
     @property
     @abstractmethod
     def lost(self) -> HelmsmanError | None:
-        """Why this engine is of no use any more, or None while it is."""
+        """The reason why this engine is unusable, or None while it is usable."""
 
     @abstractmethod
     async def until_lost(self) -> None:
-        """Wait until this engine is of no use any more; for ever, where that cannot happen."""
+        """Wait until this engine becomes unusable; wait forever if that cannot happen."""
 
     def input_position(self, session_id: str) -> str | None:
-        """How much its agent has been told in a session by now, by whomever, for comparing; None where nobody can tell."""
+        """Return a position to compare how much input the agent has received in a session, from all owners; None if unknown.
+        """
         return None
 
     @abstractmethod
@@ -316,9 +316,9 @@ class Engine(ABC):
     # --- turns -------------------------------------------------------------------------------------------------------
 
     async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:  # noqa: B027 - most are
-        """Do what takes long before a turn can begin in a loaded, idle session; the agent hears nothing of the turn.
+        """Do the slow preparation for a turn in a loaded, idle session. The agent receives no part of the turn.
 
-        Until then whoever comes after us may begin the turn as if nobody had.
+        Until this returns, a later owner may begin the turn again without risk of running it twice.
         """
 
     @abstractmethod
@@ -326,7 +326,7 @@ class Engine(ABC):
         """Start a turn in a loaded, idle session. Returns when it is under way, not when it ends."""
 
     async def steer(self, session_id: str, text: str) -> None:
-        """Put a message into the running turn; raises `SessionIdle` when there is none."""
+        """Send a message to the running turn; raises `SessionIdle` if no turn is running."""
         raise self._refusal(Capability.STEER)
 
     @abstractmethod
@@ -348,13 +348,14 @@ class Engine(ABC):
         raise QuestionNotOpen(f"Question {question.id} is not open: {self.capabilities.engine} never asks.")
 
     async def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
-        """Send what a function of a program gave. Nobody may wait for it any more."""
+        """Send the result of a client's function. The agent may have stopped waiting for it."""
         raise self._refusal(Capability.CLIENT_TOOLS)
 
-    # --- an engine that goes on when we leave it, and in which others may have left something running ---------------------
+    # --- engines that outlive the hub, in which an earlier owner may have left running turns
+    # ---------------------------------
 
     async def running_sessions(self) -> tuple[str, ...]:
-        """The sessions with a running turn in this engine, whoever began it."""
+        """Return the sessions with a running turn in this engine, regardless of their owner."""
         return ()
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
@@ -362,17 +363,17 @@ class Engine(ABC):
         raise EngineLost(f"{self.capabilities.engine} has nothing left running. Send the session a message to go on.")
 
     async def own_terminal(self, session_id: str) -> OwnTerminal:
-        """How a session that is loaded is opened in the agent's own terminal program, beside us."""
+        """Return how to open a loaded session in the agent's own terminal program, next to the hub."""
         raise self._refusal(Capability.ATTACH)
 
-    # --- upkeep of sessions. Where one has to be loaded for it, the method says so; load it with `resume` first -----
+    # --- upkeep of sessions. Methods that need a loaded session say so; load it with `resume` first -----
 
     async def roll_back(self, session_id: str, turns: int) -> None:
         """Forget the last turns of an idle, loaded session. Files stay as they are."""
         raise self._refusal(Capability.ROLL_BACK)
 
     async def compact(self, session_id: str) -> None:
-        """Begin to shorten the history of an idle, loaded session; that is a turn, told as events."""
+        """Start to compact the history of an idle, loaded session. That is a turn, reported as events."""
         raise self._refusal(Capability.COMPACT)
 
     async def rename(self, session_id: str, name: str) -> None:
@@ -388,21 +389,21 @@ class Engine(ABC):
         raise self._refusal(Capability.ARCHIVE)
 
     async def unload(self, session_id: str) -> None:
-        """Let go of an idle session, so that its files may be replaced (`Agent.transcripts`); whoever needs it loads it."""
+        """Unload an idle session, so that its files may be replaced (`Agent.transcripts`). The next user loads it again."""
         raise self._refusal(Capability.MOVE)
 
     async def goal(self, session_id: str) -> Goal | None:
-        """What the session is to reach, if that was said."""
+        """Return the session's goal, if one is set."""
         raise self._refusal(Capability.GOALS)
 
     async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
-        """Say what a session is to reach; None clears it. In a loaded session that begins a turn, told as events."""
+        """Set the goal of a session; None clears it. In a loaded session that begins a turn, reported as events."""
         raise self._refusal(Capability.GOALS)
 
     async def review_report(self, session_id: str, shown: str | None) -> ReviewReport | None:
-        """What the newest review in a session found, from the agent's storage; None where it holds no finished one.
+        """Return the newest review in a session from the agent's storage; None if it holds no finished one.
 
-        `shown` is the text the agent showed of it, where that is known; what the storage lacks is read from there.
+        `shown` is the text that the agent displayed, if known. It supplies the parts that the storage lacks.
         """
         raise self._refusal(Capability.REVIEW)
 
@@ -413,7 +414,7 @@ class Engine(ABC):
         raise self._refusal(Capability.MODELS)
 
     async def account(self) -> Account:
-        """Who is logged in."""
+        """Return the account that is logged in."""
         raise self._refusal(Capability.ACCOUNT)
 
     async def start_login(self, *, with_code: bool) -> Login:
@@ -421,7 +422,7 @@ class Engine(ABC):
         raise self._refusal(Capability.LOGIN)
 
     async def login_ended(self, login: Login) -> str | None:
-        """Wait until somebody has logged in, or has not: then the reason."""
+        """Wait until the login ends. Return None after a success, else the reason of the failure."""
         raise self._refusal(Capability.LOGIN)
 
     async def skills(self, directory: Path) -> SkillList:
@@ -433,7 +434,7 @@ class Engine(ABC):
         raise self._refusal(Capability.CONFIGURE)
 
     async def in_force(self, directory: Path) -> InForce:
-        """What its configuration comes to for work in a directory."""
+        """Return the effective configuration for work in a directory."""
         raise self._refusal(Capability.CONFIGURE)
 
     async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
@@ -450,7 +451,7 @@ class Engine(ABC):
         return None
 
     async def rate_limits(self) -> RateLimitsReported | None:
-        """How much of the account's limits is used, asked now or as last reported; None where nothing is known."""
+        """Return the usage of the account's limits, requested now or as last reported; None if unknown."""
         return None
 
     def _refusal(self, capability: Capability) -> HelmsmanError:
@@ -480,9 +481,9 @@ class SessionIndex(Protocol):
         ...
 
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
-        """What is recorded of a turn; None where nothing is.
+        """Return the record of a turn; None if there is no record.
 
-        Where `turn_id` is None, or the agent names no turns, `since` decides: the first turn that began then or later, or
+        If `turn_id` is None, or the agent does not name turns, `since` decides: the first turn that began then or later, or
         the last one that the session still has.
         """
         ...
@@ -496,15 +497,15 @@ class SessionIndex(Protocol):
         ...
 
     def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
-        """All turns of a session as it was just listed, with what was said and done, oldest first; None if it is gone.
+        """Return all turns of a session as just listed, with their items, oldest first; None if the session is gone.
 
-        Prompts, messages, commands and changed files are in it; an engine's `history` may know more.
+        They hold prompts, messages, commands and changed files; an engine's `history` may know more.
         """
         ...
 
 
 class Agent(ABC):
-    """A coding agent: how its engines are opened, and what it keeps on disk. Methods that are not async may block."""
+    """A coding agent: opens its engines and reads its files on disk. Methods that are not async may block."""
 
     @property
     @abstractmethod
@@ -513,46 +514,46 @@ class Agent(ABC):
 
     @property
     def title(self) -> str:
-        """What it is called in sentences."""
+        """The agent's name in sentences."""
         return self.name.capitalize()
 
     able: Collection[Capability] = ()
-    """What it can do at its best, whether it is here or not: who cannot is refused with the names of those who can."""
+    """The agent's capabilities at best, installed or not. Refusals name the agents that have the missing capability."""
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
-        """Which program of it is used; None of an agent that is no program of its own.
+        """Return the agent's program; None for an agent that is not a separate program.
 
         Raises:
-            HelmsmanError: There is none, and how to get one.
+            HelmsmanError: The program is missing. The message says how to get it.
         """
         return None
 
     def reaches_network(self, options: SessionOptions) -> bool:
-        """Whether commands of such a session can reach the network, in whatever sandbox they run."""
+        """Return whether commands of such a session can reach the network, in any sandbox they run in."""
         return True
 
     async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
-        """Try what holds it to what a session may write, and say what that is.
+        """Test the sandbox that restricts where a session may write, and return its description.
 
         Raises:
-            HelmsmanError: Nothing does, and what to do about it.
+            HelmsmanError: There is no working sandbox. The message says what to do.
         """
         return "a sandbox of its own"
 
     def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
-        """Whether a program of it is there. It is looked for and not started: whether it is of use, `installed` says."""
+        """Return whether the agent's program exists. It is not started: `installed` says whether it works."""
         return True
 
     @abstractmethod
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
-        """What the engine that `open_engine` would open can do."""
+        """Return the capabilities of the engine that `open_engine` would open."""
 
     @abstractmethod
     def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AbstractAsyncContextManager[Engine]:
         """The engine these settings mean, for the length of the block."""
 
     def reopen_engine(self, settings: Settings, engine_id: str) -> AbstractAsyncContextManager[Engine]:
-        """An engine that went on when we left it, for the length of the block, also one that takes no new work.
+        """Reattach to an engine that outlived the hub, for the length of the block, even if it takes no new work.
 
         Raises:
             EngineLost: It has ended.
@@ -564,15 +565,15 @@ class Agent(ABC):
         return None
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
-        """Whether `open_engine` would give this engine, which went on when somebody left it."""
+        """Return whether `open_engine` would return this engine, which outlived an earlier hub."""
         return False
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
-        """Only these engines need somebody who follows what runs in them: where nobody does, the next hub is started."""
+        """Record that only these engines need a hub that follows their turns. Without one, they start the next hub."""
         return
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
-        """Whether an engine that went on when we left it still runs."""
+        """Return whether an engine that outlived an earlier hub still runs."""
         return False
 
     def resets_at(self, failure: Failure) -> datetime | None:
@@ -580,7 +581,7 @@ class Agent(ABC):
         return None
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
-        """The sessions it keeps on disk; None of an agent that keeps none."""
+        """Return the agent's sessions on disk; None for an agent that stores none."""
         return None
 
     async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CarriedTranscripts | None:
@@ -592,11 +593,11 @@ class Agent(ABC):
         return None
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
-        """What its sessions on disk have spent; None of an agent that keeps none, or does not say."""
+        """Return the spending of the sessions on disk; None for an agent that stores no sessions or does not report it."""
         return None
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
-        """What these sessions, or any in this directory, have left running, in words."""
+        """Describe the commands that these sessions, or any in this directory, left running."""
         return ()
 
     def end_commands(self, session_ids: Collection[str], directory: Path) -> None:

@@ -62,9 +62,10 @@ _QUIET: Final = frozenset(
 )
 """Updates that change nothing Helmsman shows. One agent sends half a megabyte of commands with each session."""
 CANCEL_SECONDS: Final = 0.5
-"""How long a turn may take to stop in an agent that might not ask any more, before that is killed."""
+"""Seconds that a turn may take to stop in an agent that might have stopped asking, before Helmsman kills the agent."""
 UNTOLD_SECONDS: Final = 30.0
-"""How long an agent may take to say what a tool is given that it asks about; it was seen to need a moment."""
+"""Seconds that an agent may take to report the input of a tool call that it asks about. Agents were seen to need a moment.
+"""
 _BEGUN: Final = "in_progress"
 _CHANGED: Final = "its call changed"
 _STEERING: Final = "craft/drainMidTurnQueue"
@@ -72,7 +73,7 @@ _STEERING: Final = "craft/drainMidTurnQueue"
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the sessions of an engine have in common."""
+    """State that the sessions of an engine share."""
 
     tasks: TaskGroup
     router: EventRouter
@@ -87,7 +88,7 @@ class OpenRequest:
     request: IncomingRequest
     announced: str | None
     question: Question | None = None
-    """As it is shown; None where nobody is asked yet."""
+    """The question as shown to the user; None before the user is asked."""
     times: int = 0
 
     @property
@@ -96,7 +97,7 @@ class OpenRequest:
 
 
 class HeldSession:
-    """One session. Its engine starts and ends its process; what that says comes here, and goes on as events."""
+    """One session. Its engine starts and ends its process; this object turns the messages of the process into events."""
 
     def __init__(self, around: Around, options: SessionOptions, directory: Path) -> None:
         self._around = around
@@ -108,49 +109,50 @@ class HeldSession:
         self.id = ""
         self.process: AgentProcess | None = None
         self.launch = ""
-        """How the process was started, for comparing."""
+        """A fingerprint of how the process was started, for comparing."""
         self.confinement: str | None = None
-        """What a sandbox holds the process to, for comparing; None where none is around it."""
+        """A fingerprint of the sandbox of the process, for comparing; None without a sandbox."""
         self.scope = anyio.CancelScope()
         self.gone = anyio.Event()
         self.loading = False
         self.turn: AgentTurn | None = None
         self.left_turn: str | None = None
-        """The turn that an earlier owner has left, for as long as nobody has asked for it; it may have ended."""
+        """The turn that an earlier owner left, until a caller asks for it. It may have ended."""
         self.was_left = False
-        """Whether it is not known by what options its process was started, or is set up now."""
+        """True if the options that the process was started with, or its current settings, are unknown."""
         self.questions: dict[str, OpenRequest] = {}
         self.untold: dict[str, OpenRequest] = {}
-        """What is asked of calls of which the agent has not said yet what the tool is given."""
+        """Requests about tool calls whose input the agent has not reported yet."""
         self.counted = Usage()
-        """What has been counted so far, where it is told as a sum."""
+        """The usage counted so far, for agents that report a sum."""
         self.cost: float | None = 0.0
-        """What the session had cost before this turn, as the agent tells it; None where that is not known."""
+        """The session's cost before this turn, as reported by the agent; None if unknown."""
         self.told_cost: float | None = None
         self.idle_since = 0.0
         self.leaving = False
         self.stopped = ""
-        """Why it is about to be ended, since it might not ask any more."""
+        """The reason why the session is about to be ended: the agent might have stopped asking."""
         self.is_set_up = False
-        """Whether it has been told in which mode to be, and all that it says of that counts at once."""
+        """True after the agent has received its mode. From then on, every change that it reports takes effect immediately.
+        """
         self._news: dict[str, str | None] = {}
-        """What it has said of its mode and its options while it is set up, each since it was set: what counts then."""
+        """Reported modes and options during setup, each since it was set. They take effect when the setup is complete."""
         self.option_names: frozenset[str] = frozenset()
         """The options in which it asks, as far as the agent has them for it."""
         self.model: str | None = None
 
     @property
     def is_enforced(self) -> bool:
-        """Whether something holds the process to what the session may write."""
+        """Return whether a sandbox restricts where the process may write."""
         return self.confinement is not None
 
     @property
     def is_ending(self) -> bool:
-        """Whether its process is there for a moment only, and nothing is to be begun in it."""
+        """Return whether the process is about to end, so that nothing may be started in it."""
         return bool(self.stopped) or self.leaving
 
     def opened(self) -> Opened:
-        """As whoever asked for it is told."""
+        """Return the session as reported to the caller who opened it."""
         options = self.options
         says_sandbox = self.is_enforced or options.writes == "anything"
         return Opened(
@@ -165,7 +167,7 @@ class HeldSession:
         )
 
     async def ask(self, method: str, params: Mapping[str, Any], *, sets: str = "") -> Mapping[str, Any]:
-        """Ask something of the process. When it answers, what it has said before of a setting that this `sets` is void."""
+        """Send a request to the process. Its answer voids earlier reports of the setting that this request `sets`."""
         if self.process is None:
             raise EngineLost(f"{self._profile.title} has ended. Send the message again to start it.")
 
@@ -261,7 +263,7 @@ class HeldSession:
         except EngineRefused as error:
             turn.failure = turn_failure(error)
         except HelmsmanError:
-            return  # the process has gone, and the session was told
+            return  # the process has gone, and the session knows
         finally:
             turn.unanswered -= 1
             turn.sent.set()
@@ -272,7 +274,7 @@ class HeldSession:
             self._emit(turn.items.pause())
             self.send(turn, [text_block(said)])
             return
-        if self.process is not None:  # before the end is told: a check may begin at that moment
+        if self.process is not None:  # before the end is reported: a check may begin at that moment
             await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
         if self.turn is turn and not turn.unanswered:
             self._end_at_answer(turn)
@@ -286,7 +288,7 @@ class HeldSession:
             self.end(turn)
 
     def end(self, turn: AgentTurn) -> None:
-        """The turn is over: all that is open in it is closed, and it is told once."""
+        """End the turn: close all that is open in it, and report the end once."""
         if turn.is_told:
             return
         turn.is_told = True
@@ -310,13 +312,13 @@ class HeldSession:
             turn.count(self._since_last(used) if counting == "process" else used)
 
     def _note_cost(self, update: Mapping[str, Any]) -> None:
-        """Take in what the session has cost by now, if an update says so: agents tell a sum, and 0 if they know no price."""
+        """Store the session's cost if an update reports it. Agents report a sum, or 0 if they know no price."""
         cost = mapping(update.get("cost"))
         if cost.get("currency", "USD") == "USD":
             self.told_cost = amount(cost.get("amount")) or self.told_cost
 
     def _used_in(self, turn: AgentTurn) -> Usage | None:
-        """What a turn that ends has used, and cost, as far as that was told."""
+        """Return the usage and cost of a turn that ends, as far as the agent reported them."""
         told, self.told_cost = self.told_cost, None
         if told is None or (turn.usage is not None and turn.usage.cost_usd is not None):
             return turn.usage
@@ -324,12 +326,12 @@ class HeldSession:
         return turn.usage if before is None else replace(turn.usage or Usage(), cost_usd=max(0.0, told - before))
 
     def _since_last(self, total: Usage) -> Usage:
-        """What of a sum is new."""
+        """Return the part of a sum that was not counted yet."""
         used, self.counted = total - self.counted, total
         return used
 
     def on_gone(self, reason: HelmsmanError | None, *, told: bool) -> None:
-        """The process has ended, or is ours no more; `told` is whether the session is to hear of it."""
+        """Clean up after the process has ended or was handed over. With `told` the session gets an event."""
         self.questions.clear()
         self.untold.clear()
         turn, self.turn = self.turn, None
@@ -340,7 +342,7 @@ class HeldSession:
             failure = Failure(code=why.code, message=why.message, retryable=True)
             self._deliver(EngineGone(session_id=self.id, failure=failure))
 
-    # --- what an earlier owner has left ------------------------------------------------------------------------------
+    # --- turns of an earlier owner -----------------------------------------------------------------------------------
 
     def note(self, turn: AgentTurn) -> None:
         """Note what the next owner has to know of a turn, and under which terms it runs."""
@@ -350,9 +352,9 @@ class HeldSession:
         self.process.note(turn={**turn.noted(), **terms, "counted": self.counted.counts})
 
     def recall(self, noted: Mapping[str, Any]) -> AgentTurn | None:
-        """Go on with the turn that was noted, of which all that is known comes again; None if it never began.
+        """Resume the turn that was noted, all of whose messages arrive again; None if it never began.
 
-        To be called before anything of it is heard.
+        Call it before any of these messages is handled.
         """
         process, answers = self.process, noted.get("answers")
         assert process is not None
@@ -427,7 +429,7 @@ class HeldSession:
         self._around.tasks.start_soon(self._set_back, wanted)
 
     def _stop_unasking(self, what: str) -> None:
-        """It might not ask any more, whoever told it so: it is ended before it goes on. The next message loads it anew."""
+        """Stop an agent that might have stopped asking, regardless of who changed that. The next message loads it again."""
         if self.process is None or self.stopped:
             return
         self.stopped = message = f"{self._profile.title} changed {what}, and might not ask any more. It was stopped."
@@ -442,14 +444,14 @@ class HeldSession:
         with anyio.move_on_after(CANCEL_SECONDS):
             if turn is not None:
                 await turn.ended.wait()
-        self.leaving = True  # all is told
-        if turn is not None and self.turn is turn:  # it goes on, and an end in order would leave it time for that
+        self.leaving = True  # all events are delivered
+        if turn is not None and self.turn is turn:  # it still runs, and a graceful end would leave it time to continue
             await self.kill()
             self.end(turn)
         await self._end_process()
 
     async def kill(self) -> None:
-        """End its process, which might not ask any more, and all that has started."""
+        """Kill the process, which might have stopped asking, and all its descendants."""
         if self.process is not None:
             await self.process.kill()
 
@@ -512,7 +514,7 @@ class HeldSession:
         self._deliver(asked.with_raw(waiting.request.params))
 
     def _read(self, turn: AgentTurn, waiting: OpenRequest, times: int = 0) -> Question:
-        """What is asked as a question; not for the first time, with what was said of the call since."""
+        """Read a request as a question. When it is read again, include what the agent has reported about the call since."""
         call, request = turn.items.known(waiting.call_id), waiting.request
         # A call that has ended is another one under the same name, which may be the model's choice.
         known = {} if call is None or call.ended else call.fields
@@ -531,7 +533,7 @@ class HeldSession:
         return permissions.read_question(params, known, asking)
 
     def _look_again(self, turn: AgentTurn, update: Mapping[str, Any]) -> None:
-        """Something was said of a call: what is asked about it is asked as it is now, and no other way."""
+        """Ask again about a call whose details changed: the user must always see its current state."""
         call_id = text(update.get("toolCallId"))
         call = turn.items.known(call_id)
         if call is None or call.ended or self.process is None:
@@ -611,5 +613,5 @@ class HeldSession:
 
 
 def _said(question: Question) -> tuple[object, ...]:
-    """All that whoever answers it is shown."""
+    """Return all that the user sees of a question."""
     return question.type, question.prompts, question.details

@@ -1,8 +1,8 @@
-"""What differs between agents that speak the Agent Client Protocol, with the careful answer where nothing is known of one.
+"""Differences between agents that speak the Agent Client Protocol, with cautious defaults for unknown agents.
 
-The protocol says how to talk; it does not say what an agent does unasked, what a second prompt means, where the exit code
-of a command is, or whether its token counts are of one call or of the whole session. Each agent has a `Profile` that does;
-`profiles` holds them. What is here is what holds for an agent nobody has looked at.
+The protocol defines the messages. It does not define what an agent does without asking, what a second prompt means, where
+the exit code of a command is, or whether its token counts are of one call or of the whole session. Each agent has a
+`Profile` that does; `profiles` holds them. This module holds the defaults for agents that were never examined.
 """
 
 from __future__ import annotations
@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
 
 SteeringWay = Literal["no", "second prompt", "when asked", "request"]
-"""How a message gets into a running turn: not at all; as a second prompt; when the agent asks for it; by a request."""
+"""Ways to send a message into a running turn: none; a second prompt; when the agent asks for it; a request."""
 
 Counting = Literal["nothing", "turn", "process", "files"]
-"""What the token counts in the answer to a prompt are of: of nothing, of the turn, or of all that the process has done. Some
-say too little there, and the truth is in their files."""
+"""Scope of the token counts in the answer to a prompt: none, the turn, or the whole process.
+
+Some agents report too little there, and only their files have the correct counts.
+"""
 
 MODE: Final = "mode"
 """The name of the mode among the settings of a session."""
@@ -36,10 +38,10 @@ _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capabilit
 
 
 class AgentAccess(Value, frozen=True):
-    """What a session may do, in this agent's way.
+    """Access of a session, in this agent's terms.
 
-    `mode` is what it is set to before every first prompt. With `answers` Helmsman answers what the agent asks itself: `no`
-    where nobody may be asked or nothing may be written, `yes` where anything may be done unasked.
+    The session is set to `mode` before every first prompt. With `answers` Helmsman answers the agent's requests
+    automatically: `no` if the user may not be asked or nothing may be written, `yes` if anything is allowed without asking.
     """
 
     mode: str | None = None
@@ -48,11 +50,12 @@ class AgentAccess(Value, frozen=True):
 
 
 class AgentHome(Value, frozen=True, kw_only=True):
-    """Where an agent keeps what it keeps, and what of it a sandbox lets through.
+    """An agent's home directory, and the parts of it that a sandbox exposes.
 
-    `variable` names the directory that has its home, as `below` there (nothing: the directory is its home). `shared` are
-    the directories with its sessions, `kept` what is below these and holds programs. Directories that it has to write are
-    `copied`, or, where it needs nothing of them, `empty`. `mark` is the file that says whose sessions a directory has.
+    The environment variable `variable` names the directory that has its home, as `below` there (empty: the directory is its
+    home). `shared` are the directories with its sessions, `kept` are paths below these that hold programs. Directories that
+    it has to write are `copied`, or, if it needs none of their content, `empty`. `mark` is the file that names the owner of
+    the sessions in a directory.
     """
 
     path: Path
@@ -66,17 +69,17 @@ class AgentHome(Value, frozen=True, kw_only=True):
 
 
 class Profile:
-    """One agent. The class is what is known of an agent that nobody has looked at; others say what they do otherwise."""
+    """Profile of one agent. The base class has the defaults for an unknown agent; subclasses override them."""
 
     name: str = ""
     title: str = ""
     program: str = ""
-    """What is looked for on the PATH."""
+    """The name of the program on the PATH."""
     arguments: tuple[str, ...] = ()
     install: str = ""
     """The command that installs it."""
     start_seconds: float = 180.0
-    """How long it may take to answer its first request: on a busy machine, on its very first start."""
+    """Seconds until the first answer, which may take long on a busy machine and on the agent's very first start."""
     asking_mode: str | None = None
     """The mode in which it asks before it writes or runs anything but harmless commands."""
     asking_options: Mapping[str, str] = {}
@@ -84,25 +87,25 @@ class Profile:
     reading_mode: str | None = None
     """The mode in which it changes nothing."""
     model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
-    """How its model is chosen."""
+    """The way to choose the model."""
     steering: SteeringWay = "no"
     counting: Counting = "nothing"
     cached_beside: bool = False
-    """Whether cached tokens are counted beside the input tokens, and not within."""
+    """True if cached tokens are counted separately from the input tokens."""
     thoughts_beside: bool = False
-    """Whether thought tokens are counted beside the output tokens, and not within."""
+    """True if thought tokens are counted separately from the output tokens."""
     tells_later: bool = False
-    """Whether it asks about a call before it has said what the tool is given."""
+    """True if the agent asks about a call before it reports the tool's input."""
     runs_repository_files: bool = True
-    """Whether, for all that is known, it may run files of a repository that nobody has trusted."""
+    """True if the agent may run files of a repository that the user has not trusted. Assumed unless known otherwise."""
     has_history: bool = False
-    """Whether `reader` reads its sessions."""
+    """True if `reader` reads its sessions."""
     moves: bool = False
-    """Whether `transcripts` can carry its sessions to another machine."""
+    """True if `transcripts` can carry its sessions to another machine."""
     not_confined: str = ""
     """Why no sandbox can be put around it, as what follows "since"."""
     writable: tuple[Path, ...] = ()
-    """What it may write in a sandbox besides what the session may and what is shared of its home."""
+    """Paths that it may write in a sandbox, besides those of the session and the shared parts of its home."""
 
     variables: tuple[str, ...] = ()
     """Variables with secrets that it gets in a sandbox, by their names or as `NAME_*`."""
@@ -110,7 +113,8 @@ class Profile:
     # --- starting it -------------------------------------------------------------------------------------------------
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
-        """The environment it is started with for such a session; `places` is a directory for files of ours."""
+        """Return the environment to start the agent with for such a session; `places` is a directory for Helmsman's files.
+        """
         return dict(env)
 
     def dangerous_files(self, directory: Path) -> list[Path]:
@@ -118,19 +122,20 @@ class Profile:
         return []
 
     def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
-        """What a session is begun and loaded with beyond what the protocol has, under its `_meta`."""
+        """Return the `_meta` for starting and loading a session, beyond the fields of the protocol."""
         return {}
 
     def home(self, env: Mapping[str, str]) -> AgentHome | None:
-        """What it keeps at home, and what of that is let into a sandbox; None where it needs nothing there."""
+        """Return the agent's home and the parts that a sandbox exposes; None if it needs nothing there."""
         return None
 
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return what it reads in a sandbox besides its own home: its code, and logins of others that it uses."""
+        """Return the paths that it reads in a sandbox besides its home: its code, and logins of other programs that it uses.
+        """
         return ()
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
-        """Where the sessions of one directory are; None where those of all are in one place. Blocks, briefly."""
+        """Return the directory with the sessions of one project; None if all projects share one. Blocks, briefly."""
         return None
 
     def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
@@ -140,10 +145,10 @@ class Profile:
             EngineStartFailed: It cannot be done.
         """
 
-    # --- what a session may do ---------------------------------------------------------------------------------------
+    # --- access of a session -----------------------------------------------------------------------------------------
 
     def access(self, options: SessionOptions) -> AgentAccess:
-        """What such a session may do."""
+        """Return the access of such a session."""
         notes: list[str] = []
         if options.asks == "after_failure":
             notes.append(f"{self.title} cannot ask only after a failure, so it asks before.")
@@ -160,18 +165,18 @@ class Profile:
             return AgentAccess(self.asking_mode, "no", tuple(notes))
         return AgentAccess(self.asking_mode, None, tuple(notes))
 
-    # --- what it says ------------------------------------------------------------------------------------------------
+    # --- messages of the agent ---------------------------------------------------------------------------------------
 
     def tool_of(self, call: Mapping[str, Any]) -> str | None:
         """The name of the tool that is called, where the program itself says it; a title may be the model's choice."""
         return None
 
     def mode_in(self, text: str) -> str | None:
-        """The mode it has changed to, where a piece of a message says so and nothing else does."""
+        """Return the mode that the agent changed to, if only a piece of a message reports it."""
         return None
 
     def settings_in(self, said: Mapping[str, Any]) -> dict[str, str | None]:
-        """What an update, or an answer, says of its mode and of the options in which it asks; None where it is not clear."""
+        """Read the mode and the approval options from an update or an answer; None for a value that is unclear."""
         kind, settings = said.get("sessionUpdate"), dict[str, str | None]()
         if kind == "current_mode_update":
             settings[MODE] = optional_text(said.get("currentModeId"))
@@ -185,11 +190,11 @@ class Profile:
         return settings
 
     def is_remark(self, text: str) -> bool:
-        """Whether a piece of a message is the program's own, and nothing the model said."""
+        """Return whether a piece of a message comes from the program and not from the model."""
         return False
 
     def failure_in(self, text: str) -> str | None:
-        """What went wrong, where a piece of a message says so and nothing else does."""
+        """Return the failure, if only a piece of a message reports it."""
         return None
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
@@ -197,11 +202,11 @@ class Profile:
         return optional_text(fields.get("rawOutput")), None
 
     def prompt_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """What the answer to a prompt says was used; `counting` says of what."""
+        """Return the usage in the answer to a prompt; `counting` says what it covers."""
         return self.read_usage(mapping(answer.get("usage"))) if self.counting != "nothing" else None
 
     def update_usage(self, update: Mapping[str, Any]) -> Usage | None:
-        """What an update says one model call has used."""
+        """Return the usage of one model call from an update."""
         return None
 
     def read_usage(self, counts: Mapping[str, Any]) -> Usage | None:
@@ -218,10 +223,10 @@ class Profile:
             reasoning_output_tokens=thoughts,
         )
 
-    # --- what it keeps on disk ---------------------------------------------------------------------------------------
+    # --- files on disk -----------------------------------------------------------------------------------------------
 
     def reader(self, env: Mapping[str, str]) -> SessionReader | None:
-        """Its sessions on disk; None where nobody knows where they are."""
+        """Return the reader of its sessions on disk; None if their place is unknown."""
         return None
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
@@ -238,11 +243,11 @@ class Profile:
     def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:
         """Do what must be done after a load for no harm to come of it. Blocks."""
 
-    # --- what it can do ----------------------------------------------------------------------------------------------
+    # --- capabilities ------------------------------------------------------------------------------------------------
 
     @property
     def able(self) -> frozenset[Capability]:
-        """What its engine can do."""
+        """Capabilities of its engine."""
         can = set(_OF_EVERY_AGENT)
         if self.steering != "no":
             can.add(Capability.STEER)
@@ -260,7 +265,7 @@ class Profile:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What its engine can do, and what to do instead of the rest."""
+        """Capabilities of its engine, with alternatives for the missing ones."""
         able = self.able
         lacking = {capability: "" for capability in Capability if capability not in able}
         if Capability.INSTRUCTIONS in lacking:
@@ -274,5 +279,5 @@ class Profile:
 
 
 def is_enforced(options: SessionOptions) -> bool:
-    """Whether such a session runs in a sandbox."""
+    """Return whether such a session runs in a sandbox."""
     return options.writes != "anything" and not options.unenforced
