@@ -283,8 +283,7 @@ class Engine(ABC):
         """Wait until this engine becomes unusable; wait forever if that cannot happen."""
 
     def input_position(self, session_id: str) -> str | None:
-        """Return a position to compare how much input the agent has received in a session, from all owners; None if unknown.
-        """
+        """Return a comparable position of the input that a session has received, from all owners; None if unknown."""
         return None
 
     @abstractmethod

@@ -62,12 +62,12 @@ log = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 _VARIABLES: Final = ("COPILOT_", "GEMINI_", "GOOGLE_", "OPENCODE_", "QWEN_", "XDG_CONFIG_", "XDG_DATA_")
-"""What other agents than Codex and Claude Code read."""
+"""Prefixes of variables that agents other than Codex and Claude Code read."""
 HOMES: Final = frozenset({"HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_DATA_HOME"})
 """The variables that say where they keep their sessions."""
 _BYTES: Final = ("utf-8", "surrogateescape")
 _TRIED: Final = 3
-"""So many engines are tried, one after the other: more that end at the same time are a trouble to be told of."""
+"""Maximum number of engines to try, one after the other. If all of them end at the same time, the caller gets the error."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 
 _OF_ITS_OWN: Final[Mapping[Capability, str]] = {
@@ -78,13 +78,13 @@ _OF_ITS_OWN: Final[Mapping[Capability, str]] = {
     Capability.SKILLS: "Its own program lists them.",
     Capability.CONFIGURE: "Change its own configuration files.",
 }
-"""What no other agent can do in its place, and what to do instead."""
+"""Capabilities that no other agent can substitute, with an alternative for each."""
 _INSTEAD: Final[Mapping[Capability, str]] = {
     Capability.STEER: "Wait for the turn to end, or interrupt it and send the message then.",
     Capability.REVIEW: "It is shown the diff and asked for its findings instead (`helmsman review --agent {agent}`).",
     Capability.MOVE: "There the work starts anew from the files.",
 }
-"""What Helmsman does, or its user can do, where an agent cannot."""
+"""Alternatives that Helmsman or the user has if an agent lacks a capability."""
 
 
 class Agents:
@@ -101,14 +101,14 @@ class Agents:
             self._refuse_name(agent.name, is_taken=agent.name in self._always)
             self._always[agent.name] = agent
         self._own: dict[tuple[str, OwnWords], Agent] = {}
-        """All that any file has said, whichever door's."""
+        """All agents from the configuration files of all clients."""
         self._by_name = self._always
         self.reaching = defaultdict[str, anyio.Lock](anyio.Lock)
-        """By engine, for all doors: of several that look for one at once, the first opens it, and the others find it."""
+        """Locks by engine, shared by all clients. Of several clients that look for an engine, the first opens it for all."""
         self.having(files)
 
     def seen_from(self, files: Iterable[ConfigFile]) -> Agents:
-        """The agents of a door, whose files may name others of its user's own. What two doors say alike is one agent.
+        """Return the agents of a client, whose files may define others. Identical definitions of two clients are one agent.
 
         Raises:
             InvalidSetting: Something under `[agents]` makes no sense.
@@ -134,17 +134,17 @@ class Agents:
             )
 
     def of_all_doors(self) -> Iterator[Agent]:
-        """These, and those that only other doors have."""
+        """Iterate over these agents and those that only other clients have."""
         return iter((*self._always.values(), *self._own.values()))
 
     def __iter__(self) -> Iterator[Agent]:
         return iter(self._by_name.values())
 
     def __getitem__(self, name: str) -> Agent:
-        """An agent by its name.
+        """Return an agent by its name.
 
         Raises:
-            InvalidInput: There is none of that name.
+            InvalidInput: No agent has that name.
         """
         if name not in self._by_name:
             meant = nearest(name, self._by_name)
@@ -156,25 +156,25 @@ class Agents:
         return self._by_name[name]
 
     def get(self, name: str) -> Agent | None:
-        """An agent by its name, also one that only another door has; None where a task is of one that is not there now."""
+        """Return an agent by its name, even one of another client; None if the agent of a task is not available now."""
         brought = (agent for agent in self._own.values() if agent.name == name)
         return self._by_name.get(name) or next(brought, None)
 
     def title(self, name: str) -> str:
-        """What an agent is called in sentences, also one that is not there now."""
+        """Return an agent's name in sentences, even if the agent is not available now."""
         agent = self.get(name)
         return name.capitalize() if agent is None else agent.title
 
     def require(self, engine: Engine, *needed: Capability) -> None:
-        """Go on only if an engine can do this.
+        """Raise if an engine lacks one of these capabilities.
 
         Raises:
-            Unsupported: It cannot; the message says who can.
+            Unsupported: It cannot; the message names the agents that can.
         """
         self.explained(engine.capabilities).require(*needed)
 
     def explained(self, can: Capabilities) -> Capabilities:
-        """What an engine can do and, of the rest, which other agents can and what to do instead."""
+        """Add to each missing capability of an engine the agents that have it and an alternative."""
         return replace(can, lacking={one: self._instead(can.agent, one, hint) for one, hint in can.lacking.items()})
 
     def _instead(self, name: str, capability: Capability, hint: str) -> str:
@@ -188,16 +188,16 @@ class Agents:
         return " ".join(filter(None, (who and f"{who} can.", hint or _INSTEAD.get(capability, "").format(agent=name))))
 
     def here(self, settings: Settings, env: Mapping[str, str] | None) -> list[Agent]:
-        """Those whose programs are there. None is started, so one that does not work is among them. Blocks, briefly."""
+        """Return the agents whose programs exist. None is started, so the list includes broken ones. Blocks, briefly."""
         return [agent for agent in self if agent.is_here(settings, env)]
 
     def indexes(self, settings: Settings, env: Mapping[str, str] | None = None) -> Mapping[str, SessionIndex]:
-        """What each of them keeps on disk, by these settings and this environment, or that of whoever asks."""
+        """Return the session index of each agent, by these settings and this environment (default: the current one)."""
         return _Indexes(self, settings, environment() if env is None else env)
 
 
 class _Indexes(Mapping[str, "SessionIndex"]):
-    """What agents keep on disk. All that reads it is loaded when somebody looks, for which no service waits."""
+    """Session indexes of agents. Their readers are imported on first access, so that no service waits for the import."""
 
     def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str]) -> None:
         self._agents = agents
@@ -255,7 +255,7 @@ def supervisors(state_dir: Path) -> Collection[Process]:
 
 
 def fingerprint(env: Mapping[str, str]) -> str:
-    """The variables that change what an agent does, for comparing. What was begun with others runs in another engine."""
+    """Return a digest of the variables that change an agent's behaviour. Work with another digest runs in another engine."""
     from helmsman.agents.codex.detached.identity import digest_of
 
     others = {name: value for name, value in env.items() if name.startswith(_VARIABLES)}
@@ -265,7 +265,7 @@ def fingerprint(env: Mapping[str, str]) -> str:
 
 
 class Spendings:
-    """What the sessions of all agents on disk have spent. May be used from several threads; calls block."""
+    """Spending of the sessions of all agents on disk. May be used from several threads; calls block."""
 
     def __init__(self, agents: Agents, settings: Settings, env: Mapping[str, str]) -> None:
         self._agents = agents
@@ -279,7 +279,7 @@ class Spendings:
         return [session for index in self._opened().values() for session in index.sessions(since)]
 
     def names(self, agent: str, turn_id: str) -> bool:
-        """Whether the files of this agent call a turn by this id (`helmsman.agents.spending.SpendingFiles`)."""
+        """Return whether the files of this agent use this id for a turn (`helmsman.agents.spending.SpendingFiles`)."""
         index = self._opened().get(agent)
         return index is not None and index.names(turn_id)
 
@@ -300,8 +300,8 @@ class Spendings:
 class EngineHolder:
     """Holds at most one engine of each agent for new work. They end with the task group it lives in, or with `close`.
 
-    `users` are the doors it has now. Where none has come yet and `is_away` is set, nobody knows the environment that an
-    engine would be started with: only engines that are there can be used.
+    `users` are the clients it has now. Before the first client connects, with `is_away` set, the environment for starting an
+    engine is unknown: only running engines can be used.
     """
 
     def __init__(
@@ -322,14 +322,14 @@ class EngineHolder:
         self._opening: dict[str, anyio.Event] = {}
         self._others: dict[str, Engine] = {}
         self._ending: WeakSet[Engine] = WeakSet()
-        """Those that take no new work; what runs in them goes on."""
+        """Engines that take no new work. Their running turns continue."""
         self._persons: dict[str, Engine] = {}
         """Those of agents' own programs: never for new sessions."""
         self._keeping = set[anyio.CancelScope]()
         self.users = 0
 
     def bring(self, agents: Agents, settings: Settings, env: Mapping[str, str] | None) -> None:
-        """A door has come: engines can be started with what it brings."""
+        """Accept a client's settings and environment, so that engines can be started with them."""
         if self._is_away:
             self._agents, self._settings, self._env, self._is_away = agents, settings, env, False
 
@@ -338,21 +338,21 @@ class EngineHolder:
         return self._engines[name].id if self.is_open(name) else None
 
     def is_open(self, name: str) -> bool:
-        """Whether an engine is there for new work of an agent."""
+        """Return whether an engine is open for new work of an agent."""
         engine = self._engines.get(name)
         return engine is not None and usable(engine) and not self.is_ending(engine)
 
     def is_ending(self, engine: Engine) -> bool:
-        """Whether an engine is there that takes no new work."""
+        """Return whether an engine is usable but takes no new work."""
         return engine in self._ending and usable(engine)
 
     def holds(self, engine: Engine | None) -> bool:
-        """Whether an engine is one of these."""
+        """Return whether this holder has the engine."""
         held = (*self._engines.values(), *self._others.values(), *self._persons.values())
         return engine is not None and engine in held
 
     def close(self) -> None:
-        """Let go of all of them; those that outlive us go on, and end when nobody has needed them for a while."""
+        """Release all engines. Engines that outlive the hub keep running, and end after a while without use."""
         for scope in self._keeping:
             scope.cancel()
 
@@ -374,10 +374,10 @@ class EngineHolder:
         return self._engines[name]
 
     async def try_in(self, engine: Engine, do: Callable[[Engine], Awaitable[ResultT]]) -> ResultT:
-        """Begin something in an engine, or in another of the same agent where that one takes no new work.
+        """Begin work in an engine, or in another one of the same agent if that one takes no new work.
 
         Raises:
-            NothingBegun: None of those that were tried takes it.
+            NothingBegun: None of the engines that were tried takes it.
         """
         for _ in range(_TRIED - 1):
             try:
@@ -388,7 +388,7 @@ class EngineHolder:
         return await do(engine)
 
     async def _instead_of(self, engine: Engine) -> Engine:
-        """What runs in this one goes on there."""
+        """Return another engine for new work. Running turns stay in the old one."""
         name = engine.capabilities.agent
         self._ending.add(engine)
         if engine.id is not None:
@@ -397,10 +397,10 @@ class EngineHolder:
         return await self.get(name)
 
     async def _reached(self, agent: Agent) -> Engine | None:
-        """An engine in which something was found running, if it is one for new work: an agent may have but one owner.
+        """Return an engine that was found with running work, if it takes new work: an agent may have only one owner.
 
         Raises:
-            ClientAway: There is none, and nobody knows how to start one.
+            ClientAway: No engine is open, and the environment for starting one is unknown.
         """
         for engine_id, engine in list(self._others.items()):
             if not usable(engine) or engine in self._ending or engine.capabilities.agent != agent.name:
@@ -411,7 +411,7 @@ class EngineHolder:
         return None
 
     def require(self, name: str) -> None:
-        """Make sure that an engine of an agent is there, or that somebody knows how to start one.
+        """Make sure that an engine of an agent is open, or that the environment for starting one is known.
 
         Raises:
             ClientAway: Neither.
@@ -469,7 +469,7 @@ class EngineHolder:
             except Exception:
                 if not opened:
                     raise
-                log.exception("the engine failed")  # its sessions are told when its block ends; the service goes on
+                log.exception("the engine failed")  # leaving its block informs its sessions; the service keeps running
             finally:
                 self._keeping.discard(scope)
 

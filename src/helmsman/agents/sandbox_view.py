@@ -1,12 +1,12 @@
-"""Which files a program in a sandbox sees.
+"""Files that a program in a sandbox sees.
 
-On Linux nothing is there but what is listed: the system, the tools in the user's home, the repository of the session, and
-what the agent itself needs. The rest of the home, `/tmp`, `/run`, `/var` and their sockets do not exist in it; `/tmp` is
-empty and its own. A few places are hidden even where a session may write around them: Helmsman's own, the logins of agents
-and the usual places of secrets. Elsewhere (macOS) all may be read but those.
+On Linux only listed places exist: the system, the tools in the user's home, the repository of the session, and the agent's
+own files. The rest of the home, `/tmp`, `/run`, `/var` and their sockets do not exist in it; `/tmp` is empty and private. A
+few places are hidden even where a session may write around them: Helmsman's own, the logins of agents and the usual places
+of secrets. On other systems (macOS) a program may read everything except those.
 
-Codex's profiles have a catch: what is denied can be opened again for writing below, but not for reading. So the list says
-what is visible, and denies only inside of that.
+Codex's profiles have a trap: below a denied place, writing can be allowed again, but reading cannot. So the list names the
+visible places, and denies only inside of them.
 
 Commands of Codex itself run in Codex's own sandbox, which shows all files. `hidden_from_commands` lists the few places that
 are hidden from them, by the bubblewrap that Codex runs.
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 LISTS: Final = sys.platform == "linux"
-"""Whether only what is listed is visible."""
+"""True if only listed places are visible."""
 
 TEMPORARY: Final = ("/tmp", "/var/tmp")  # noqa: S108
-"""What every sandbox has for itself, in its memory."""
+"""Directories that every sandbox has privately, in its memory."""
 _NOT_SYSTEM: Final = frozenset({"boot", "dev", "home", "lost+found", "proc", "run", "tmp", "var"})
 _OF_VAR: Final = ("/var/cache/fontconfig", "/var/lib/dpkg", "/var/lib/gems", "/var/lib/texmf")
 _RESOLVER: Final = Path("/etc/resolv.conf")
@@ -88,7 +88,7 @@ LOGINS: Final = (
     *(".claude", ".claude.json", ".config/github-copilot", ".config/opencode", ".copilot", ".gemini"),
     *(".local/share/opencode", ".qwen"),
 )
-"""Where agents other than Codex keep their logins, settings and sessions, below the home."""
+"""Places below the home where agents other than Codex keep their logins, settings and sessions."""
 
 CODEX_HOME_NAME: Final = ".codex"
 
@@ -138,10 +138,10 @@ RUN_LATER: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxView:
-    """What is hidden and what is visible on this machine, for one user.
+    """Hidden and visible places on this machine, for one user.
 
-    `own` is Helmsman's: nothing makes it visible but a narrower place to write. `secret` is visible where an agent needs it,
-    or where the user or a session names exactly that. `readable` is from the user's settings.
+    `own` is Helmsman's: only a narrower writable place makes it visible. `secret` is visible if an agent needs it, or if the
+    user or a session names exactly that path. `readable` is from the user's settings.
     """
 
     homes: tuple[Path, ...]
@@ -187,8 +187,8 @@ class SandboxView:
     ) -> dict[str, str]:
         """Return access by path, as a permission profile of Codex has it. Blocks, briefly.
 
-        `writable` may be written but for `kept`; `needed` is what the program reads of its own, but for what it
-        `hides`.
+        `writable` may be written except for `kept`; `needed` are the paths that the program itself reads, except for those
+        that it `hides`.
         """
         needs, at = _real(needed), () if directory is None else (directory,)
         secret = [place for place in self.secret if not _is_named(place, needs, (*self.readable, *writable, *at))]
@@ -201,7 +201,7 @@ class SandboxView:
         shown += [place for place in _links_of(needs) if not _inside(place, (*self.own, *secret))]
         hiding = (*self.own, *secret)
         later = [home / name for home in self.homes for name in RUN_LATER]
-        later += [Path(place) for place in python_places()]  # what is changed there runs outside, in Helmsman itself
+        later += [Path(place) for place in python_places()]  # changes there would run outside, in Helmsman itself
         files = {":minimal" if LISTS else ":root": "read"}
         files |= {str(place): "read" for place in shown if not _is_shown_by_others(place, shown, writable, hiding)}
         files |= {str(place): "write" for place in writable}
@@ -216,9 +216,9 @@ class SandboxView:
         return files | {str(place): "deny" for place in outer}
 
     def made_directories(self, table: Iterable[str]) -> list[str]:
-        """Return the directories that a sandbox makes in its own memory, on the way to what a table lists.
+        """Return the directories that a sandbox makes in its own memory, as parents of the listed places.
 
-        What is written there is lost, so they are closed for writing. Temporary ones are not.
+        Files written there are lost, so the directories are closed for writing. Temporary ones are not.
         """
         listed, temporary = {Path(path) for path in table if path.startswith("/")}, [*map(Path, TEMPORARY)]
         above = {parent for path in listed for parent in path.parents}
@@ -230,7 +230,7 @@ class SandboxView:
 
     @property
     def _bases(self) -> tuple[Path, ...]:
-        """What is not visible as a whole."""
+        """Directories that are not visible as a whole."""
         return (*self.homes, *_temporary(), Path("/run"), Path("/var"))
 
     def _shown(self, argv: Sequence[str], env: Mapping[str, str]) -> Iterator[Path]:
@@ -252,7 +252,9 @@ class SandboxView:
         yield from self._without_bases(kept)
 
     def _repositories(self, writable: Sequence[Path]) -> Iterator[Path]:
-        """Yield the repositories of what may be written: also a worktree in the state directory, and what it is of."""
+        """Yield the repositories of the writable places, including a worktree in the state directory and its main
+        repository.
+        """
         for directory in writable:
             for place in self._without_bases(_repository(directory)):
                 if not any(one.is_relative_to(place) for one in self.own):
@@ -274,7 +276,7 @@ class HiddenPlaces:
 
     @property
     def around(self) -> list[Path]:
-        """The directories around hidden places, outermost first: who can rename one sees what was hidden in it."""
+        """Return the parents of hidden places, outermost first. A program that renames one sees the files in it."""
         found = {parent for place in self.hidden for parent in place.parents if parent != Path("/")}
         return sorted(place for place in found if not _inside(place, self.hidden))
 
@@ -374,7 +376,7 @@ def _system_places(bases: Sequence[Path]) -> Iterator[Path]:
 
 
 def _installation(word: str) -> Iterator[Path]:
-    """Yield what a program or script consists of: its package, or the directory around it."""
+    """Yield the files of a program or script: its package, or the directory around it."""
     path = Path(word)
     if not path.is_absolute() or not path.is_file():
         return
@@ -426,14 +428,14 @@ def _with_private_parent(path: Path, homes: Sequence[Path]) -> Path:
 
 
 def _is_named(place: Path, needs: Sequence[Path], named: Sequence[Path]) -> bool:
-    """Return whether a hidden place is what an agent needs, or was named just so."""
+    """Return whether an agent needs a hidden place, or whether exactly that place was named."""
     return _inside(place, needs) or place in named
 
 
 def _is_shown_by_others(place: Path, shown: Sequence[Path], writable: Sequence[Path], hiding: Sequence[Path]) -> bool:
     """Return whether a place is visible already, as part of another.
 
-    A read-only place in a writable one would take away what a session may write. And bubblewrap cannot mount on a link.
+    A read-only place in a writable one would remove write access from the session. And bubblewrap cannot mount on a link.
     """
     around = [other for other in (*shown, *writable) if other != place and place.is_relative_to(other)]
     return place in writable or any(
@@ -442,7 +444,7 @@ def _is_shown_by_others(place: Path, shown: Sequence[Path], writable: Sequence[P
 
 
 def _denied(place: Path, shown: Sequence[Path]) -> Iterator[Path]:
-    """Yield what to deny to hide a place, except for what is shown below it."""
+    """Yield the paths to deny in order to hide a place, except for the shown places below it."""
     if place in shown:
         return
     below = [one for one in shown if one.is_relative_to(place)]

@@ -1,9 +1,9 @@
-"""What an agent has on disk of a session, in parts that can be carried to another machine and placed in its storage there.
+"""Transcripts of sessions, in parts that can be carried to another machine and placed in the agent's storage there.
 
-Agents write down a session in files that only grow, line by line. So what is new of them is read as often as one likes
-(`tails`), in whole lines, each part with the place in its file at which it begins; and somewhere else all of it is put where
-that agent looks for it (`place`). What was there of the same session before and has gone another way is moved away first:
-only what was carried counts. Names and contents of parts come from another machine, so every agent says which it takes.
+Agents append to the files of a session, line by line. So new content can be read repeatedly (`tails`), in whole lines, each
+part with its offset in the file. On the other machine all parts are put where that agent looks for them (`place`). An older
+copy of the session there that has diverged is moved away first: only the carried content counts. Names and contents of parts
+come from another machine, so every agent validates them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 PART_BYTES: Final = 256 * 1024
-"""How large a part is, unless one line is larger."""
+"""Size of a part in bytes, unless one line is larger."""
 TAILS_BYTES: Final = 4 * 1024 * 1024
-"""How much is read at once: of a long session that is carried for the first time, the rest comes with the next calls."""
+"""Maximum bytes per read. For a long session that is carried for the first time, the rest comes with the next calls."""
 NAME: Final = "name"
 """A part that is no file: what the session is called, where its files do not say."""
 _BLOCK: Final = 1024 * 1024
@@ -41,16 +41,16 @@ class TranscriptPart(NamedTuple):
 
 
 class PlacedTranscript(Value, frozen=True):
-    """What became of a transcript: the `name` to give the session again, and where the copies are that had to go."""
+    """A placed transcript: the `name` to give the session again, and the place of the copies that had to be moved away."""
 
     name: str | None = None
     moved_away: Path | None = None
 
 
 class TranscriptFile(Value, frozen=True):
-    """A file that is needed to go on with a session, by the name under which it is carried.
+    """A file that is needed to resume a session, by the name under which it is carried.
 
-    `is_own` is one of the session itself. Of another, which it goes on from, only what comes before `end` is needed.
+    With `is_own` it belongs to the session itself. Of a parent session's file, only the bytes before `end` are needed.
     """
 
     name: str
@@ -63,27 +63,27 @@ class CarriedTranscripts(ABC):
     """The transcripts of one agent on this machine. Methods block; they may be called from any thread, one at a time."""
 
     forms: tuple[str, ...] = ()
-    """Forms of sessions that not every version of the agent can go on with, and the one that is here can."""
+    """Session formats that only some versions of the agent can resume, and that the local version can."""
 
     def __init__(self) -> None:
         self._told_names: dict[str, str] = {}
 
-    # --- what an agent says ------------------------------------------------------------------------------------------
+    # --- implemented by each agent -----------------------------------------------------------------------------------
 
     @abstractmethod
     def files(self, session_id: str) -> list[TranscriptFile]:
-        """What is here of a session, in the order in which it has to be there elsewhere; nothing where it never ran."""
+        """Return the files of a session here, in the order in which they must be placed; empty if it never ran."""
 
     @abstractmethod
     def targets(self, session_id: str, files: Collection[str], directory: Path) -> dict[str, Path]:
-        """Where these files go, by their names, so that the session can go on in a directory.
+        """Return the target paths of these files, by their names, so that the session can resume in a directory.
 
         Raises:
             CannotMove: No file of this session has such a name.
         """
 
     def check(self, session_id: str, files: Mapping[str, Path]) -> None:
-        """Look at what is about to be placed, by the names of the files.
+        """Check the files that are about to be placed, by their names.
 
         Raises:
             CannotMove: The agent that is here would damage it, or it is not complete.
@@ -92,11 +92,11 @@ class CarriedTranscripts(ABC):
             raise CannotMove(f"Nothing was carried here of session {session_id}. Start a new session.")
 
     def form_of(self, session_id: str) -> str | None:
-        """The form that a session here has; None of one that any version can go on with."""
+        """Return the format of a session here; None if any version can resume it."""
         return None
 
     def name_of(self, session_id: str) -> str | None:
-        """What the session is called, where that is not in its files."""
+        """Return the session's name, if its files do not have it."""
         return None
 
     def open(self, path: Path) -> BinaryIO:
@@ -106,7 +106,7 @@ class CarriedTranscripts(ABC):
     # --- carrying ----------------------------------------------------------------------------------------------------
 
     def tails(self, session_id: str, stored: Mapping[str, int]) -> list[TranscriptPart]:
-        """What its files have beyond what is `stored` of each, in bytes. Call it again until it gives nothing."""
+        """Return the content of the files beyond the `stored` bytes of each. Call it again until it returns nothing."""
         parts: list[TranscriptPart] = []
         left = TAILS_BYTES
         for file in self.files(session_id):
@@ -131,7 +131,7 @@ class CarriedTranscripts(ABC):
                 limit = PART_BYTES if file.end is None else min(PART_BYTES, file.end - start - len(rest))
                 block = opened.read(limit)
                 if not block:
-                    return  # what is left is a line that is still being written
+                    return  # the rest is a line that is still being written
                 whole, newline, rest = (rest + block).rpartition(b"\n")
                 if newline:
                     yield TranscriptPart(file.name, start, whole + newline)
@@ -140,10 +140,10 @@ class CarriedTranscripts(ABC):
     def place(
         self, session_id: str, parts: Iterable[TranscriptPart], *, directory: Path, away: Path
     ) -> PlacedTranscript:
-        """Put a session that was carried here where its agent finds it, to go on in a directory.
+        """Put a carried session where its agent finds it, so that it can resume in a directory.
 
-        `parts` come file by file, each in order. What was here of it and is not the beginning of that goes into a new
-        directory below `away`. No process may have the session meanwhile.
+        `parts` come file by file, each in order. Local files that are not a prefix of the carried ones are moved into a new
+        directory below `away`. No process may use the session during the call.
 
         Raises:
             CannotMove: It is not complete, or this agent cannot take it. Nothing was changed.
@@ -179,7 +179,7 @@ class CarriedTranscripts(ABC):
     def _settle(
         self, here: Iterable[TranscriptFile], written: Mapping[str, Path], targets: Mapping[str, Path], away: Path
     ) -> Path | None:
-        """Put what was written where it belongs, past what is there."""
+        """Move the written files to their targets, and move diverged local files away."""
         for file in here:
             carried = written.get(file.name)
             if carried is None and not file.is_own:
@@ -198,7 +198,7 @@ class CarriedTranscripts(ABC):
         return away if away.exists() else None
 
     def _begins(self, short: Path, long: Path) -> bool:
-        """Whether a file is the beginning of another, or the same."""
+        """Return whether a file is a prefix of another, or equal to it."""
         with self.open(short) as one, self.open(long) as other:
             while block := one.read(_BLOCK):
                 if other.read(len(block)) != block:

@@ -1,13 +1,13 @@
-"""A change onto a repository's working tree: all of it, or nothing. Whoever applies one, applies it here.
+"""Apply a change to a repository's working tree: all of it, or nothing. All code that applies changes uses this module.
 
-What the tree is to hold is worked out beside it, among git's objects: by the caller (`apply_tree`), or from a unified diff
-(`apply_patch`), which is put into an index of its own, plainly, else merged three-way with the version it was made from.
-So a conflict is found before anything is touched. Then what stands in the way is looked for, and only then files are
-written; a failure to write puts back what was there, and so does whoever comes after a process that was killed. What the
-working tree has already is not brought again: a call that is repeated does no harm.
+The new content of the tree is computed among git's objects: by the caller (`apply_tree`), or from a unified diff
+(`apply_patch`). A diff is applied to a separate index, or else merged three-way with the version it was made from. So a
+conflict is found before any file changes. Then obstacles in the working tree are looked for, and only then files are
+written. A failed write restores the previous files; if the process is killed, the next process restores them. Changes that
+the working tree already has are skipped, so applying is idempotent.
 
 The tree's own index is never touched, so the change is left unstaged and its new files untracked, as if a person had typed
-them. No program of the repository is run, and none that merges.
+them. No program of the repository is run, and no merge driver.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 _LOCK_SECONDS: Final = 150
 """More than the longest that one git may take."""
 _NAMED_FILES: Final = 10
-"""So many files are named in a message; `details` has all of them."""
+"""Maximum number of files that a message names; `details` has all of them."""
 SUBMODULE: Final = "160000"
 """The mode of a submodule in a tree."""
 _ANY: Final = range(256)
@@ -59,7 +59,7 @@ _COMPLAINT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPatch:
-    """What was changed. `three_way` says that the diff did not fit HEAD as it was and had to be merged."""
+    """The applied changes. `three_way` says that the diff did not fit HEAD and had to be merged."""
 
     repository: Path
     files: tuple[str, ...]
@@ -85,7 +85,7 @@ class Conflicts:
 
 
 def diff_digest(patch: bytes) -> str:
-    """What a diff is called, so that the one that is applied can be told from the one that was shown: its SHA-256."""
+    """Return the SHA-256 of a diff, to check that the applied diff is the one that was shown."""
     return hashlib.sha256(patch).hexdigest()
 
 
@@ -124,12 +124,12 @@ def _journal_of(git: Git) -> Path:
 
 
 def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False, state_dir: Path) -> AppliedPatch:
-    """Bring a diff into the working tree around `directory`. Blocks; call it in a thread.
+    """Apply a diff to the working tree around `directory`. Blocks; call it in a thread.
 
     Args:
         directory: Any directory of the repository; the paths in the diff begin at the repository's root.
         diff: A unified diff as git makes it.
-        allow_dirty: Go on where there are uncommitted changes, as long as they are in other files.
+        allow_dirty: Accept uncommitted changes, as long as they are in other files.
         state_dir: The state directory.
 
     Raises:
@@ -152,7 +152,7 @@ def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False, state_
 
 
 def _apply_to_index(git: Git, diff: str) -> bool:
-    """Put the diff on top of HEAD in an index of its own; whether it had to be merged."""
+    """Apply the diff to HEAD in a separate index; return whether it had to be merged."""
     # A person's editor may have removed the last newline of a diff, and git takes such a diff for a damaged one.
     content = (diff if diff.endswith("\n") else diff + "\n").encode("utf-8", "surrogateescape")
     apply = ("apply", "--cached", "--whitespace=nowarn")
@@ -214,9 +214,9 @@ def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bo
 
 
 def exchange_trees(git: Git, now: str, wanted: str) -> None:
-    """Make a working tree that has the tree `now` what the tree `wanted` has. What is in neither is not written over.
+    """Change a working tree from the tree `now` to the tree `wanted`. Files that are in neither are not overwritten.
 
-    `git` has an index of its own, and `one_at_a_time` is held.
+    `git` has a separate index, and `one_at_a_time` is held.
 
     Raises:
         ApplyConflict: Something is in the way. Nothing was touched.
@@ -281,7 +281,7 @@ def _not_there_yet(
 
 
 def _obstacles(root: Path, changes: Sequence[_Change]) -> Conflicts:
-    """What no file can be written over: a file where a directory must be, or a directory with files of its own."""
+    """Return the obstacles to writing: a file in place of a directory, or a directory that has other files."""
     going = {change.path for change in changes if change.is_deletion}
     conflicts = Conflicts()
     for path in (change.path for change in changes if not change.is_deletion):
@@ -307,9 +307,9 @@ def _differing(git: Git, tree: str) -> set[str]:
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
-# What is about to be written, and what it takes the place of, are copied to a journal first. A process that is killed in
-# the middle leaves it, and whoever comes next puts everything back. Each file takes its place at once, so it is the old one,
-# the new one, or one that somebody has changed since, which is left alone.
+# The new files and the files that they replace are copied to a journal first. A process that is killed in the middle leaves
+# the journal, and the next process restores everything. Each file is replaced atomically, so it is the old one, the new one,
+# or one that was changed since by another program, which is left alone.
 
 
 def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
@@ -353,7 +353,7 @@ def settle_writes(state_dir: Path) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """End what a process that is gone has begun: undo it, unless all of it was done. Its lock is held."""
+    """Finish the work of a killed process: undo it, unless all of it was done. Its lock is held."""
     if not folder.is_dir():
         return
     journal = _Journal.begun(folder)
@@ -370,11 +370,11 @@ class _Journal:
     folder: Path
     root: Path
     paths: Mapping[str, bool]
-    """What is written, and whether that is a deletion."""
+    """The written paths, each with whether it is a deletion."""
 
     @classmethod
     def begun(cls, folder: Path) -> _Journal | None:
-        """What another process has begun to write; None if it had yet to begin."""
+        """Return the journal that another process began; None if it wrote none."""
         try:
             told = json.loads((folder / _BEGUN).read_bytes())
         except (FileNotFoundError, ValueError):
@@ -410,9 +410,9 @@ class _Journal:
         return all(self._has(place, new) for place, _, new in self.files())
 
     def put_back(self) -> Path | None:
-        """Make what was written what it was. One that cannot be put back is said, and the others still are.
+        """Restore the previous files. A file that cannot be restored is logged, and the others are still restored.
 
-        Then the journal is kept, and the answer is where.
+        In that case the journal stays, and its path is returned.
         """
         for place, _, _ in self.files():
             with suppress(OSError):
@@ -446,7 +446,7 @@ class _Journal:
         return self.folder / "nothing"
 
     def _has(self, place: Path, version: Path) -> bool:
-        """Whether this version is there. What lies behind a link is not."""
+        """Return whether this version is there. A file behind a link does not count."""
         return same_file(self._nothing if _link_before(self.root, place) else place, version)
 
     def _beside(self, place: Path) -> Path:
@@ -473,7 +473,7 @@ def _failure_logged(place: Path) -> Iterator[None]:
 
 
 def is_file(path: Path) -> bool:
-    """A file or a link, be it a broken one."""
+    """Return whether the path is a file or a link, even a broken one."""
     return path.is_symlink() or path.is_file()
 
 
@@ -482,7 +482,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def same_file(one: Path, other: Path, *, mode: int = ~0) -> bool:
-    """Whether both are the same link, or files of the same content and these bits of the mode; or neither is there."""
+    """Return whether both are the same link, or files with equal content and these mode bits; or neither exists."""
     if not (is_file(one) and is_file(other)):
         return is_file(one) == is_file(other)
     modes = one.lstat().st_mode ^ other.lstat().st_mode

@@ -1,11 +1,11 @@
-"""What happens in a session, in one small vocabulary that every engine speaks.
+"""Events and items of a session, in one small vocabulary for all engines.
 
-Two kinds of values: an `Item` is one thing done in a turn (a message, a command, a file change, …); an `Event` says
-that something changed (a turn began, an item ended, a question was asked). All are frozen. The state of a session is a
-fold over its events and nothing else (`helmsman.sessions.state`).
+Two kinds of values: an `Item` is one thing done in a turn (a message, a command, a file change, …); an `Event` says that
+something changed (a turn began, an item ended, a question was asked). All are frozen. The state of a session is a fold over
+its events and nothing else (`helmsman.sessions.state`).
 
-Engines translate what their agent says into these (`helmsman.agents.codex.normalise`); whatever they do not know becomes
-`Unknown` or `UnknownItem` and is kept, never an exception.
+Engines translate their agent's messages into these (`helmsman.agents.codex.normalise`). Unrecognized messages become
+`Unknown` or `UnknownItem` and are kept; they never raise an exception.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Usage(Value, frozen=True):
         return Usage(input_tokens, cached, output, reasoning, cost)
 
     def __sub__(self, other: Usage) -> Usage:
-        """What was spent since `other`; never less than nothing, whatever was reported."""
+        """Return the usage since `other`; never negative, even if the reports are inconsistent."""
         input_tokens, cached, output, reasoning = (
             max(0, one - less) for one, less in zip(self.counts, other.counts, strict=True)
         )
@@ -100,7 +100,7 @@ class ModelUsage(Value, frozen=True):
 
 
 def added_up(parts: Iterable[ModelUsage]) -> tuple[ModelUsage, ...]:
-    """Return one entry for each model. Usage whose cost the agent has told stays apart from usage without a told cost."""
+    """Return one entry for each model. Usage with a reported cost stays apart from usage without one."""
     sums: dict[tuple[str | None, bool], ModelUsage] = {}
     for part in parts:
         key = part.model, part.usage.cost_usd is not None
@@ -186,7 +186,7 @@ class AgentMessage(BaseItem, frozen=True, kw_only=True):
 
 
 class Reasoning(BaseItem, frozen=True, kw_only=True):
-    """`text` is the summary or, where there is none, what was thought word for word."""
+    """Reasoning of the model. `text` is the summary or, if there is none, the verbatim reasoning."""
 
     text: str = ""
 
@@ -295,14 +295,14 @@ class Review(BaseItem, frozen=True, kw_only=True):
 
 
 class ErrorItem(BaseItem, frozen=True, kw_only=True, tag="error"):
-    """A warning or an error the agent reports as part of its work; by itself it does not end the turn."""
+    """A warning or an error that the agent reports as part of its work. It does not end the turn."""
 
     gist: ClassVar[str] = "message"
     message: str = ""
 
 
 class Decision(BaseItem, frozen=True, kw_only=True):
-    """What became of a question. Nothing that Codex did: `SessionState` makes it for transcripts.
+    """Outcome of a question. It is not an item of Codex: `SessionState` makes it for transcripts.
 
     `outcome` is in words (`denied: nobody answered in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
     """
@@ -350,7 +350,7 @@ Item: TypeAlias = (
 
 
 class PastTurn(Value, frozen=True, kw_only=True):
-    """A turn and what was done in it. `status` is `completed`, `failed`, `interrupted` or `inProgress`."""
+    """A turn and its items. `status` is `completed`, `failed`, `interrupted` or `inProgress`."""
 
     id: str
     status: str
@@ -419,9 +419,9 @@ class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, 
 
 
 class ToolCalled(Event, frozen=True, kw_only=True):
-    """The agent calls a function that a program has offered, and waits for what it gives (`Engine.answer_tool`).
+    """The agent calls a function that a client has offered, and waits for its result (`Engine.answer_tool`).
 
-    It is for whoever has the function. The session itself is told of it as an item.
+    The event is for the client that has the function. The session itself gets an item.
     """
 
     call_id: str
@@ -447,9 +447,9 @@ class TurnStarted(Event, frozen=True, kw_only=True):
 
 
 class TurnEnded(Event, frozen=True, kw_only=True):
-    """`final_message` is set only where the engine repeats it here; the items are the truth.
+    """The end of a turn. `final_message` is set only if the engine repeats it here; the items are authoritative.
 
-    With `continues` the work goes on: Helmsman requests the session's next turn right after this one.
+    With `continues` the work continues: Helmsman requests the session's next turn right after this one.
     """
 
     outcome: TurnOutcome
@@ -491,8 +491,8 @@ class DiffUpdated(Event, frozen=True, kw_only=True):
 
 
 class UsageReported(Event, frozen=True, kw_only=True):
-    """`total` counts the whole session, `last` the newest model call or turn, `turn` all of the running turn up to now: each
-    takes the place of the one before. An engine gives what it knows.
+    """Reported usage. `total` counts the whole session, `last` the newest model call or turn, `turn` all of the running turn
+    up to now: each replaces the previous value. An engine sets the fields that it knows.
 
     `before` and `sub_agents` are Helmsman's own sums, for a session that is loaded from disk: of all earlier turns, by
     model, and of the sub-agents of this turn.
@@ -506,13 +506,13 @@ class UsageReported(Event, frozen=True, kw_only=True):
 
 
 class RateLimitsReported(Event, frozen=True, kw_only=True):
-    """How much of the account's limits is used."""
+    """Usage of the account's limits."""
 
     limits: tuple[RateLimit, ...]
     plan: str | None = None
 
     def over(self, older: RateLimitsReported | None) -> RateLimitsReported:
-        """This report with what an older one knew besides: Codex tells of one limit at a time."""
+        """Merge this report with an older one: Codex reports one limit at a time."""
         if older is None:
             return self
         told = {limit.name: limit for limit in (*older.limits, *self.limits)}
@@ -532,7 +532,7 @@ class SettingsApplied(Event, frozen=True, kw_only=True):
 
 
 class SessionRenamed(Event, frozen=True, kw_only=True):
-    """The session has another name, or none any more."""
+    """The session was renamed, or lost its name."""
 
     name: str | None
 
@@ -582,9 +582,9 @@ class QuestionAsked(Event, frozen=True, kw_only=True):
 
 
 class QuestionClosed(Event, frozen=True, kw_only=True):
-    """A question is not open any more: `by` and `door` say who or what closed it (`helmsman.model.answered_by`).
+    """A question was closed: `by` and `door` say who or what closed it (`helmsman.model.answered_by`).
 
-    `about` is what was asked, in a line. Without an `answer` it was withdrawn.
+    `about` is the question in a line. Without an `answer` it was withdrawn.
     """
 
     question_id: str
@@ -720,7 +720,7 @@ class InterruptRequested(SessionFact, frozen=True, kw_only=True):
 
 
 class InterruptFailed(SessionFact, frozen=True, kw_only=True):
-    """The running turn could not be stopped, and goes on."""
+    """The running turn could not be stopped, and continues."""
 
 
 class ApplyRequested(SessionFact, frozen=True, kw_only=True):

@@ -1,10 +1,12 @@
-"""One process of an agent, which holds one session: started, greeted, spoken to, and ended with all it has started.
+"""One process of an agent, which holds one session: started, initialized, and ended with all its descendants.
 
-A session has a process of its own. What an agent may do is partly in its environment, some keep what was allowed for all
-sessions of a process, one that is stuck with a question answers no other, and some show their own directory in place of the
-session's. It costs memory, and what is idle for long is ended: a session loads again from the agent's own files.
+Each session has a separate process. An agent's permissions are partly in its environment, some agents keep approvals for all
+sessions of a process, one that waits for an answer blocks the other sessions, and some show their own directory instead of
+the session's. A process costs memory, so one that is idle for long is ended: a session loads again from the agent's own
+files.
 
-It is our own child, or in a supervisor. Then it goes on without us, and has in its notes what its next owner must know.
+The process is a child of the hub, or of a supervisor. Under a supervisor it survives the hub, and its notes hold the state
+that its next owner needs.
 """
 
 from __future__ import annotations
@@ -65,7 +67,10 @@ _TURN: Final = "turn"
 """The key of the turn in the replay window: a process has one session."""
 _UPDATE: Final = b'"session/update"'
 _LOOKED_AT: Final = 200
-"""A line says in its first bytes what it is. One with a list of commands was seen to have half a megabyte."""
+"""Number of bytes to inspect: a line's first bytes have its kind.
+
+One with a list of commands was seen to have half a megabyte.
+"""
 _WATCHER: Final = "helmsman.agents.acp.watching:AcpWatcher"
 
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
@@ -81,9 +86,9 @@ _CLIENT: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentMeans:
-    """What it takes to start an agent. An engine that was found again has none, until somebody brings them.
+    """Configuration for starting an agent. An engine that was found again has none, until a client supplies it.
 
-    `places` is a directory for files of ours, and `sandbox` finds what is put around it.
+    `places` is a directory for Helmsman's files, and `sandbox` finds the sandbox to start the agent in.
     """
 
     argv: Sequence[str]
@@ -94,9 +99,10 @@ class AgentMeans:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLaunch:
-    """How the process of a session is started, and what holds it.
+    """Command, environment and sandbox of a session's process.
 
-    `digest` is what of a session's options is in its process itself, for comparing. `home` lives as long as that.
+    `digest` identifies the session options that are fixed in the process, for comparing. `home` lives as long as the
+    process.
     """
 
     argv: Sequence[str]
@@ -108,14 +114,14 @@ class AgentLaunch:
 
 
 def confinement_of(options: SessionOptions) -> str | None:
-    """What a sandbox would hold such a session to, for comparing; None where there is to be none."""
+    """Return a fingerprint of the sandbox for such a session, for comparing; None without a sandbox."""
     if not is_enforced(options):
         return None
     return json.dumps([options.writes or "workspace", [str(root) for root in options.writable_roots]])
 
 
 def plan_launch(profile: Profile, means: AgentMeans, options: SessionOptions, directory: Path) -> AgentLaunch:
-    """The one place where it is decided what is run for a session, and in which environment. Blocks, briefly."""
+    """Decide which command runs for a session, and in which environment. No other code decides that. Blocks, briefly."""
     env, confinement = profile.environment(means.env, options, means.places), confinement_of(options)
     told = json.dumps([list(means.argv), env, str(directory), confinement], sort_keys=True)
     digest = hashlib.sha256(told.encode("utf-8", "surrogateescape")).hexdigest()
@@ -152,7 +158,7 @@ async def ready_launch(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hearing:
-    """Who hears what an agent says."""
+    """Handlers for the messages of an agent."""
 
     on_notification: Callable[[str, Mapping[str, Any]], None]
     on_request: Callable[[IncomingRequest], bool]
@@ -194,7 +200,7 @@ class AgentProcess:
     ) -> None:
         self.peer = peer
         self.about = about
-        """What it said of itself when it was greeted."""
+        """The agent's answer to `initialize`."""
         self.processes = processes
         self._kept = kept
         self.position = position or OutputPosition()
@@ -206,12 +212,12 @@ class AgentProcess:
 
     @property
     def input_position(self) -> str | None:
-        """How much it has been told by now, by whichever owner; None where only we know."""
+        """The number of input lines the process has received, from all owners; None without a supervisor."""
         return None if self._kept is None else self._kept.child.input_position
 
     @property
     def session_capabilities(self) -> Mapping[str, Any]:
-        """What it can do with sessions beyond what all can."""
+        """The session capabilities of the agent beyond those that all agents have."""
         return mapping(mapping(self.about.get("agentCapabilities")).get("sessionCapabilities"))
 
     async def request(self, method: str, params: Mapping[str, Any], on_answer: Callable[[Any], None]) -> Any:
@@ -220,7 +226,7 @@ class AgentProcess:
     # --- prompts -----------------------------------------------------------------------------------------------------
 
     def new_prompt(self) -> tuple[RequestId, int]:
-        """The id of a prompt that is about to be sent, and how much the process has been told before it."""
+        """Return the id of the next prompt, and the number of inputs that the process received before it."""
         prompt_id = self.peer.new_id()
         if self._kept is None:
             return prompt_id, 0
@@ -267,14 +273,14 @@ class AgentProcess:
             self._kept.record.note(**notes)
 
     def turn_ended(self) -> None:
-        """Nobody needs to hear of the turn again."""
+        """Record that the turn needs no replay for a later owner."""
         if self._kept is not None:
             self._kept.record.note(turn=None)
             self._kept.window.end_turn(_TURN)
 
     @property
     def is_taken_over(self) -> bool:
-        """Once it is closed: whether it goes on with another owner."""
+        """Return whether the process has another owner now. Valid after it is closed."""
         return self._kept is not None and self._kept.child.newer_epoch is not None
 
     async def end(self) -> bool:
@@ -357,7 +363,7 @@ async def start_kept_agent(
 
 @asynccontextmanager
 async def _home_for(launch: AgentLaunch) -> AsyncIterator[None]:
-    """What was made for a process of our own goes when that has gone."""
+    """Remove the files made for a child process after it has ended."""
     try:
         yield
     finally:
@@ -370,10 +376,10 @@ async def _home_for(launch: AgentLaunch) -> AsyncIterator[None]:
 async def open_kept_agent(
     profile: Profile, record: ProcessRecord, hearing: Hearing, *, epoch: int
 ) -> AsyncIterator[AgentProcess]:
-    """Own an agent in a supervisor for the length of the block. It is heard as soon as somebody runs its `peer`.
+    """Own an agent in a supervisor for the length of the block. Messages arrive once the caller runs its `peer`.
 
     Raises:
-        EngineLost: It has ended, or is not ours to have.
+        EngineLost: It has ended, or has another owner.
         EngineStartFailed: It refuses us, or speaks another version of the protocol.
     """
     async with attach(record, epoch=epoch, title=profile.title) as child:

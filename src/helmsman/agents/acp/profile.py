@@ -113,8 +113,7 @@ class Profile:
     # --- starting it -------------------------------------------------------------------------------------------------
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
-        """Return the environment to start the agent with for such a session; `places` is a directory for Helmsman's files.
-        """
+        """Return the environment to start the agent with; `places` is a directory for Helmsman's files."""
         return dict(env)
 
     def dangerous_files(self, directory: Path) -> list[Path]:
@@ -130,8 +129,7 @@ class Profile:
         return None
 
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
-        """Return the paths that it reads in a sandbox besides its home: its code, and logins of other programs that it uses.
-        """
+        """Return the paths that it reads in a sandbox besides its home: its code, and logins of other programs."""
         return ()
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
