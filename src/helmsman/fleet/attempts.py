@@ -1,6 +1,4 @@
-"""How a task is attempted: how long its turn may be silent, and when its machine was lost in the middle of that, whether it
-is begun again, and with which words.
-"""
+"""Attempts of a task: silence limits of its turn, and whether and with which prompt it resumes after its machine is lost."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from helmsman.model.request import TurnRequest
 
 ON_LOSS: Final = "onMachineLoss"
-"""The key of what its door wants, in the specification of a task."""
+"""Key in a task's specification: the client's choice of what to do after a loss."""
 ASKED: Final = "turnAsked"
 """The key of the attempt that last had an agent asked for the turn, in the metadata; written before that is done."""
 CONTINUE, FAIL = "continue", "fail"
@@ -47,7 +45,7 @@ _NOT_BROUGHT: Final = "You are in another directory, and what git ignores is not
 
 
 def moved_words(prompt: str) -> str:
-    """What the agent is told that goes on with another turn on another machine."""
+    """Return the prompt of a session's next turn on another machine."""
     return f"You go on on another machine. Your files are as you left them. {_NOT_BROUGHT}\n\n{prompt}"
 
 
@@ -63,12 +61,12 @@ def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
 
 
 def was_cut(row: DictRow) -> bool:
-    """Whether an agent may have begun with the turn of a task in an earlier attempt."""
+    """Return whether an agent may have started the turn of a task in an earlier attempt."""
     return ASKED in row["metadata"]
 
 
 def on_loss(row: DictRow, spec: TurnRequest, agents: Agents) -> OnMachineLoss:
-    """Whether a turn that was cut off may go on: what its door says, else only where what it did stays in its tree."""
+    """Return what to do with a turn that was cut off: the client's choice, or `ask` if effects can be outside its tree."""
     wanted = row["spec"].get(ON_LOSS)
     if wanted in get_args(OnMachineLoss):
         return cast("OnMachineLoss", wanted)
@@ -76,13 +74,13 @@ def on_loss(row: DictRow, spec: TurnRequest, agents: Agents) -> OnMachineLoss:
 
 
 def _reaches_out(options: SessionOptions, agents: Agents) -> bool:
-    """Whether a turn may have done what nobody can see in its tree: in the network, or anywhere on its machine."""
+    """Return whether a turn may have had effects outside its tree: in the network, or anywhere on its machine."""
     agent = agents.get(options.agent)
     return options.writes == "anything" or options.unenforced or agent is None or agent.reaches_network(options)
 
 
 def question_of(row: DictRow) -> Question:
-    """Whether it may go on, put to whoever follows the task."""
+    """Return the question whether to continue, for the clients that follow the task."""
     return Question(
         id=f"machine-loss-{row['epoch']}",
         type="user_input",
@@ -106,7 +104,7 @@ def question_of(row: DictRow) -> Question:
 
 
 def words_for(row: DictRow, prompt: str, *, same_session: bool, kept_at: datetime | None) -> str:
-    """What the agent is told that goes on; `kept_at` is when its files were as it finds them, where they were brought."""
+    """Return the prompt to resume a turn. `kept_at` is the time of the stored files, if they were restored."""
     cut = _HANDED_OVER if row["is_handed_over"] else _CUT
     if kept_at is not None:
         cut = (_HANDED_OVER + _NOT_BROUGHT) if row["is_handed_over"] else _CUT_SINCE.format(kept_at.astimezone(UTC))

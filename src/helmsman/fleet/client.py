@@ -1,7 +1,7 @@
-"""A fleet as a door sees it: put tasks in, look at them, follow them, answer what they ask, stop them.
+"""Client of a fleet: enqueue tasks, read and follow them, answer their questions, and cancel them.
 
-One for each process that uses a fleet. It holds few connections, one of which listens: whoever waits here is woken by what
-changes, and looks for itself now and then where a notification was lost with its connection.
+Each process that uses a fleet has one client. It holds few connections, one of which listens for notifications that wake
+waiting callers. Callers also poll, because a notification is lost when its connection breaks.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
 
 Also = Callable[[sa.Connection, str], None]
 _LOOK_SECONDS: Final = 5.0
-"""Whoever waits looks this often, whatever is notified."""
+"""Polling interval of waiting callers, in case a notification is lost."""
 _PAGE: Final = 200
 _CANCEL_SECONDS: Final = 60.0
 _MACHINES_SECONDS: Final = 1.0
-"""For so long it is known which machines there are."""
+"""Time for which the list of machines is cached."""
 
 _ENQUEUE: Final = sa.text(
     """
@@ -110,15 +110,15 @@ class FleetClient:
     # --- begin -------------------------------------------------------------------------------------------------------
 
     async def enqueue(self, draft: FleetDraft, also: Also | None = None) -> Task:
-        """Accept a task: it is stored, with all that is needed to run it, before this returns.
+        """Accept a task. The task and everything needed to run it are stored before this returns.
 
-        The same idempotency key again gives the same task, from whichever machine. What `also` writes, given the id of a new
-        task, is written in the same transaction.
+        The same idempotency key returns the same task, on every machine. `also` receives the id of a new task and writes in
+        the same transaction.
 
         Raises:
             InvalidInput: Something makes no sense; nothing was accepted.
             FleetRefused: No machine can ever run it; nothing was accepted.
-            FleetUnavailable: Nothing was accepted, for all that is known. Use an idempotency key to ask again.
+            FleetUnavailable: The outcome is unknown; probably nothing was accepted. Retry with an idempotency key.
         """
         draft.check()
         if (known := await self.with_key(draft)) is not None:
@@ -128,7 +128,8 @@ class FleetClient:
         try:
             row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias, also)
         except (sa.exc.OperationalError, sa.exc.InterfaceError):
-            try:  # a connection from before the database was restarted; what was accepted all the same is found by its id
+            # The pooled connection may predate a database restart. A task that the first try stored is found by its id.
+            try:
                 row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias, also)
             except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
                 raise unavailable(error.orig or error) from error
@@ -184,10 +185,10 @@ class FleetClient:
     # --- look --------------------------------------------------------------------------------------------------------
 
     async def get(self, reference: str) -> Task:
-        """A task by its id or its alias.
+        """Return a task by its id or alias.
 
         Raises:
-            TaskNotFound: There is none.
+            TaskNotFound: No such task.
         """
         return task_of(await self._row(reference))
 
@@ -232,7 +233,7 @@ class FleetClient:
         return [task_of(row) for row in rows[:limit]], following
 
     async def outcome(self, reference: str) -> TaskOutcome:
-        """What a task did; nothing where it has not ended."""
+        """Return the outcome of a task. It is empty until the task has ended."""
         row = await self._row(reference)
         found = await self.one("select content from helmsman.outcomes where task = %s", (row["id"],))
         return kept({} if found is None else found["content"])
@@ -262,7 +263,7 @@ class FleetClient:
         ]
 
     async def waiting(self) -> dict[str, int]:
-        """How many tasks wait, by their queues."""
+        """Return the number of pending tasks per queue."""
         rows = await self._all(
             "select queue, count(*) as waiting from helmsman.tasks where status = 'pending' group by queue order by queue"
         )
@@ -271,7 +272,7 @@ class FleetClient:
     # --- follow ------------------------------------------------------------------------------------------------------
 
     async def events(self, task_id: str, offset: int = 0, limit: int = _PAGE) -> FleetEvents:
-        """What is stored of what happened in a task, from an offset on. `limit` is of batches, not of events."""
+        """Return the stored events of a task from an offset on. `limit` counts batches, not events."""
         row = await self.one("select stopped_at, id from helmsman.tasks where id = %s", (task_id,))
         if row is None:
             raise TaskNotFound(f"There is no task {task_id} in the fleet.")
@@ -290,7 +291,7 @@ class FleetClient:
         )
 
     async def follow(self, task_id: str, offset: int = 0) -> AsyncIterator[FleetEvents]:
-        """What happens in a task, as it happens, until it is over. Readers may leave, and come back with their offset."""
+        """Yield the events of a task as they are stored, until it has ended. A reader can resume at its last offset."""
         while True:
             changed = self.watch(task_id)
             page = await self.events(task_id, offset)
@@ -317,7 +318,7 @@ class FleetClient:
 
     def watch(self, task_id: str) -> anyio.Event:
         """Set when something changes of a task. To be asked for before one looks."""
-        if len(self._changed) > 10_000:  # of tasks that nobody waits for any more
+        if len(self._changed) > 10_000:  # drop the events of tasks that no caller waits for
             for event in self._changed.values():
                 event.set()
             self._changed.clear()
@@ -331,7 +332,7 @@ class FleetClient:
         while True:
             with suppress(psycopg.Error):
                 async with self.database.listening(DOORS) as payloads:
-                    self._wake_all()  # what was notified while nobody listened
+                    self._wake_all()  # wake callers for notifications sent before this connection listened
                     self._listening.set()
                     async for task_id in payloads:
                         if (changed := self._changed.pop(task_id, None)) is not None:
@@ -349,7 +350,7 @@ class FleetClient:
     # --- answer ------------------------------------------------------------------------------------------------------
 
     async def questions(self, task_id: str | None = None) -> Sequence[AskedInFleet]:
-        """What waits for an answer, oldest first."""
+        """Return the open questions, oldest first."""
         rows = await self._all(
             """
             select question.*, task.session_id, task.worker from helmsman.questions question
@@ -374,7 +375,7 @@ class FleetClient:
         ]
 
     async def answer(self, task_id: str, question_id: str, answers: Sequence[str], by: AnsweredBy) -> None:
-        """Answer a question: once, whoever else answers it elsewhere. It is stored when this returns, and on its way.
+        """Answer a question. Only the first answer counts, on any machine. It is stored when this returns.
 
         Raises:
             QuestionNotOpen: There is no such question, or it was answered already, or its engine is gone.
@@ -404,14 +405,15 @@ class FleetClient:
             _CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))}
         )
         if row is not None and row["status"] == "canceled":
-            with suppress(sa.exc.SQLAlchemyError):  # who takes it sees that it has ended; workers queue what follows it
+            # a worker that takes the task sees that it has ended, and workers queue the next task of the lane
+            with suppress(sa.exc.SQLAlchemyError):
                 await anyio.to_thread.run_sync(lambda: self._queue().forget([task_id]))
                 await anyio.to_thread.run_sync(lambda: queue_next(self._queue(), str(row["lane"])))
         task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=_CANCEL_SECONDS)
         return task
 
     async def drain(self, name: str) -> bool:
-        """Have a machine take nothing more, and end when what it runs has ended; whether there is such a machine."""
+        """Drain a machine: it takes no new tasks and exits when idle. Return whether the machine exists."""
         sql = "update helmsman.workers set draining = true where name = %s returning helmsman.tell_worker(id, '')"
         return await self.one(sql, (name,)) is not None
 
@@ -433,7 +435,7 @@ _BEFORE: Final = sa.text(
     where task.session_id = :session or task.lane = :lane order by task.number desc limit 1
     """  # noqa: S608 - of constants
 )
-"""Where the last turn of a session was."""
+"""Select the machine that ran the last turn of a session."""
 _BUNDLE: Final = sa.text(
     "insert into helmsman.bundles (task, kind, part, epoch, about, data) "
     "values (:task, :kind, :part, 0, cast(:about as jsonb), :data)"
@@ -525,7 +527,7 @@ def enter_task(
             )
     if not waits:
         delay = draft.delay or None
-        if delay is not None:  # DBOS goes by the clock of whoever asks
+        if delay is not None:  # DBOS uses the clock of the caller, so correct the delay by the clock difference
             delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
         enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
     return accepted

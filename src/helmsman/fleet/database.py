@@ -1,7 +1,7 @@
-"""Connections to a fleet's Postgres: few, opened when needed, opened again when they were lost, and waits that end.
+"""Connections to a fleet's Postgres: few, opened on demand, reopened after a loss, and with bounded waits.
 
-A door is told at once that the database is away (`FleetUnavailable`, after a few tries). A worker has time: what it must
-store it stores when the database is back (`keep_trying`).
+A client gets an error (`FleetUnavailable`) after a few tries if the database cannot be reached. A worker keeps trying until
+the database is back (`keep_trying`).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _CONNECT_SECONDS: Final = 5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 """Between two tries: who waits for the database has it soon after it is back."""
 _DOOR_SECONDS: Final = 5.0
-"""So long a door tries before its caller is told that the database is away."""
+"""Time for which a client's call retries before it fails because the database cannot be reached."""
 _UNUSED_SECONDS: Final = 20.0
 _TELL_SECONDS: Final = 1.0
 _TELL: Final = "select pg_notify(channel, payload) from unnest(%s::text[], %s::text[]) as news (channel, payload)"
 _GONE: Final = (psycopg.OperationalError, psycopg.InterfaceError)
 _DOWN: Final = ("connection refused", "starting up", "shutting down", "is not yet accepting", "no such file")
-"""What is said of a server that is not there for anybody, as opposed to one that only we cannot reach."""
+"""Error texts of a server that is down for all clients, not only unreachable for this one."""
 _PLAIN: Final = "server does not support SSL"
 
 ResultT = TypeVar("ResultT")
@@ -64,7 +64,7 @@ def checked_url(url: str) -> str:
     used = {**_defaults(given.get("service")), **given}
     if given.get("sslmode") == "disable" or _is_encrypted(given, used) or all(map(_is_here, _addresses(used))):
         return url
-    # Postgres's own default goes on in plain text where the server, or whoever is in between, offers nothing better.
+    # libpq's default falls back to plain text if the server, or a machine in the middle, offers no encryption.
     rest = [(name, value) for name, value in parse_qsl(parts.query, keep_blank_values=True) if name != "sslmode"]
     return urlunsplit(urlsplit(url)._replace(query=urlencode([*rest, ("sslmode", "require")])))
 
@@ -85,7 +85,7 @@ def _defaults(service: Any) -> dict[str, Any]:
 
 
 def _is_encrypted(given: Mapping[str, Any], used: Mapping[str, Any]) -> bool:
-    """Whether libpq encrypts for sure."""
+    """Return whether libpq is certain to encrypt."""
     if "sslmode" not in given and used.get("sslrootcert") == "system":
         return True  # then libpq's default is to check the server
     return used.get("sslmode") in ("require", "verify-ca", "verify-full")
@@ -98,7 +98,7 @@ def _addresses(used: Mapping[str, Any]) -> list[str]:
 
 
 def _is_here(host: str) -> bool:
-    """Whether nothing leaves this machine on the way to a host."""
+    """Return whether the connection to a host stays on this machine."""
     return not host or host.startswith(("/", "@")) or is_loopback(host)
 
 
@@ -131,7 +131,7 @@ class FleetDatabase:
             row_factory=dict_row,
             connect_timeout=_CONNECT_SECONDS,
             application_name=self._name,
-            prepare_threshold=None,  # what was prepared fails once an upgrade has added a column
+            prepare_threshold=None,  # a prepared statement fails after an upgrade has added a column
             keepalives_idle=5,
             keepalives_interval=2,
             keepalives_count=3,
@@ -175,11 +175,11 @@ class FleetDatabase:
             return await (await connection.execute(sql, values)).fetchone()
 
     async def soon(self, do: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Do what only reads, or may be done twice; try again for a while where the database is away.
+        """Run a read or an idempotent write. Retry for a few seconds while the database cannot be reached.
 
         Raises:
             FleetUnavailable: It stays away.
-            FleetNotReady: Nobody has set it up.
+            FleetNotReady: The database is not set up.
         """
         until = time.monotonic() + _DOOR_SECONDS
         pause = _SHORTEST_PAUSE
@@ -200,7 +200,7 @@ class FleetDatabase:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def keep_trying(self, do: Callable[[], Awaitable[ResultT]], what: str) -> ResultT:
-        """Do what may be done twice, however long the database is away. Whoever gives up cancels it."""
+        """Run an idempotent write until the database is reachable. To give up, cancel the call."""
         pause, told = _SHORTEST_PAUSE, False
         while True:
             try:
@@ -213,10 +213,10 @@ class FleetDatabase:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def notify(self, *news: tuple[str, str]) -> None:
-        """Notify whoever listens to a channel, of what is stored by now. It may be lost: who waits looks now and then.
+        """Notify the listeners of a channel about stored changes. A notification may be lost, so listeners also poll.
 
-        Not in the transaction that stores something, where many do so at once: Postgres writes transactions that notify one
-        after another, each with its own wait for the disk. What is to be told while something is being told goes together.
+        It is sent outside the transaction that stores the change: Postgres serializes transactions that notify, each with
+        its own wait for the disk. Notifications requested during a send are combined.
         """
         self._news.update(dict.fromkeys(news))
         if self._is_telling:
@@ -248,7 +248,7 @@ class FleetDatabase:
 
 
 def is_down(error: BaseException) -> bool:
-    """Whether the server itself is not running, so that nobody can reach it, and not only we."""
+    """Return whether the server is down for all clients, not only unreachable for this one."""
     return any(word in str(error).lower() for word in _DOWN)
 
 

@@ -1,8 +1,8 @@
-"""A door of a fleet: what it asks for is done by the fleet's machines, and looked at, answered and stopped from here.
+"""Backend that runs requests on the machines of a fleet; clients here read, answer and stop them.
 
-It stands where the user's hub stands for a program (`helmsman.service.Elsewhere`), so no front door knows of it. What this
-machine has of its own (its sessions and tasks, worktrees, accounts, schedules) stays there, and is asked of a Helmsman
-without a fleet: sessions and tasks of both are in one list.
+It takes the place of the user's hub for a program (`helmsman.service.Elsewhere`), so front ends do not depend on it. Local
+sessions, tasks, worktrees, accounts and schedules stay on this machine and are served by a Helmsman without a fleet.
+Listings contain the sessions and tasks of both.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _EVENTS: Final = 1000
 
 
 def fleet_opener(shared: Shared) -> OpenFleet:
-    """Opens fleets for the doors of a hub: one connection to each, for as long as the hub lives."""
+    """Return a function that opens fleets for the clients of a hub. Each fleet has one connection while the hub runs."""
     links: dict[str, FleetLink] = {}
     posts: dict[str, FleetPost] = {}
     place = place_in(shared.state_dir / "fleet")
@@ -87,7 +87,7 @@ async def _serve(link: FleetLink, post: FleetPost) -> None:
 
 
 class FleetDoor:
-    """What one door asks of its fleet. `own` is the Helmsman of this machine."""
+    """Backend for one client of a fleet. `own` is the Helmsman of this machine."""
 
     def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink, post: FleetPost) -> None:
         self._helm = helm
@@ -105,7 +105,7 @@ class FleetDoor:
 
     @property
     def is_connected(self) -> bool:
-        """It is in this very process; what its database does is said by what is asked of it."""
+        """Always True, because the link is in this process. Calls raise an error if the database cannot be reached."""
         return True
 
     @property
@@ -236,7 +236,7 @@ class FleetDoor:
         known = session.options
         changed = changed_options(known, options)  # type: ignore[arg-type]
         checked = session_options(None, changed, self._helm.allowed_roots) if options else known
-        checked = replace(checked, cwd=known.cwd)  # which need not be on this machine
+        checked = replace(checked, cwd=known.cwd)  # the directory may not exist on this machine
         draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
         lane = lane_of(session.id)
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
@@ -311,14 +311,12 @@ class FleetDoor:
         return replace(draft, metadata={**draft.metadata, **await self.terms(draft.agent, draft.directory)})
 
     async def terms(self, agent: str, directory: str | None) -> dict[str, Any]:
-        """What tasks and schedules have in their metadata of the door that asks for them: the project that they count for,
-        and who is told of them.
-        """
+        """Return the metadata of tasks and schedules that depends on the client: the project and the notice recipients."""
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
         told = await self.post.who_is_told(agent=agent, directory=directory)
         return told if project is None else {**told, PROJECT: project}
 
-    # --- go on -------------------------------------------------------------------------------------------------------
+    # --- continue --------------------------------------------------------------------------------------------------------
 
     async def steer(self, session_id: str, text: str) -> None:
         refuse_unasked(await self.session(session_id), self._helm.settings, "steer it")
@@ -366,14 +364,14 @@ class FleetDoor:
         return task
 
     async def refuse_outside(self, task_ids: Sequence[str]) -> None:
-        """Make sure that this door may look at what was begun for a directory."""
+        """Raise an error if a task belongs to a directory outside this client's allowed roots."""
         if self._helm.allowed_roots:
             for task_id in task_ids:
                 if (task := await self.link.lanes.find(task_id)) is not None:
                     await self.own.tasks.local.refuse_outside(task)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """All turns of a session, oldest first, by what its machines have told."""
+        """Return all turns of a session, oldest first, from the stored events."""
         lane = lane_of(session_id)
         turns: list[PastTurn] = []
         for task in (await self.link.lanes.of_lanes([lane]))[lane]:
@@ -428,7 +426,7 @@ _DONE_BY_FLEETS: Final = _ABOUT_SESSIONS - {"fork", "hand"}
 
 
 def refusal(what: str) -> Unsupported:
-    """That something cannot be done with a session of a fleet."""
+    """Return the error for an operation that sessions of a fleet do not support."""
     return Unsupported(f"{what} does not work on a session of a fleet: what it needs is on the machine that runs it.")
 
 
@@ -440,7 +438,7 @@ def _refuse_what_stays_here(tools: Sequence[Any], on_limit: str | None) -> None:
 
 
 class _Listeners(list["Callable[[Session, Event], None]"]):
-    """Whoever listens here hears of the sessions of the fleet and of this machine."""
+    """Listeners for the sessions of both the fleet and this machine."""
 
     def __init__(self, own: Helmsman, link: FleetLink) -> None:
         super().__init__()

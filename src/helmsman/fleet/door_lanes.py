@@ -1,7 +1,7 @@
-"""The sessions of a fleet: each is a lane, the tasks that run one after another.
+"""Sessions of a fleet. Each session is a lane: tasks that run in order.
 
-A lane has the name of its first task, so that a session has an id before any machine has begun it; what its agent calls it
-is known later, and is in the tasks. Doors know it by the id that is made of the lane's.
+A lane is named after its first task, so a session has an id before a machine starts it. The agent's session id is known
+later and is stored in the tasks. Clients use an id derived from the lane.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _Page = tuple[list[ValueT], str | None]
 _TASK: Final = "T-fleet-"
 _SESSION: Final = "fleet-"
 PLACE: Final = "place"
-"""Where the work of a task came from: the directory on the machine of the door. Its own is where it is done."""
+"""Metadata key: the directory on the client's machine that the work came from. `directory` is where it runs."""
 
 PROJECT: Final = "project"
-"""What the work of a task counts for: the repository of that directory."""
+"""Metadata key: the repository that the work of a task is attributed to."""
 
 
 def session_id_of(lane: str) -> str:
-    """The id by which doors know the session of a lane."""
+    """Return the id that clients use for the session of a lane."""
     return _SESSION + lane.removeprefix(_TASK)
 
 
@@ -47,12 +47,12 @@ def lane_of(session_id: str) -> str:
 
 
 def is_fleets(session_id: str) -> bool:
-    """Whether an id is one that a fleet's session has."""
+    """Return whether an id is that of a fleet session."""
     return session_id.startswith(_SESSION)
 
 
 def as_doors_see(row: DictRow) -> Task:
-    """A task as on one machine: its session is the one that doors know, and its directory the one that they gave."""
+    """Return a task with the session id that clients use and the directory that the client gave."""
     task = task_of(row)
     place = task.metadata.get(PLACE, task.directory)
     fleet = {**task.metadata["fleet"], "agentsSession": task.session_id}
@@ -61,7 +61,7 @@ def as_doors_see(row: DictRow) -> Task:
 
 
 class Lanes:
-    """What doors ask of a fleet's tables beyond what its client has."""
+    """Queries of clients on a fleet's tables, in addition to those of `FleetClient`."""
 
     def __init__(self, client: FleetClient) -> None:
         self._database = client.database
@@ -174,12 +174,12 @@ class Lanes:
         return newest, [] if number is None else [str(row["lane"]) for row in rows]
 
     async def spec(self, task_id: str) -> TurnRequest | None:
-        """What a task was to do, and how."""
+        """Return the request of a task."""
         rows = await self._all("select spec from helmsman.tasks where id = %(id)s", {"id": task_id})
         return TurnRequest.unpacked(rows[0]["spec"]) if rows else None
 
     async def at_work(self, limit: int) -> list[Task]:
-        """What runs, then what waits, in the order in which it is begun."""
+        """Return running tasks, then pending tasks in the order in which they will start."""
         rows = await self._all(
             "select * from helmsman.tasks where status in ('pending', 'working') "
             "order by status = 'pending', priority, number limit %(limit)s",

@@ -1,4 +1,4 @@
-"""What stands on the verbs of a fleet's door: its tasks beside those of this machine, and what its sessions did."""
+"""Parts of the fleet backend: tasks, changes, usage, schedules, budgets and notices of the fleet and of this machine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SHOWN_TASKS, _SHOWN_CHARS = 100, 120
 
 
 class _Door(Protocol):
-    """The door that these are parts of (`helmsman.fleet.door`)."""
+    """The backend that these parts belong to (`helmsman.fleet.door`)."""
 
     link: FleetLink
     trees: DoorTrees
@@ -72,7 +72,7 @@ class _Door(Protocol):
 
 
 class _DoorsTasks(LocalTasks):
-    """Tasks that are turns of sessions: what is begun here the fleet does, the rest is looked for where it is."""
+    """Tasks that are turns of sessions. New tasks run in the fleet; existing tasks are looked up where they are."""
 
     def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(own)
@@ -190,7 +190,7 @@ class FleetTasks(Tasks):
 
 
 class _DoorsChanges(Changes):
-    """What sessions changed, wherever they worked."""
+    """Changes of sessions, local or in the fleet."""
 
     def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
         super().__init__(own, tasks)
@@ -216,7 +216,7 @@ class _DoorsChanges(Changes):
         return SessionDiff(session_id=session_id, scope="turn", diff=diff)
 
     async def _last_edits(self, session: Session) -> str:
-        """What the last turn that changed something changed, as its agent told it."""
+        """Return the diff of the last turn that changed files, as its agent reported it."""
         lane = lane_of(session.id)
         for task in reversed((await self._door.link.lanes.of_lanes([lane]))[lane]):
             if (patch := (await self._door.link.client.outcome(task.id)).diff) is not None:
@@ -261,7 +261,7 @@ def _of_this_machine(session_id: str) -> str:
 
 
 class _DoorsUsage(UsageReports):
-    """What was spent here and in the fleet."""
+    """Usage of this machine and of the fleet."""
 
     def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
         super().__init__(own, tasks.prices)
@@ -297,7 +297,7 @@ class _DoorsSchedules(Schedules):
         self._door = door
 
     async def _terms(self, options: SessionOptions) -> dict[str, Any]:
-        """The machines that run it have terms of their own. What a task's metadata say of its door, its runs' do."""
+        """Return the client's metadata for the schedule's runs. The machines that run it apply their own policies."""
         return await self._door.terms(options.agent, None if options.cwd is None else str(options.cwd))
 
 
@@ -316,7 +316,7 @@ class _DoorsBudgets(Budgets):
 
 
 class _DoorsNotices(Notices):
-    """What was told of tasks of this machine, and of the fleet's to the recipients that this machine has."""
+    """Notices about tasks of this machine, and about fleet tasks to the recipients of this machine."""
 
     def __init__(self, door: _Door, own: Helmsman) -> None:
         super().__init__(own)
@@ -329,7 +329,7 @@ class _DoorsNotices(Notices):
 
 
 class FleetExtras(Extras):
-    """Of this machine, but for what is known of a fleet's sessions."""
+    """Extras of this machine, extended by the sessions of a fleet."""
 
     def __init__(self, door: _Door, own: Helmsman, tasks: FleetTasks) -> None:
         super().__init__(own, tasks)

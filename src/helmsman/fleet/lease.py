@@ -1,7 +1,7 @@
-"""Who lives: a row for each worker, renewed by the database's clock, and removed by whoever finds it run out.
+"""Leases of workers: one row per worker, renewed by the database's clock, and removed by any worker after it expires.
 
-A worker judges others only after one and a half leases of its own good renewals: after an outage everybody's lease has run
-out, and whoever came back first would take all others for dead.
+A worker judges others only after it has renewed its lease for one and a half lease times. After an outage all leases have
+expired, and the first worker to return would declare all others dead.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Lease:
         name, values = machine_of(self.id), {"lease": self.seconds, "version": __version__, **self._facts}
         async with self._database.connection() as connection, connection.transaction():
             await connection.execute("select pg_advisory_xact_lock(%s)", (_REAPER,))
-            # Two workers cannot be in one place at once (it is locked), so an earlier one there is dead.
+            # A place is locked by its worker, so an earlier worker with the same place is dead.
             gone = await connection.execute(
                 """
                 delete from helmsman.workers
@@ -123,10 +123,10 @@ class Lease:
         drain: Callable[[], None],
         wake: Callable[[], anyio.Event],
     ) -> None:
-        """Renew it for as long as this worker lives. `renewed` is told since when its time runs anew.
+        """Renew the lease while this worker runs. `renewed` receives the start of the renewed lease.
 
         Raises:
-            DeclaredDead: Others have.
+            DeclaredDead: Another worker has removed the lease.
         """
         while True:
             pause, asked_at = self.seconds / 3, lease_time()
@@ -142,7 +142,7 @@ class Lease:
                 now = time.monotonic()
                 if (
                     now - self._renewed > 2 / 3 * self.seconds
-                ):  # others may not have renewed theirs meanwhile, and yet live
+                ):  # after a gap, other live workers may not have renewed either
                     self._good_since = now
                 self._renewed = now
                 renewed(asked_at)
@@ -152,23 +152,23 @@ class Lease:
             except (psycopg.Error, TimeoutError, OSError) as error:
                 pause = min(1.0, pause / 3)
                 log.warning("the lease could not be renewed: %s", first_line(error) or "no answer")
-                # A server that is not running takes nobody for dead. One that only we cannot reach may do so.
+                # A server that is down declares no worker dead. A server that only this worker cannot reach may do so.
                 if is_down(error):
                     renewed(asked_at)
             await sleep_until(wake(), pause)
 
     async def release(self) -> None:
-        """This worker ends: its work is for the others, at once."""
+        """Release the lease, so that other workers take the work immediately."""
         await self._database.one("delete from helmsman.workers where id = %s returning id", (self.id,))
 
     @property
     def may_judge(self) -> bool:
-        """Whether this worker has renewed for long enough to say that others have not."""
+        """Return whether this worker has renewed for long enough to declare others dead."""
         now = time.monotonic()
         return now - self._good_since >= _GRACE * self.seconds and now - self._renewed <= 2 / 3 * self.seconds
 
     async def find_dead(self) -> list[str]:
-        """Remove the rows of the dead; their ids. Nobody, while another looks."""
+        """Remove the rows of dead workers and return their ids. Return none while another worker does this."""
         if not self.may_judge:
             return []
         rows = await self._database.all(

@@ -1,8 +1,8 @@
-"""The sessions of a fleet as a machine's doors hold them: copies, kept true by what the fleet's machines store.
+"""Copies of a fleet's sessions for the clients of one hub, updated from the events that the fleet's machines store.
 
-One for each hub and fleet. A session is all tasks of a lane, one after another; its id is known before any machine has begun
-it. Whoever asks for one here gets it as it is now, and from then on its events follow, for as long as it runs. Sessions that
-ask something are here without anybody having asked for them: every door is told.
+There is one link for each hub and fleet. A session is the tasks of a lane, in order; its id is known before a machine starts
+it. A session is loaded when a client asks for it, and then follows the stored events while it runs. Sessions with open
+questions are loaded without a request, so that every client sees the questions.
 """
 
 from __future__ import annotations
@@ -66,25 +66,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 0.5
-"""How often, at most, it is looked for questions and messages of sessions that nobody here has asked for."""
+"""Minimum interval between polls for questions and messages of sessions that no client here has loaded."""
 _AWAY_SECONDS: Final = 1.0
 _TOLD_SECONDS: Final = 10.0
-"""For so long whoever answers or stops waits until this machine has heard what came of it."""
+"""Limit of the wait for the effect of an answer or a cancellation to arrive on this machine."""
 _AWAY: Final = "The fleet's database cannot be reached just now. What runs goes on, and is told when it is back."
 
 
 class _Followed:
-    """A session, and how far it is told here."""
+    """A session and how far its events have been delivered here."""
 
     def __init__(self, session: Session, lane: str) -> None:
         self.session = session
         self.lane = lane
         self.task: Task | None = None
-        """The one that is told now, or was told last."""
+        """The task that is being delivered, or was delivered last."""
         self.offset = 0
         self.is_followed = False
         self.reading = anyio.Lock()
-        """Held while what is stored is told: whoever else asks for the session meanwhile waits."""
+        """Held while stored events are delivered. Other callers that load the session wait for it."""
         self.asking: dict[str, anyio.CancelScope] = {}
         self.own_questions: set[str] = set()
         """Those that its machine asks, and not its agent."""
@@ -120,7 +120,7 @@ class FleetLink:
                 session.feed.close()
 
     async def _watch(self) -> None:
-        """Have here what asks something, and go on with what others have gone on with."""
+        """Load sessions with open questions, and follow sessions that other machines have continued."""
         while True:
             try:
                 for lane in {*await self.lanes.asking(), *self._with_own_questions()}:
@@ -139,11 +139,11 @@ class FleetLink:
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     async def session(self, session_id: str) -> Session:
-        """A session by the id that doors know, as it is now.
+        """Return a session, up to date, by the id that clients know.
 
         Raises:
-            SessionNotFound: There is none.
-            FleetUnavailable: Nobody can tell.
+            SessionNotFound: No such session.
+            FleetUnavailable: The database cannot be reached.
         """
         lane = lane_of(session_id)
         known = await self._loading.get(lane, lambda: self._load(lane))
@@ -151,13 +151,13 @@ class FleetLink:
         return known.session
 
     async def catch_up(self, session: Session) -> None:
-        """Go on with a session that others may have gone on with since."""
+        """Deliver the events that other machines have stored for a session since."""
         known = self._known[lane_of(session.id)]
         async with known.reading:
             if not known.is_followed:
                 await self._read(known)
             elif not session.state.is_running:
-                await self._next(known)  # whoever follows it may not have heard yet of what was asked for just now
+                await self._next(known)  # the follower may not have seen a task that was accepted just now
 
     async def _load(self, lane: str) -> _Followed:
         tasks = (await self.lanes.of_lanes([lane]))[lane]
@@ -183,7 +183,7 @@ class FleetLink:
         return known
 
     async def _read(self, known: _Followed) -> None:
-        """Tell all that is stored by now, and follow what is not over."""
+        """Deliver all stored events, and keep following if the session has not ended."""
         known.is_followed = True
         try:
             is_over = await self._deliver_stored(known)
@@ -214,7 +214,7 @@ class FleetLink:
                     return False
 
     async def _next(self, known: _Followed) -> Task | None:
-        """The task that is to be told now; None where all of them are."""
+        """Return the task to deliver now, or None if all are delivered."""
         tasks = (await self.lanes.of_lanes([known.lane]))[known.lane]
         ids = [task.id for task in tasks]
         for task_id in ids:
@@ -272,16 +272,16 @@ class FleetLink:
     def _deliver_event(self, known: _Followed, event: Event) -> None:
         session = known.session
         if isinstance(event, TurnRequested) and session.state.turn_id is None:
-            return  # it was told when the task was accepted
+            return  # delivered when the task was accepted
         if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
-            return  # it has ended when all of it has stopped, and that is in the task; another engine may go on with it
+            return  # the end is in the task, after all processes have stopped; another engine may resume the turn
         event = replace(event, session_id=session.id)
         if isinstance(event, QuestionAsked):
             event = replace(event, question=replace(event.question, session_id=session.id))
         self._apply(known, event)
 
     def _deliver_fact(self, known: _Followed, fact: Mapping[str, Any]) -> None:
-        """What the fleet itself has to say of a task."""
+        """Deliver an event of the fleet itself about a task."""
         session = known.session
         if fact.get("fleet") == "files":
             why = (fact.get("error") or {}).get("message")
@@ -329,7 +329,7 @@ class FleetLink:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def _set_clocks(self, known: _Followed, task: Task) -> None:
-        """How long the machine that asks still waits for an answer."""
+        """Set the deadlines of open questions to those of the machine that asks."""
         session = known.session
         if not session.state.questions:
             return
@@ -345,7 +345,7 @@ class FleetLink:
         return [lane for lane, known in self._known.items() if known.own_questions]
 
     async def _look_at_questions(self, known: _Followed) -> None:
-        """What a machine itself asks, before it begins a turn, is in no event of that."""
+        """Add and close the questions that a machine asks before a turn starts. No event contains them."""
         session, task = known.session, known.task
         if task is None:
             return
@@ -362,7 +362,7 @@ class FleetLink:
         await self._set_clocks(known, task)
 
     def offer_questions(self, session: Session) -> None:
-        """Have a session's handler asked what is open, and cancel it where somebody else has answered."""
+        """Pass open questions to the session's handler, and cancel the handler if another client has answered."""
         known, opened = self._known[lane_of(session.id)], session.state.questions
         for question_id in session.deadlines.keys() - opened.keys():
             session.set_deadline(question_id, None)
@@ -395,7 +395,7 @@ class FleetLink:
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
     ) -> Session:
-        """Answer a question: once, whichever machine's doors answer it too.
+        """Answer a question. Only the first answer counts, across all machines.
 
         Raises:
             QuestionNotOpen: No such question, or it was answered already.
@@ -417,7 +417,7 @@ class FleetLink:
         return session
 
     async def interrupt(self, session_id: str) -> Session:
-        """Stop what a session is doing, and drop what waits in it. Returns when it has stopped."""
+        """Cancel the running and the waiting tasks of a session. Return when they have stopped."""
         session = await self.session(session_id)
         lane = lane_of(session_id)
         tasks = (await self.lanes.of_lanes([lane]))[lane]
@@ -428,7 +428,7 @@ class FleetLink:
         return session
 
     async def _until_delivered(self, session: Session, earlier: Collection[str]) -> None:
-        """Wait until it is told here that a session has stopped, with all that waited in it: that is told after its turn."""
+        """Wait until the end of the session's tasks is delivered here. Waiting tasks end after the running turn."""
         await self.catch_up(session)
         known = self._known[lane_of(session.id)]
         with anyio.move_on_after(_TOLD_SECONDS):

@@ -1,12 +1,12 @@
-"""Notices of a fleet's tasks: written down by its database with what they tell of, and sent once, whichever machine does.
+"""Notices of a fleet's tasks: stored by the database with the change that they report, and sent once by any machine.
 
-A task knows who is to be told of it: those whom the machine told that asked for it. It has their names and a digest of how
-they are reached, never an address or a secret: whoever has the very same recipient in its own settings may send. So a notice
-leaves also where the machine that asked is off, and nobody can have it sent elsewhere. What shows up on a screen (`desktop`,
-`browser`) is only that machine's.
+A task lists its recipients: those of the machine that requested it. The list has names and a digest of the address, never an
+address or a secret. A machine may send a notice if its settings contain the identical recipient. So a notice is sent even if
+the requesting machine is off, and no machine can redirect it. Only the requesting machine shows `desktop` and `browser`
+notices.
 
-Who sends takes a notice for a while. One that dies leaves it to another, which sends it once more, marked as maybe repeated;
-never a third time. How it is sent, and tried again, is what couriers do on one machine (`helmsman.notices.courier`).
+A sender leases a notice for a limited time. If it dies, another sender sends the notice once more, marked as possibly
+repeated, and never a third time. Sending and retrying follow `helmsman.notices.courier`, as on one machine.
 """
 
 from __future__ import annotations
@@ -50,23 +50,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NOTIFY: Final = "notify"
-"""In the metadata of a task: who is told of it."""
+"""Metadata key of a task: its notice recipients."""
 _LOOK_SECONDS: Final = 3.0
 _SETTINGS_SECONDS: Final = 30.0
-"""How often it is looked who is to be told."""
+"""Interval at which the recipients are reloaded."""
 _LOAD_SECONDS: Final = 5.0
 _MORE_SECONDS: Final = 60.0
-"""So much longer than it may take to send it a notice is its sender's."""
+"""Lease of a sender, in addition to the timeout of sending."""
 
 
 def place_in(directory: Path) -> str:
-    """What nobody else has: a name for a directory of a machine's state. Blocks."""
+    """Return a unique name for a directory of a machine's state, created on first use. Blocks."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return create_once(directory / "place", uuid.uuid4().hex).strip()
 
 
 def key_of(recipient: Recipient, place: str) -> str:
-    """What a recipient is called in a fleet: the same only where the same way leads to the same place, in as many words."""
+    """Return the key of a recipient in a fleet. Keys are equal only if channel, address and quiet hours are identical."""
     quiet = recipient.quiet
     way = (
         *(recipient.way, recipient.url, recipient.topic, recipient.command, recipient.is_full),
@@ -145,7 +145,7 @@ _LOG: Final = """
 
 
 class FleetNotices:
-    """What waits for one recipient in a fleet's database, as a courier takes it from a store of one machine."""
+    """Queue of notices for one recipient in a fleet's database, with the interface of a local notice store."""
 
     def __init__(self, database: FleetDatabase, key: str, recipient: Recipient, title: Callable[[str], str]) -> None:
         self._database = database
@@ -154,16 +154,16 @@ class FleetNotices:
         self._title = title
         self._sender = uuid.uuid4().hex
         self.seconds = recipient.timeout + _MORE_SECONDS
-        """For so long what is being sent is this sender's."""
+        """Lease of a notice that this sender is sending."""
 
     def clock(self) -> datetime:
         return datetime.now(UTC)
 
     async def recover(self, _recipient: str) -> None:
-        """What somebody was sending who died is found when its time is over."""
+        """Do nothing. A notice of a dead sender is found when its lease expires."""
 
     async def next_for(self, _recipient: str) -> Delivery | None:
-        """What waits, due or not, that which is due first."""
+        """Return the pending notice that is due first, even if it is not due yet."""
         while True:
             await self._one(_SETTLE, why=NOT_NEEDED)
             row = await self._one(_NEXT)
@@ -180,16 +180,16 @@ class FleetNotices:
         return replace(delivery, next_at=until or delivery.next_at, is_doubtful=is_doubtful)
 
     async def begin(self, delivery: Delivery) -> bool:
-        """It is about to be sent, by this sender; False where somebody else does, or it is not to be any more."""
+        """Lease the notice for sending. Return False if another sender has it, or if it is no longer needed."""
         values = {"attempts": delivery.attempts, "seconds": self.seconds}
         return await self._one(_BEGIN, about=delivery.news.about, **values) is not None
 
     async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
-        """What became of it."""
+        """Record the result of a delivery."""
         await self._one(_FINISH, about=delivery.news.about, status=status, note=bounded_note(note))
 
     async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
-        """It is to be sent again, by whoever comes first then. `is_doubtful`: it may have arrived."""
+        """Requeue the notice for any sender. `is_doubtful`: it may already have arrived."""
         seconds = max(0.0, (at - self.clock()).total_seconds())
         doubtful = delivery.is_doubtful or is_doubtful
         await self._one(
@@ -219,7 +219,7 @@ def delivery_of(row: DictRow, news: News, now: datetime) -> Delivery:
 
 
 async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], str]) -> News | None:
-    """What there is to tell, in the words of one machine; None where it is gone. `title` names an agent."""
+    """Return the message of a notice, or None if its subject is deleted. `title` names an agent."""
     about = str(row["about"])
 
     async def one(sql: Any) -> DictRow | None:
@@ -263,7 +263,7 @@ async def notices_log(
 
 
 async def was_seen(database: FleetDatabase, task_id: str) -> None:
-    """Somebody has seen how a task has ended: nobody is to be told of it."""
+    """Drop the notice of a task's end, because a user has seen the end."""
     sql = (
         "update helmsman.notices set status = 'dropped', note = 'Somebody was there.', changed_at = clock_timestamp() "
         "where about = %s and status = 'pending' returning about"
@@ -287,10 +287,10 @@ class _Pages(Sender):
 
 
 class FleetPost:
-    """Sends what there is to send for the recipients of this machine, for as long as it runs.
+    """Sends notices to the recipients of this machine while it runs.
 
-    Who they are is in the user's own file. `store` is the machine's own: pages of the dashboard look there. Where nobody
-    looks after it (`is_shown` is not set) nothing is shown on this machine's screen, and what has to leave it does.
+    The recipients are in the user's settings file. `store` is the machine's notice store, which the dashboard reads. Without
+    `is_shown`, no notices are shown on this machine's screen; only notices that leave the machine are sent.
     """
 
     def __init__(

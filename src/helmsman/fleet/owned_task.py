@@ -1,7 +1,7 @@
-"""What a worker writes of a task that it has: every statement checks in itself that it still has it.
+"""Writes of a worker to a task that it has claimed. Every statement checks the claim.
 
-The epoch of a task is raised by whoever begins it, or begins it again. What an earlier owner still has to say is refused
-(`NotOwner`), whatever has become of its queue, its lease and its clock.
+Each claim of a task raises its epoch. Writes of an earlier owner are refused (`NotOwner`), regardless of the state of its
+queue, lease and clock.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class NotOwner(Exception):
-    """Somebody else has the task by now, or nobody is to have it: what is done for it here must stop."""
+    """The worker has lost its claim to the task and must stop working on it."""
 
 
 _OWNED: Final = """
     with owned as (select id from helmsman.tasks where id = %(task)s and epoch = %(epoch)s for share)
 """
 _TOLD: Final = ", told as (select pg_notify('helmsman_fleet', %(task)s) from owned)"
-"""What is written often is told afterwards instead (`FleetDatabase.tell`)."""
+"""Notification inside the statement. Frequent writes notify afterwards instead (`FleetDatabase.notify`)."""
 
 _CLAIM: Final = """
     with claimed as (
@@ -101,12 +101,12 @@ _FINISH: Final = """
 
 @dataclass(slots=True)
 class OwnedTask:
-    """A task that this worker has, under this epoch. `row` is what it was when it was claimed."""
+    """A task that this worker has claimed under an epoch. `row` is its row at the time of the claim."""
 
     database: FleetDatabase
     row: DictRow
     stored: int = 0
-    """How many events of it are stored."""
+    """Number of stored events."""
 
     @property
     def id(self) -> str:
@@ -132,7 +132,7 @@ class OwnedTask:
         return row
 
     async def update(self, **changes: Any) -> None:
-        """Write what is known of it by now, by the names of its columns; `label` is one more that it needs."""
+        """Update columns of the task by name. `label` adds a label that the task requires."""
         values: dict[str, Any] = dict.fromkeys(("session_id", "turn_id", "model", "directory"))
         values |= {"progress": None, "note": None, "metadata": {}, "label": None} | changes
         sql = """,
@@ -153,7 +153,7 @@ class OwnedTask:
         await self._write(sql, often=True, **values)
 
     async def add_events(self, events: Sequence[Any]) -> None:
-        """Store what has happened, in order, behind what is stored. Asked again for the same, it is stored once."""
+        """Append events to the stored ones. A repeated call stores them once."""
         sql = """,
             added as (
                 insert into helmsman.events (task, first, count, epoch, data)
@@ -182,7 +182,7 @@ class OwnedTask:
         await self._write(sql, session=session_id, file=file, start=start, data=data)
 
     async def cut_rollouts(self, session_id: str, sizes: Mapping[str, int]) -> None:
-        """Forget what its session wrote beyond these sizes of its files. What is no file (`name`) stays."""
+        """Delete what the session wrote beyond these file sizes. The entry `name` is not a file and stays."""
         sql = """,
             cut as (
                 delete from helmsman.rollouts using owned
@@ -205,7 +205,7 @@ class OwnedTask:
         await self._write(sql, kind=kind, part=part, data=data)
 
     async def put_result(self, kind: str, about: Mapping[str, Any]) -> None:
-        """What became of its tree is in the pieces of this kind, and nowhere else of all that its session has stored."""
+        """Record that the pieces of this kind hold the changed tree, and delete all other pieces of the session."""
         sql = """,
             put as (
                 insert into helmsman.bundles (task, kind, part, epoch, about, data)
@@ -223,7 +223,7 @@ class OwnedTask:
         await self._write(sql, kind=kind, about=jsonb(about))
 
     async def move_result(self, rollouts: Mapping[str, int]) -> None:
-        """What became of its tree still holds, and more of the transcript belongs to it."""
+        """Record that the stored tree still holds and belongs to more of the transcript."""
         sql = """,
             moved as (
                 update helmsman.bundles set about = about || %(about)s, at = clock_timestamp(), epoch = %(epoch)s
@@ -236,7 +236,7 @@ class OwnedTask:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Question, seconds: float | None) -> None:
-        """Put a question to all doors. It ends with this epoch."""
+        """Publish a question to all clients. It ends with this epoch."""
         sql = """,
             asked as (
                 insert into helmsman.questions (task, id, epoch, content, expires_at)
@@ -252,7 +252,7 @@ class OwnedTask:
         await self._write(sql, question=question.id, content=Json(redact_value(pack(question))), seconds=seconds)
 
     async def close_question(self, question_id: str) -> None:
-        """It waits for no answer any more, whoever gave one."""
+        """Close a question, answered or not."""
         sql = """,
             closed as (
                 update helmsman.questions set closed_at = coalesce(closed_at, clock_timestamp())
@@ -281,7 +281,7 @@ class OwnedTask:
         await self._write(sql, question=question_id, refused=refused)
 
     async def asked_of_us(self) -> DictRow:
-        """Whether it is to be stopped, which answers have been given, and which messages are for its turn."""
+        """Return the cancellation, the answers and the messages that wait for this task."""
         row = await self.database.one(
             """
             select cancel_asked, cancel_reason, deadline < clock_timestamp() as is_late, (
@@ -301,7 +301,7 @@ class OwnedTask:
         return row
 
     async def take_message(self, message_id: str) -> bool:
-        """Whether a message is still to be put into the turn: once, whatever becomes of that."""
+        """Claim a message for the turn. Return True once per message, even if the delivery then fails."""
         sql = """,
             taken as (
                 update helmsman.messages set taken_at = clock_timestamp()
@@ -351,7 +351,7 @@ class OwnedTask:
 
 
 def end_of(task: Task) -> dict[str, Any]:
-    """What a task that ran here has come to."""
+    """Return the columns that record the end of a task."""
     return {
         "status": task.status,
         "note": task.note,

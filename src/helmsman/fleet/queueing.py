@@ -1,10 +1,10 @@
-"""DBOS as a fleet uses it: what is queued, who takes it, and how the work of the dead is given back.
+"""Queue of a fleet on top of DBOS: enqueue, claim, and requeue the work of dead workers.
 
-DBOS keeps the queue: accepted once, in order of priority, not before its time, taken by one worker. What it calls a workflow
-is a task of ours with one step, which runs the task whole; everything else is in tables of ours. When to look into which
-queue is ours, too: DBOS polls each of them, several times a second, and we are told. What is reached for of DBOS that it
-does not offer by name is all here: its loops that we have no use for, the claim of what is queued, and the one function that
-gives work back to its queue only if it is still that of somebody dead. Hence the pinned version.
+DBOS provides the queue: deduplication, priority, delay, and claims by one worker. A DBOS workflow is one task with one step
+that runs the whole task; everything else is in Helmsman's tables. Helmsman decides when to read which queue: DBOS would poll
+every queue several times a second, whereas workers are notified. This module contains all uses of private DBOS functions:
+its unused loops, the claim of queued work, and the function that requeues work only if a dead worker still has it. Therefore
+the version is pinned.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ WORKFLOW: Final = "task"
 QUEUES: Final = "helmsman_queues"
 """The channel on which workers hear that something waits, as the name of its queue."""
 _LOOK_SECONDS: Final = 5.0
-"""How often a worker with room looks into its queues, whatever is notified."""
+"""Polling interval of a worker with free capacity, in case a notification is lost."""
 _REST_SECONDS: Final = 0.05
 """Between two looks, however much is notified."""
 _LAST_SECONDS: Final = 0.1
-"""So much later than an idle worker one looks whose places are all but taken: who has more room comes first."""
+"""Extra delay of an almost full worker, so that workers with more free capacity claim first."""
 _MOST_RECOVERIES: Final = 1000
-"""Who counts attempts is the worker, which can say so in the task."""
+"""High limit, because the worker counts attempts itself and reports them in the task."""
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +58,9 @@ def prepare(url: str) -> None:
 
 
 class _NoPickles(DBOSPortableJSONSerializer):
-    """Stands where DBOS has its serializer of pickles, which runs code: rows name their serializer, and can be forged.
+    """Replaces the pickle serializer of DBOS, which runs code: rows name their serializer and can be forged.
 
-    DBOS has no setting for this. Only a worker reads such rows, in a process of its own.
+    DBOS has no setting for this. Only a worker reads such rows, in a separate process.
     """
 
     def name(self) -> str:
@@ -78,7 +78,7 @@ def _be_quiet() -> None:
 
 
 class Enqueuer:
-    """Puts tasks into queues, in the transaction in which they are written down. Its methods block: call them in threads."""
+    """Enqueues tasks in the transaction that stores them. Its methods block: call them in threads."""
 
     def __init__(self, url: str, connections: int = 4, name: str = "helmsman door queue") -> None:
         _be_quiet()
@@ -117,7 +117,7 @@ class Enqueuer:
         self._client.enqueue_in_transaction(connection, options, task_id)
 
     def forget(self, task_ids: Iterable[str]) -> None:
-        """Take tasks out of the queue that have ended before anybody took them."""
+        """Remove tasks from the queue that ended before a worker took them."""
         self._client.cancel_workflows(list(task_ids))
 
     def delete(self, task_ids: Iterable[str]) -> None:
@@ -144,8 +144,9 @@ _WAITING: Final = """
         where status = 'DELAYED' and application_name = 'helmsman'
     )::float as due
 """
-"""The queues in which something waits, by what is first in them, found by the ends of an index: ten thousand tasks in one
-queue cost as much as one. And in how many seconds something is due that was to wait.
+"""Select the non-empty queues with their first entry, and the seconds until the next delayed task is due.
+
+It reads only the ends of an index, so ten thousand tasks in a queue cost as much as one.
 """
 _DUE: Final = """
     update dbos.workflow_status set status = 'ENQUEUED'
@@ -176,7 +177,7 @@ class Taker:
         self._serves = serves
         self._is_leaving = is_leaving
         self.taken: set[str] = set()
-        """What was taken here and has not ended."""
+        """Tasks that were taken here and have not ended."""
         self.started: set[str] = set()
         """Those of them that have begun to run."""
         self._woken = anyio.Event()
@@ -210,7 +211,7 @@ class Taker:
                 self.wake()
 
     def launch(self) -> None:
-        """Be ready to run what is taken. To be called in the event loop."""
+        """Prepare to run tasks. Call it in the event loop."""
         for owner, loop in _UNUSED:
             assert hasattr(owner, loop), loop
             setattr(owner, loop, lambda *_: None)
@@ -238,7 +239,7 @@ class Taker:
         return 0 if self._is_leaving() else self._capacity - len(self.taken)
 
     async def _look(self) -> float:
-        """Take what there is room for; in how many seconds to look again, unless something is told."""
+        """Take as many tasks as there is capacity for. Return the seconds until the next poll without a notification."""
         row = await self._database.one(_WAITING)
         assert row is not None
         due = row["due"]
@@ -279,7 +280,7 @@ class Taker:
         return cast("Any", self._dbos)._sys_db  # noqa: SLF001
 
     async def requeue(self, task_id: str, owner: str) -> bool:
-        """Have a task taken anew, if it is still this (dead) worker's. Whoever comes late changes nothing."""
+        """Requeue a task if this dead worker still has it. Later calls have no effect."""
         is_back = await anyio.to_thread.run_sync(self._system.reenqueue_for_recovery, task_id, [owner], "codex")
         if is_back:
             row = await self._database.one("select queue from helmsman.tasks where id = %s", (task_id,))

@@ -1,4 +1,4 @@
-"""A fleet's task as its row has it, and as everybody else knows tasks; the names of machines and queues."""
+"""Conversion of a task's row to a `Task`, and the names of machines, labels and queues."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from psycopg.rows import DictRow
 
 DOORS: Final = "helmsman_fleet"
-"""The channel on which doors hear of tasks: `TASK`, whatever has changed of it."""
+"""Channel that notifies clients of changed tasks. The payload is the task id."""
 FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _HOST: Final = "host:"
@@ -28,9 +28,9 @@ MISSED: Final = """
         select from helmsman.workers other where jsonb_exists(other.agents, task.agent) and not label = any (other.labels)
     )
 """
-"""Whether a `label` of a `task` is the form of its session, and some machine with its agent does not know that."""
+"""SQL condition: the `label` of a `task` is its session format, and a machine with its agent lacks that format."""
 WANTED: Final[LiteralString] = f"(position(':' in label) = 0 or ({MISSED}))"
-"""Whether a `label` of a `task` says who may take it: somebody gave it, or not all machines have it anyway."""
+"""SQL condition: the `label` of a `task` restricts its machines, because a user set it or a machine lacks it."""
 QUEUE: Final[LiteralString] = f"""
     task.agent || coalesce(
         (select string_agg('+' || label, '' order by label) from unnest(task.labels) label where {WANTED}), '')
@@ -39,7 +39,7 @@ QUEUE: Final[LiteralString] = f"""
 
 
 def new_worker_id(name: str) -> str:
-    """Unique for each start: whoever has the same one takes the work of the other away."""
+    """Return an id that is unique per start. Two workers with one id would take each other's work."""
     return f"{name}{_MARK}{uuid.uuid4().hex[:12]}"
 
 
@@ -49,7 +49,10 @@ def machine_of(worker_id: str | None) -> str | None:
 
 
 def channel_of(worker_id: str) -> str:
-    """The channel on which one worker hears of answers and cancels, as `TASK`; `helmsman.tell_worker` in the database."""
+    """Return the channel that notifies one worker of answers and cancellation. The payload is the task id.
+
+    `helmsman.tell_worker` in the database uses the same name.
+    """
     return f"helmsman_worker_{worker_id.rpartition(_MARK)[2]}"
 
 
@@ -75,22 +78,22 @@ def queue_of(agent: str, labels: Iterable[str] = (), host: str | None = None) ->
 
 
 def host_of(queue: str) -> str | None:
-    """The machine whose own queue this is."""
+    """Return the machine that owns this queue, or None."""
     return queue.removeprefix(_HOST) if queue.startswith(_HOST) else None
 
 
 def form_label(agent: str, form: str) -> str:
-    """The label of the machines whose version of an agent knows a form of its sessions. Nobody can name one so."""
+    """Return the label of machines whose agent version supports a session format. User labels cannot contain the colon."""
     return f"{agent}:{form}"
 
 
 def named_labels(labels: Iterable[str]) -> list[str]:
-    """Those labels that somebody gave."""
+    """Return the labels that users have set."""
     return [label for label in labels if ":" not in label]
 
 
 def serves(queue: str, *, name: str, agents: Iterable[str], labels: Iterable[str]) -> bool:
-    """Whether a machine takes what is in a queue."""
+    """Return whether a machine takes tasks from a queue."""
     if (host := host_of(queue)) is not None:
         return host == name
     agent, *wanted = queue.split("+")

@@ -1,7 +1,7 @@
-"""One task on one machine: claimed, run by the machine's own Helmsman, told to the fleet while it happens, and ended.
+"""Claim one fleet task on this machine, run it with the machine's Helmsman, report its events, and store its end.
 
-All that a machine does for a task is done under the epoch of its claim. When that is lost (the machine was taken for dead,
-and another has the task) the turn is stopped at once and nothing more is written.
+Every write for a task carries the epoch of its claim. If the machine loses the claim because the fleet considered it dead
+and another machine took the task, the turn stops immediately and nothing more is written.
 """
 
 from __future__ import annotations
@@ -81,26 +81,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_ATTEMPTS: Final = 20
-"""A task that has cost so many machines their lives is not given to another."""
+"""Limit of claims per task. A task that lost this many machines is failed instead of retried."""
 _LOOK_SECONDS: Final = 5.0
-"""How often a running task looks whether it was answered or cancelled, whatever is notified."""
+"""Interval at which a running task polls for answers and cancellation, in case a notification is lost."""
 _PROGRESS_SECONDS: Final = 1.0
 _LANE_SECONDS: Final = 1.0
 _TREE_SECONDS: Final = 0.5
 _TOO_LARGE_SECONDS: Final = 60.0
-"""A tree that cannot be stored is tried again after so long, and when its turn has ended."""
+"""Delay before storing a tree is retried after a failure. It is also retried when the turn ends."""
 _SHIP_SECONDS: Final = 0.5
-"""How often it is looked what is new of its session's transcript."""
+"""Interval at which new parts of the session's transcript are shipped."""
 
 LATE: Final = "Its deadline has passed."
 AGAIN: Final = "again"
-"""It has lost its agent, and is to be begun again."""
+"""Result of a run that lost its agent and is to be retried."""
 _MOST_ENGINES: Final = 4
-"""An agent that dies so often is not started again for the same task."""
+"""Limit of agent starts per task. An agent that dies more often is not started again."""
 
 
 class TaskRun:
-    """A task while this machine has it."""
+    """A task that this machine has claimed."""
 
     def __init__(self, helm: Steering, owned: OwnedTask, budgets: FleetBudgets) -> None:
         self._helm = helm
@@ -114,41 +114,41 @@ class TaskRun:
         self._closed: list[str] = []
         self._given: set[str] = set()
         self._news = anyio.Event()
-        """Something is to be stored of questions."""
+        """Set when a question was asked or closed and must be stored."""
         self._wake = anyio.Event()
-        """Somebody has answered, or cancelled."""
+        """Set when the task may have been answered or cancelled."""
         self._stopping: str | None = None
-        """Why it is being stopped."""
+        """Reason for stopping the task, or None."""
         self._own_question: str | None = None
         self._own_answer: str | None = None
         self._own_answered = anyio.Event()
-        """Of what the fleet itself asks before it goes on."""
+        """Set when the fleet's own question (whether to continue after a loss) is answered or the task is stopped."""
         self._is_unanswered = False
-        """It is a run of a schedule, and nobody has answered it in time."""
+        """The task is a run of a schedule, and a question's deadline passed without an answer."""
         self._stop = anyio.Lock()
-        """Held until its turn and all that it left running have stopped."""
+        """Held until the turn and all processes that it left running have stopped."""
         self._has_progress = False
         self._has_turn = anyio.Event()
         self._is_let_go = False
         self._handed_over = anyio.Event()
         self._transcript: SharedTranscript | None = None
         self._tree: SharedTree | None = None
-        """None: it works in a directory of this machine."""
+        """None if the task works in a directory of this machine."""
         self._made: Worktree | None = None
-        """The worktree that was made here for its session."""
+        """The worktree that was made here for the session."""
         self._items = 0
         self._shipping = anyio.Lock()
         self._is_labelled = False
         self._goes_on_with: str | None = owned.row["session_id"]
         self._is_moved = False
-        """Its session was begun, or gone on with, by another machine."""
+        """Another machine started or last resumed the session."""
 
     def wake(self) -> None:
-        """Somebody may have answered or cancelled."""
+        """Poll for answers and cancellation now."""
         self._wake.set()
 
     async def hand_over(self) -> None:
-        """The machine ends, and others go on: stop its turn, and store all that they need of it."""
+        """Stop the turn and store everything that another machine needs to resume it, before this machine shuts down."""
         self._is_let_go = True
         await self.stop_turn()
         await self._handed_over.wait()
@@ -156,7 +156,7 @@ class TaskRun:
     # --- its life ----------------------------------------------------------------------------------------------------
 
     async def run(self) -> str:
-        """Run it to its end; how it ended. `fenced`: it is somebody else's by now."""
+        """Run the task to its end and return its final status, or `fenced` if another machine has claimed it."""
         row = self._owned.row
         try:
             async with self._serving():
@@ -178,14 +178,14 @@ class TaskRun:
             return "fenced"
 
     def _has_lost_engine(self, end: dict[str, Any]) -> bool:
-        """Whether it has lost its agent, and no more than that: it is begun again, as after the loss of a machine."""
+        """Return whether the task lost only its agent. Such a task is retried as after the loss of a machine."""
         code = (end.get("error") or {}).get("code") if end["status"] == "failed" else None
         lost = code in (EngineLost.code, EngineStartFailed.code)
         return lost and self._stopping is None and self._owned.epoch < _MOST_ENGINES
 
     @asynccontextmanager
     async def _serving(self) -> AsyncIterator[None]:
-        """Events, questions and orders go their ways while the block runs. `NotOwner` comes out as it is."""
+        """Ship events, store questions and handle orders while the block runs. Re-raise `NotOwner` without a group."""
         lost: list[NotOwner] = []
 
         async def guarded(serve: Callable[[], Awaitable[None]]) -> None:
@@ -209,7 +209,7 @@ class TaskRun:
             raise lost[0]
 
     async def _work(self) -> tuple[dict[str, Any], TaskOutcome | None]:
-        """Run its turn; how it has ended, and what it did."""
+        """Run the turn. Return how it ended and its outcome."""
         row = self._owned.row
         if row["cancel_asked"]:
             return {"status": "canceled", "note": cancelled(row["cancel_reason"])}, None
@@ -249,7 +249,7 @@ class TaskRun:
         return end, outcome
 
     async def _store_files(self) -> None:
-        """What it made of the tree that it brought. One that cannot be stored is said, and is still there."""
+        """Store the tree that the task changed. A failure is reported as an event; the files stay in the worktree."""
         try:
             await self._ship()
             await self._keep_files(at_once=True)
@@ -261,11 +261,12 @@ class TaskRun:
         if shared is None or session is None or session.worktree is None:
             return
         sizes = {} if self._transcript is None else self._transcript.sizes
-        if self._transcript is None or sizes:  # or nothing is known yet of what it would belong to
+        # without a shipped transcript, the tree cannot be matched to a point in the session
+        if self._transcript is None or sizes:
             await shared.keep(session.worktree, session.id, sizes, (sizes, self._items), at_once=at_once)
 
     async def _keep_tree(self) -> None:
-        """Store its tree whenever something has happened in its turn."""
+        """Store the tree whenever something has happened in the turn."""
         await self._has_session.wait()
         while self._tree is not None:
             await anyio.sleep(_TREE_SECONDS)
@@ -276,7 +277,7 @@ class TaskRun:
                 await anyio.sleep(_TOO_LARGE_SECONDS)
 
     async def _ship_the_rest(self) -> None:
-        """What its agent wrote after the end of its turn belongs to the tree as that left it."""
+        """Ship the transcript that the agent wrote after its turn ended, and record that it belongs to the stored tree."""
         await self._ship()
         if self._transcript is not None and self._tree is not None:
             await self._tree.belongs_to(self._transcript.sizes)
@@ -285,7 +286,7 @@ class TaskRun:
         return {"status": "canceled", "note": self._stopping}
 
     async def _may_go_on(self, spec: TurnRequest) -> bool:
-        """Whether a turn that was cut off with its machine may go on here. Somebody may have to say so."""
+        """Return whether a turn that was lost with its machine may resume here. Ask the user if the policy requires it."""
         row = self._owned.row
         wanted = "continue" if row["is_handed_over"] else on_loss(row, spec, self._helm.agents)
         if wanted != "ask":
@@ -299,14 +300,14 @@ class TaskRun:
         return self._own_answer == CONTINUE and self._stopping is None
 
     async def _bring_session(self, spec: TurnRequest) -> None:
-        """Have the session here that it goes on with, as the fleet knows it; where it cannot be had, it starts anew."""
+        """Fetch the session to resume from the fleet. After a loss, start a new session if it cannot be moved."""
         row, session_id, options = self._owned.row, self._goes_on_with, spec.options
         tree = self._tree = await SharedTree.of(self._helm, self._owned)
         if session_id is None or options.cwd is None:
             return
         limits: Mapping[str, int] | None = None
         if tree is not None and tree.kept is not None and was_cut(row) and row["worker_before"] != row["worker"]:
-            # What was written after the tree was kept tells of files that are not there.
+            # The transcript after this point describes file changes that the stored tree does not contain.
             limits = tree.kept.rollouts if tree.kept.session_id == session_id else None
         try:
             transcript = self._transcript = await SharedTranscript.of(
@@ -329,7 +330,7 @@ class TaskRun:
             self._pump.note("anew", reason=error.message)
 
     async def _ended_before(self, spec: TurnRequest) -> dict[str, Any] | None:
-        """How its turn had ended before its machine was lost, where only the news of that is missing."""
+        """Return how the turn ended before its machine was lost, if only the report of its end is missing."""
         row, session_id = self._owned.row, self._goes_on_with
         if not was_cut(row) or session_id is None or row["turn_id"] is None:
             return None
@@ -346,7 +347,10 @@ class TaskRun:
             await anyio.sleep(_SHIP_SECONDS)
 
     async def _ship(self) -> bool:
-        """Keep what is new of its session, and once what a machine must have to go on with it; no where that stays here."""
+        """Ship new parts of the transcript, and once the requirements of its session.
+
+        Return False if the session cannot move.
+        """
         async with self._shipping:
             if self._transcript is None and self._session is not None:
                 agent = self._session.options.agent
@@ -360,7 +364,7 @@ class TaskRun:
             return True
 
     async def _begin(self, spec: TurnRequest) -> Session:
-        """Begin its turn, in a new session or in the one that it goes on with."""
+        """Start the turn in a new session or in the session to resume."""
         row, turn, options = self._owned.row, spec.turn, spec.options
         asked: Any = {
             "effort": turn.effort,
@@ -370,7 +374,7 @@ class TaskRun:
             "limits": silence_of(row["metadata"]),
             "on_task": self._entered,
         }
-        # What the door asked for is asked of this machine in the same words: it may have other rules, roots and agents.
+        # Repeat the client's request on this machine, because its rules, roots and agents may differ.
         text, session_id, tree = turn.text, self._goes_on_with, self._tree
         kept_at = None if tree is None or tree.kept is None else tree.kept.at
         if was_cut(row):
@@ -407,7 +411,7 @@ class TaskRun:
         return session
 
     async def _images(self) -> list[Path]:
-        """The images that came with it. They go when it ends."""
+        """Return the images of the task. They are deleted when it ends."""
         folder = self._helm.settings.state_dir / IMAGES / self._owned.id
         return await self._owned.database.keep_trying(partial(place_images, self._owned, folder), "its images")
 
@@ -416,7 +420,7 @@ class TaskRun:
         self._budgets.entered(local_id, self._owned)
 
     def _attach(self, session: Session) -> None:
-        """Tell what has happened in its turn so far, and from now on."""
+        """Report the events of the turn so far, and listen for new ones."""
         self._session = session
         self._has_session.set()
         for event in session.feed.since(session.turn_cursor).events:
@@ -435,7 +439,7 @@ class TaskRun:
                 if not task.is_running:
                     async with self._stop:
                         return task
-                with anyio.move_on_after(_PROGRESS_SECONDS):  # it goes on later, or its end is being written
+                with anyio.move_on_after(_PROGRESS_SECONDS):  # the task resumes later, or its end is being written
                     await session.feed.changed()
         finally:
             self._stop_listening()
@@ -492,7 +496,7 @@ class TaskRun:
                 await self.stop_turn()
 
     async def _store_turn(self) -> None:
-        """At once: whoever goes on after a loss looks by its id whether it had ended."""
+        """Store the turn id immediately. After a loss, the next machine uses it to check whether the turn had ended."""
         await self._has_turn.wait()
         if self._session is not None:
             await self._keep(partial(self._owned.update, turn_id=self._session.state.turn_id), "a turn")
@@ -510,10 +514,10 @@ class TaskRun:
                 known["metadata"] = {key: task.metadata.get(key) for key in (WAITING_FOR, RESUMES_AT)}
                 await self._keep(partial(self._owned.update, **known), "progress")
 
-    # --- what it is told ---------------------------------------------------------------------------------------------
+    # --- orders from the fleet -------------------------------------------------------------------------------------------
 
     async def _take_orders(self) -> None:
-        """Answers, a cancel, a deadline."""
+        """Handle answers, messages, cancellation and the deadline."""
         left = self._owned.row["seconds_left"]
         until = None if left is None else anyio.current_time() + left
         while True:
@@ -535,7 +539,10 @@ class TaskRun:
                 until = None
 
     async def _steer(self, message: dict[str, Any]) -> None:
-        """Put a message into its turn, or say why not. One that was taken is not put there a second time."""
+        """Steer the turn with a message, or record why that failed.
+
+        A message is claimed first, so it is delivered at most once.
+        """
         session = self._session
         if session is None or not await self._owned.database.keep_trying(
             partial(self._owned.take_message, message["id"]), "a message"
@@ -579,7 +586,7 @@ async def run_task(
     running: dict[str, TaskRun],
     budgets: FleetBudgets,
 ) -> str:
-    """Claim a task and run it; how it ended. The second of `helms` is for runs of schedules."""
+    """Claim a task, run it, and return its final status. The second of `helms` runs tasks of schedules."""
     while True:
         owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
         if owned is not None:

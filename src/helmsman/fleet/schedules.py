@@ -1,8 +1,8 @@
-"""The schedules of a fleet: in its database, and run by whichever worker comes first when one is due.
+"""Schedules of a fleet, stored in its database. The first worker that finds a due schedule starts its run.
 
-A run that is due is entered together with the schedule's next time, in one transaction that holds the schedule: a worker
-that dies in it leaves it due, and no other enters it too. When it is due and what becomes of it is said by the same rules as
-on one machine (`helmsman.schedules`), by the database's clock.
+One transaction locks the schedule, enters the due run and sets the next time. If the worker dies in it, the run stays due,
+and no other worker enters it twice. The rules for due times and results are those of one machine (`helmsman.schedules`), by
+the database's clock.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLEETS: Final = "S-fleet-"
-"""What the id of a fleet's schedule begins with."""
+"""Prefix of the ids of a fleet's schedules."""
 
 _DUE: Final = sa.text(
     """
@@ -99,7 +99,7 @@ def _draft(draft: TaskDraft) -> FleetDraft:
     )
 
 
-# --- what is due ------------------------------------------------------------------------------------------------------
+# --- due runs ----------------------------------------------------------------------------------------------------------
 
 
 def begin_due(enqueuer: Enqueuer) -> float | None:
@@ -141,11 +141,11 @@ def _begin(enqueuer: Enqueuer, connection: sa.Connection, schedule: Schedule, ro
     connection.execute(_MOVE, {"id": schedule.id, "next_at": due.next_at})
 
 
-# --- what doors do with them -----------------------------------------------------------------------------------------
+# --- for clients -----------------------------------------------------------------------------------------------------
 
 
 class FleetSchedules:
-    """Where the schedules of a fleet are written down, as `helmsman.schedules.store.ScheduleStore` is for a machine's."""
+    """Store of a fleet's schedules, like `helmsman.schedules.store.ScheduleStore` for one machine."""
 
     def __init__(self, client: FleetClient) -> None:
         self._client = client
@@ -201,7 +201,7 @@ class FleetSchedules:
         return tuple(_run(row) for row in await self._rows(sql, id=schedule_id, limit=limit))
 
     async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
-        """Hold it, or have it go on at its next time, which confirms a proposed one."""
+        """Pause a schedule, or resume it at its next time. Resuming confirms a proposed schedule."""
         sql = (
             "update helmsman.schedules set is_paused = %(is_paused)s, next_at = %(next_at)s, "
             "proposed_by = case when %(is_paused)s then proposed_by end where id = %(id)s returning id"
@@ -213,7 +213,7 @@ class FleetSchedules:
         await self._rows("delete from helmsman.schedules where id = %(id)s returning id", id=schedule_id)
 
     async def begin_now(self, schedule: Schedule) -> Task:
-        """Enter a run at once, beside those that are due."""
+        """Enter a run immediately, in addition to the due runs."""
         now = await self.now()
 
         def also(connection: sa.Connection, task_id: str) -> None:
@@ -225,7 +225,7 @@ class FleetSchedules:
 
 
 class BothSchedules:
-    """Those of the fleet, which is where a door's new ones go, and those that this machine has of its own."""
+    """Schedules of the fleet and of this machine. New schedules go to the fleet."""
 
     def __init__(self, own: ScheduleStore, fleet: FleetSchedules) -> None:
         self._own = own

@@ -1,6 +1,6 @@
-"""What a session has written, kept in the fleet's database under the epoch of its task, and placed where it goes on.
+"""Transcripts of sessions, stored in the fleet's database under the epoch of the task, and restored to resume elsewhere.
 
-It is shipped while a turn runs, so that of a machine that is lost at most the last moments are missing.
+A transcript is shipped while the turn runs, so the loss of a machine loses only the last moments.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class SharedTranscript:
 
     @classmethod
     async def of(cls, helm: Steering, owned: OwnedTask, agent: str, session_id: str) -> SharedTranscript | None:
-        """None of an agent whose sessions stay where they are."""
+        """Return the transcript of a session, or None if the agent's sessions cannot move."""
         session = await CarriedSession.of(helm, agent, session_id)
         return None if session is None else cls(owned, agent, session)
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """How much is kept of each of its files."""
+        """Return the stored size of each file."""
         return self._session.sizes
 
     async def is_elsewhere(self, limits: Mapping[str, int] | None) -> bool:
-        """Whether the fleet knows the session any other than it is here. With `limits`, only so much of each file counts."""
+        """Return whether the fleet's copy differs from the local one. `limits` first cuts the stored files to sizes."""
         database = self._owned.database
         if limits is not None:
             cut = limits
@@ -55,7 +55,7 @@ class SharedTranscript:
         return bool(sizes) and not await self._session.is_as_kept({row["file"]: row["size"] for row in sizes})
 
     async def bring(self, directory: Path) -> None:
-        """Have the session here as the fleet knows it, to go on in a directory.
+        """Restore the session from the fleet, to resume it in a directory.
 
         Raises:
             CannotMove: It cannot go on here.
@@ -71,15 +71,15 @@ class SharedTranscript:
         await self._session.place([TranscriptPart(**row) for row in rows], directory)
 
     async def needs(self) -> str | None:
-        """The label that a machine must have to go on with it; None where any with its agent can."""
+        """Return the label that a machine must have to resume the session, or None if its agent suffices."""
         form = await self._session.form()
         return None if form is None else form_label(self._agent, form)
 
     async def ship(self) -> None:
-        """Keep what is new of it.
+        """Ship the new parts of the transcript.
 
         Raises:
-            NotOwner: The task is somebody else's.
+            NotOwner: Another machine has claimed the task.
         """
         while parts := await self._session.tails():
             for part in parts:

@@ -1,7 +1,7 @@
-"""A machine of a fleet: takes tasks from its queues and runs them with a Helmsman of its own.
+"""Worker of a fleet: take tasks from its queues and run them with the machine's Helmsman.
 
-It lives by its lease. Taken for dead by the others it ends at once (`DECLARED_DEAD`), for its work is theirs by then;
-stopped in order it hands its work over before it ends; drained it takes nothing more, and ends when nothing runs.
+A worker holds a lease. If other workers declare it dead, it exits immediately (`DECLARED_DEAD`), because they have taken its
+work. If it is stopped, it hands over its work and then exits. If it is drained, it takes no new tasks and exits when idle.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 DECLARED_DEAD: Final = 75
-"""The exit code of a worker whose work others have: start it again, it begins anew."""
+"""Exit code of a worker that was declared dead. Restart it; it starts with a new id."""
 _SWEEP_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 5.0
-"""How long turns and engines may take to stop in order."""
+"""Time limit for an orderly stop of turns and engines."""
 DIRECTORY: Final = "fleet"
-"""Where in the state directory of a machine its worker is."""
+"""Directory of the worker inside the machine's state directory."""
 
 
 def margin_of(lease: float) -> float:
-    """So long before its lease runs out, what a worker runs is ended."""
+    """Return how many seconds before its lease expires a worker stops its processes."""
     return min(3.0, lease / 4)
 
 
 class WorkerOptions(Value, frozen=True, kw_only=True):
-    """What a machine offers."""
+    """Agents, labels and capacity that a machine offers."""
 
     url: str
     name: str
@@ -133,12 +133,14 @@ class Worker:
         await self._exit.aclose()
 
     async def serve(self, helm: Helmsman, patient: Helmsman) -> None:
-        """Take tasks and run them, until it is stopped, or drained and idle. What still runs then is left as it is.
+        """Take tasks and run them until the worker is stopped, or drained and idle.
 
-        `patient` is the same service for runs of schedules: questions of theirs wait longer.
+        Tasks that still run are left as they are.
+
+        `patient` is the same service for runs of schedules, whose questions wait longer.
 
         Raises:
-            DeclaredDead: Others have this worker's work. Whatever runs for it must end at once.
+            DeclaredDead: Other workers have taken the work. Every process of this worker must end immediately.
             FleetUnavailable: The database cannot be reached; nothing was taken.
         """
         self._helm = helm
@@ -190,7 +192,7 @@ class Worker:
         if failed:
             raise failed[0]
         if dead:
-            self.lease.close()  # nothing that runs here may go on
+            self.lease.close()  # the processes of this worker must stop
             raise dead[0]
 
     async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -210,21 +212,24 @@ class Worker:
         return versions, self._labels
 
     async def _release_work(self) -> None:
-        """Stop what runs, for others to go on with."""
+        """Stop the running turns and hand them over to other workers."""
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as stopping:
                 for run in tuple(self._running.values()):
                     stopping.start_soon(run.hand_over)
 
     async def hand_over(self) -> None:
-        """Leave the fleet: what ran here is the others' at once. To be called when the service that ran it has ended."""
+        """Leave the fleet so that other workers take the tasks immediately.
+
+        Call it after the service that ran them has ended.
+        """
         self.lease.close()
         state_dir = self._helm.settings.state_dir
         with anyio.move_on_after(_STOP_SECONDS):
             while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes
                 await anyio.sleep(0.05)
         left = tuple(self._taker.taken)
-        for task_id in left:  # before the lease is gone: whoever finds a task without one takes it for cut off
+        for task_id in left:  # before the lease is released: other workers treat a task without a lease as cut off
             await self._database.soon(partial(hand_over_task, self._database, task_id, self.id))
         await self._database.soon(self._lease.release)
         for task_id in left:
@@ -254,7 +259,7 @@ class Worker:
         return ended
 
     async def _queue_next(self, task_id: str) -> None:
-        """What waits for a task that has ended here is queued at once. (What is missed is found by the sweep.)"""
+        """Queue the task that waited for a task that has ended here. The sweep finds tasks that this misses."""
         try:
             if (lane := await lane_behind(self._database, task_id)) is not None:
                 await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
@@ -266,12 +271,12 @@ class Worker:
         return serves(queue, name=options.name, agents=options.agents, labels=self._labels)
 
     async def _listen(self) -> None:
-        """Answers, cancels, drains, and what waits: it is told as the id of a task, or the name of a queue."""
+        """Handle notifications of answers, cancellation, drains and queued tasks. A payload is a task id or a queue name."""
         while True:
             try:
                 async with self._database.listening(channel_of(self.id), QUEUES) as payloads:
                     self._taker.wake()
-                    for run in tuple(self._running.values()):  # what was told while nobody listened
+                    for run in tuple(self._running.values()):  # for notifications sent before this connection listened
                         run.wake()
                     async for told in payloads:
                         if told in self._running:
@@ -287,7 +292,7 @@ class Worker:
     # --- the work of others ------------------------------------------------------------------------------------------
 
     async def _sweep(self) -> None:
-        """Now and then: the dead, what they left, and what nobody has seen to."""
+        """Periodically remove dead workers, requeue their work, and handle late and unhandled tasks."""
         pause = min(_SWEEP_SECONDS, self.options.lease / 6)
         while True:
             try:
@@ -313,7 +318,7 @@ class Worker:
             await anyio.sleep(EVERY_SECONDS)
 
     async def _keep_schedules(self) -> None:
-        """Begin what is due, when it is due, unless another does."""
+        """Start due runs of schedules, unless another worker starts them."""
         while True:
             seconds: float | None = None
             try:
@@ -323,7 +328,7 @@ class Worker:
             await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
 
     def _post(self, helm: Helmsman) -> FleetPost:
-        """Sends what this machine's user has a recipient for, but for what is shown on a screen."""
+        """Return the sender of notices for this user's recipients, except those shown on a screen."""
         place, state_dir = place_in(self._directory), helm.settings.state_dir
         return FleetPost(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)
 

@@ -1,9 +1,9 @@
-"""The trees that sessions of a fleet work on: packed by a door, placed by the machine that runs a task, and what becomes of
-them kept while it happens, for whoever goes on with it or applies it.
+"""Trees that sessions of a fleet work on: packed by a client, checked out by the machine that runs a task, and stored.
 
-A door packs before the id of the first task is given out, so that what is acknowledged can be run by any machine: remote and
-commit where all is pushed, else what is not. What is kept of a tree says how much of the transcript it belongs to. There is
-one of each for a session: what was packed is with its first task, what became of it with the last that has something.
+The changed tree is stored while the task runs, for the machine that resumes it or the client that applies it. A client packs
+the tree before it returns the id of the first task, so that any machine can run an accepted task. It packs remote and commit
+if everything is pushed, otherwise also the unpushed part. A stored tree records the matching length of the transcript. A
+session has one packed tree, stored with its first task, and one changed tree, stored with the last task that has one.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ RESULT: Final = "result"
 _PIECE: Final = 256 * 1024
 _LEAST_SECONDS: Final = 0.5
 _SHARE: Final = 10
-"""Looking at a tree takes one part in so many of a turn's time at most, however large it is."""
+"""Divisor of a turn's time: scanning a tree takes at most this fraction, regardless of its size."""
 _NEW: Final = timedelta(hours=1)
 Bundles: TypeAlias = "Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]]"
 
 
 class Pieces(Sequence[bytes]):
-    """A file in pieces, each read when it is asked for. There is one at least, be it empty."""
+    """A file in pieces that are read on demand. An empty file has one empty piece."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -96,7 +96,7 @@ class Pieces(Sequence[bytes]):
 def packed_for_fleet(
     directory: Path, state_dir: Path, limits: Limits, *, from_remote: bool = True
 ) -> Iterator[tuple[Packer, PackedTree, Bundles]]:
-    """What travels with a task, as a draft takes it (`FleetDraft.bundles`), for the length of the block. Blocks.
+    """Pack a directory for a task and yield the bundles for `FleetDraft.bundles`, valid inside the block. Blocks.
 
     Raises:
         InvalidInput: There is no repository, or it has no commit.
@@ -114,14 +114,12 @@ def packed_for_fleet(
             packer.forget()  # the database keeps it
 
 
-# --- what is stored --------------------------------------------------------------------------------------------------
+# --- stored trees -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTree:
-    """What became of a tree by some time. `data` is where the bundle is, `rollouts` how much there was of the transcript of
-    a session, file by file.
-    """
+    """A changed tree at some time. `data` names the bundle. `rollouts` has the size of each transcript file then."""
 
     task: str
     result: Result
@@ -142,7 +140,7 @@ class StoredTree:
         self._lane = lane
 
     async def packed(self) -> PackedTree | None:
-        """What was packed for its first task; None where it works in a directory of its machine."""
+        """Return the tree packed for the first task, or None if the session works in a directory of its machine."""
         row = await self._row(WORKSPACE)
         if row is None:
             return None
@@ -154,7 +152,7 @@ class StoredTree:
         return tree
 
     async def kept(self) -> KeptTree | None:
-        """What became of it, as far as it is stored."""
+        """Return the changed tree as last stored."""
         row = await self._row(RESULT)
         if row is None:
             return None
@@ -167,13 +165,13 @@ class StoredTree:
         return KeptTree(row["task"], result, about["data"], about["session"], about["rollouts"], row["at"])
 
     async def read_packed(self, kind: str, into: Path) -> None:
-        """Write a part of what was packed to a file."""
+        """Write a packed part to a file."""
         row = await self._row(kind)
         with into.open("wb") as file:
             await self._read("" if row is None else row["task"], kind, file)
 
     async def read_kept(self, kept: KeptTree, into: Path) -> bool:
-        """Write the bundle to a file; False where another has taken its place meanwhile."""
+        """Write the bundle to a file. Return False if a newer bundle has replaced it."""
         with into.open("wb") as file:
             await self._read(kept.task, kept.data, file)
         return digest_of(into) == kept.result.digest
@@ -204,7 +202,10 @@ class StoredTree:
 
 
 class SharedTree:
-    """The tree of a task's session, while this machine has the task. `kept` is what was stored when it was taken."""
+    """The tree of a session whose task this machine has claimed.
+
+    `kept` is the tree that was stored at the time of the claim.
+    """
 
     def __init__(self, helm: Steering, owned: OwnedTask, stored: StoredTree, packed: PackedTree) -> None:
         self._owned = owned
@@ -237,7 +238,7 @@ class SharedTree:
         return tree
 
     def is_here(self, session_id: str) -> bool:
-        """Whether the session has its worktree on this machine. Blocks."""
+        """Return whether the session has its worktree on this machine. Blocks."""
         return any(tree.path.is_dir() for tree in self._worktrees(session_id))
 
     def _worktrees(self, session_id: str) -> list[Worktree]:
@@ -265,7 +266,7 @@ class SharedTree:
         return tree
 
     async def drop_others(self, session_id: str, tree: Worktree) -> None:
-        """The session goes on in this worktree: what it left here when it was somewhere else is not its any more."""
+        """Discard worktrees that the session left here earlier. It now works in this worktree."""
         for other in await anyio.to_thread.run_sync(self._worktrees, session_id):
             if other.path != tree.path:
                 await anyio.to_thread.run_sync(worktrees.discard, other)
@@ -311,11 +312,12 @@ class SharedTree:
     async def keep(
         self, tree: Worktree, session_id: str, rollouts: Mapping[str, int], moment: Any = None, *, at_once: bool = False
     ) -> None:
-        """Store what is in the worktree, with how much of the transcript there is, which is to be stored already. It is
-        looked at only when something has happened since (`moment`), unless it is to be done `at_once`.
+        """Store the worktree with the sizes of the transcript files, which must already be stored.
+
+        The tree is scanned only if `moment` has changed since the last call, unless `at_once` is set.
 
         Raises:
-            NotOwner: Somebody else has the task by now.
+            NotOwner: Another machine has claimed the task.
             WorkspaceTooLarge: It is more than may travel.
             WorktreeError: It cannot be read.
         """
@@ -334,7 +336,7 @@ class SharedTree:
             await self._belongs_to(rollouts)
 
     async def belongs_to(self, rollouts: Mapping[str, int]) -> None:
-        """What is stored also belongs to all that was written since: nobody has worked on it."""
+        """Record that the stored tree also belongs to the later part of the transcript, because no work changed it since."""
         async with self._keeping:
             await self._belongs_to(rollouts)
 
@@ -372,8 +374,9 @@ class SharedTree:
 
 
 async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str) -> int:
-    """Remove the worktrees on this machine whose sessions have gone on elsewhere, or are not kept any more: what became of
-    them is in the database. How many those were.
+    """Remove worktrees on this machine whose sessions moved to another machine or were deleted. Return their number.
+
+    The database holds their changed trees.
     """
     trees = await anyio.to_thread.run_sync(_not_new, state_dir)
     rows = await database.all(
@@ -397,6 +400,6 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
 
 
 def _not_new(state_dir: Path) -> list[Worktree]:
-    """Those of which the database knows, if anybody needs them."""
+    """Return worktrees that are old enough for the database to know their sessions, if they are still needed."""
     since = datetime.now(UTC) - _NEW
     return [tree for tree in read_records(state_dir) if tree.created_at < since and came_from_elsewhere(tree)]
