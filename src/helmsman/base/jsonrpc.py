@@ -1,9 +1,9 @@
 """One JSON-RPC peer for any transport, with the `jsonrpc` field or, as `codex app-server` has it, without.
 
-One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the
-other side to a callback that must not block (a callback that raises is logged, and the reader goes on). One writer owns
-the outgoing side, so sending never blocks the sender and never holds a lock. When the transport ends, every waiter gets
-the reason; a request that nobody takes is answered with an error, so nothing hangs and nothing is accepted by accident.
+One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the other
+side to a callback that must not block (a callback that raises is logged, and the reader continues). One writer owns the
+outgoing side, so sending never blocks the sender and never holds a lock. When the transport ends, every waiter gets the
+reason; a request without a handler is answered with an error, so nothing hangs and nothing is accepted by accident.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ METHOD_NOT_FOUND: Final = -32601
 _SHOWN_ERROR_CHARS: Final = 600  # an unknown method is answered with the list of all methods, about 5 kB
 
 _MANY: Final = 32
-"""So many messages at once mean that we are behind: they are parsed as one, and what says the same is joined."""
+"""From this number of pending messages on, the reader is behind: it parses them together, and joins equivalent ones."""
 
 _PLACE: Final = "helmsman place"
-"""The key of a message's place among those that have come at once, while they are joined."""
+"""The key of a message's place in its batch, while the batch is joined."""
 
 RequestId = int | str
 Message = dict[str, Any]
 
 
 class Resumed(Value, frozen=True):
-    """A conversation that others have had before us, over the same pipe.
+    """A conversation that an earlier owner had over the same pipe.
 
-    `epoch` and the number of `requests` there may have been tell our requests from theirs; `answer` is what the handshake
-    was answered with, which nobody may repeat.
+    `epoch` and the number of earlier `requests` distinguish our requests from theirs; `answer` is the answer to the
+    handshake, which must not be repeated.
     """
 
     epoch: int
@@ -52,11 +52,11 @@ class Resumed(Value, frozen=True):
 
 
 class Transport(Protocol):
-    """Carries whole messages. Closed by whoever opened it."""
+    """Carries whole messages. The code that opened it closes it."""
 
     @property
     def resumed(self) -> Resumed | None:
-        """What was before us; None where the conversation begins with us."""
+        """The earlier conversation; None if the conversation begins here."""
         ...
 
     def messages(self) -> AsyncIterator[Sequence[bytes | str]]:
@@ -113,12 +113,14 @@ class Peer:
         join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
         with_version: bool = False,
     ) -> None:
-        """`join` may make fewer of many messages that have come at once; what they say must stay the same.
+        """Set up a peer over a transport.
 
-        `on_message` is called before each message is dispatched, with its place among those that have come at once, and with
-        None after all of them.
+        `join` may merge messages of one batch into fewer; their meaning must stay the same.
 
-        `other` is what the other side is called in errors. `with_version` puts `"jsonrpc": "2.0"` into all that is sent.
+        `on_message` is called before each message is dispatched, with its place in its batch, and with None after all of
+        them.
+
+        `other` is the name of the other side in errors. `with_version` puts `"jsonrpc": "2.0"` into every sent message.
         """
         self._join = join
         self._on_message = on_message
@@ -138,18 +140,18 @@ class Peer:
 
     @property
     def resumed(self) -> Resumed | None:
-        """What was before us, over the same pipe."""
+        """The earlier conversation over the same pipe."""
         return self._resumed
 
     @property
     def closed(self) -> HelmsmanError | None:
-        """Why the conversation is over, or None while it goes on."""
+        """The reason why the conversation is over, or None while it is open."""
         return self._closed
 
     # --- sending -----------------------------------------------------------------------------------------------------
 
     def new_id(self) -> RequestId:
-        """The id of a request that is sent next, for whoever writes it down before."""
+        """Return the id of the next request, for callers that record it before they send."""
         self._next_id += 1
         if self._resumed is None:
             return self._next_id
@@ -167,8 +169,8 @@ class Peer:
     ) -> Any:
         """Send a request and wait for its answer. `on_sent` is called when the transport has it.
 
-        `on_answer` is called with the result before anything that comes behind it is looked at. Whoever waits for the result
-        has it only later, when more may have been read.
+        `on_answer` is called with the result before any later message is handled. The waiting caller gets the result only
+        later, when more may have been read.
 
         Raises:
             EngineRefused: The other side answered with an error.
@@ -238,7 +240,7 @@ class Peer:
             text = json.dumps({**self._envelope, **message}, ensure_ascii=False, separators=(",", ":"))
             text.encode()
         except (TypeError, ValueError, RecursionError) as error:
-            # Found here, where the caller can be told, and not in the writer, where it would end the conversation.
+            # Raised here, where the caller gets the error, and not in the writer, where it would end the conversation.
             raise InvalidInput(
                 f"That cannot be sent to {self._other}: {error}. Use plain JSON values and valid text."
             ) from None
@@ -266,7 +268,7 @@ class Peer:
             self._close(reason)
 
     def give_up(self, reason: HelmsmanError) -> None:
-        """End the conversation from our side: the other side is there, but says nothing any more."""
+        """End the conversation from our side: the other side is connected, but no longer responds."""
         self._close(reason)
         self._running.cancel()
 

@@ -1,12 +1,12 @@
 """Keep secrets out of logs, errors, the audit log and the registry.
 
-`redact` takes text, `redact_value` anything made of dictionaries and lists, `RedactingFilter` every log record. They
-look for secrets in four ways: by the name a value is given (`API_KEY=…`, `"password": "…"`, `--token …`, also in lists of
-arguments), by where it stands (an authorization header, the password in a URL, a webhook), by the option of a program
-(`curl -u me:…`) and by its own shape (`sk-…`, `ghp_…`, a JWT, a private key).
+`redact` takes text, `redact_value` anything made of dictionaries and lists, `RedactingFilter` every log record. They look
+for secrets in four ways: by the name of a value (`API_KEY=…`, `"password": "…"`, `--token …`, also in lists of arguments),
+by its position (an authorization header, the password in a URL, a webhook), by the option of a program (`curl -u me:…`) and
+by its own shape (`sk-…`, `ghp_…`, a JWT, a private key).
 
-Log lines are as long as whoever writes them likes, so everything here takes time linear in its input: each pattern can
-begin only at the edge of a word, and its repetitions are possessive (`++`), so no stretch of text is tried twice.
+Log lines may have any length, so everything here takes time linear in its input: each pattern can begin only at the edge of
+a word, and its repetitions are possessive (`++`), so no stretch of text is tried twice.
 """
 
 from __future__ import annotations
@@ -84,8 +84,10 @@ _SHORTEST_TOKEN: Final = 15
 _HARMLESS: Final = re.compile(
     r"[\w.-]{0,14}|[A-Za-z]{0,19}|[0-9a-f-]{0,100}|[0-9-]{10}T[0-9:.]{5,15}(?:[+-][0-9:]{5}|Z)?"
 )
-"""Most of what is stored: single words too short to be a token, ids and digests, and times. All else that is looked for has
-blanks, quotes or one of `:=/` in it."""
+"""Matches most stored values: single words too short to be a token, ids and digests, and times.
+
+All other secrets that are looked for contain blanks, quotes or one of `:=/`.
+"""
 
 
 def _redact_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -106,7 +108,7 @@ def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
     """`inside` are the containers around the value, by identity: a structure may contain itself."""
     if isinstance(value, str):
         return redact(value)
-    if value is None or type(value) in _PLAIN:  # at once: what an abstract class takes in is found out slowly
+    if value is None or type(value) in _PLAIN:  # checked first: `isinstance` with an abstract class is slow
         return value
     if isinstance(value, bytes):
         return redact(value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
@@ -148,7 +150,7 @@ _OPTION: Final = re.compile(r"--?[A-Za-z][\w-]++")
 
 def _names_secret(key: object, item: object) -> bool:
     if not isinstance(key, str) or isinstance(item, bool | Mapping) or not item:
-        return False  # what is empty, a switch, or a table with names of its own is no secret by itself
+        return False  # an empty value, a switch, or a table with named values is not a secret
     return is_secret_name(key)
 
 
@@ -165,7 +167,7 @@ class RedactingFilter(logging.Filter):
             message = f"{record.msg} {record.args}"
         record.msg, record.args = redact(message), None
         if isinstance(record.exc_info, tuple):
-            # A handler that formats the exception by itself would show it unredacted, so only the text is left.
+            # A handler that formats the exception again would show it unredacted, so only the text is left.
             record.exc_text = record.exc_text or "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
             record.exc_info = None
         record.exc_text = record.exc_text and redact(record.exc_text)
@@ -211,7 +213,10 @@ _WORD: Final = re.compile(r"[A-Z]++(?![a-z])|[A-Z]?[a-z]++|[0-9]++|[A-Z]++")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is called this must not be shown: `OPENAI_API_KEY`, `clientSecret`, `x-auth-token`, `PGPASSWORD`."""
+    """Return whether a value with this name must not be shown:
+
+    `OPENAI_API_KEY`, `clientSecret`, `x-auth-token`, `PGPASSWORD`.
+    """
     return _is_secret_name(name[-100:])
 
 
@@ -299,7 +304,7 @@ def _quoted_like(value: str) -> str:
 
 # --- by place and by shape -------------------------------------------------------------------------------------------
 
-# Each begins at the edge of a word, or after an escape such as `\t` in JSON, which stands for one.
+# Each begins at the edge of a word, or after an escape such as `\t` in JSON, which represents one.
 
 _HEADER: Final = re.compile(
     r"""(?:(?<![\w-])|(?<=\\[bfnrt]))
@@ -326,7 +331,7 @@ _SIGNATURE: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _WEBHOOK: Final = re.compile(
-    # Whoever has the address may send, so the address is the secret.
+    # Anyone with the address may send, so the address is the secret.
     r"""(?P<before>(?:
         hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/
       | discord(?:app)?\.com/api/(?:v\d{1,3}/)?webhooks/\d{1,30}/
@@ -385,13 +390,13 @@ _TOKEN: Final = re.compile(
 
 
 _Part = Literal["all", "after :", "after %", "after ,", "after ="]
-"""What of an option's value is the secret: all of it, or what follows the user's name."""
+"""The secret part of an option's value: all of it, or the part after the user's name."""
 
 
 class _Program(Value, frozen=True):
-    """The options of a program whose value is a secret; `attached` may stand in one word with it: `-pSECRET`.
+    """The options of a program whose value is a secret; `attached` ones may share a word with it: `-pSECRET`.
 
-    With `only_after`, only once that word has been said: `docker login -p …`, for `docker run -p …` is a port.
+    With `only_after`, they count only after that word: in `docker login -p …`, since in `docker run -p …` it is a port.
     """
 
     separate: frozenset[str] = frozenset()
@@ -440,7 +445,7 @@ _PROGRAMS: Final[dict[str, tuple[_Program, ...]]] = {
 }
 _READ_FROM: Final = ("env:", "file:", "fd:", "stdin")
 _LITERALLY: Final = "pass:"
-"""How OpenSSL is told where a password is, and how the password itself."""
+"""OpenSSL's prefixes for the source of a password, and the one for a literal password."""
 _LONGEST_PATH: Final = 200
 _BETWEEN_WORDS: Final = " \t\n,[]()|&;"
 _BEFORE_A_PATH: Final = _BETWEEN_WORDS + "\"'\\="
@@ -463,10 +468,10 @@ _TOKEN_WORD: Final = re.compile(
 
 
 def secret_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where secrets stand in the commands of a text, in order, without quotes around them.
+    """Yield the spans of secrets in the commands of a text, in order, without quotes around them.
 
-    Each program is read up to the next one, whatever quotes are open: a command may stand in a word of another, and a quote
-    that somebody forgot to close hides nothing.
+    Each program is read up to the next one, even if quotes are open: a command may be in a word of another, and a quote that
+    was never closed must not hide a secret.
     """
     done = 0
     found = _PROGRAM.search(text)
@@ -498,7 +503,7 @@ def _of_one_program(text: str, program: re.Match[str], end: int) -> Iterator[tup
 
 
 def _beginning(text: str, program: re.Match[str]) -> int:
-    """Where the word begins that a program's name ends: with its quote, if it is a string of its own, as in a list."""
+    """Return the start of the word that ends with a program's name, including its quote if it is a string, as in a list."""
     begin = program.start()
     while begin > max(0, program.start() - _LONGEST_PATH) and text[begin - 1] not in _BEFORE_A_PATH:
         begin -= 1
@@ -524,10 +529,10 @@ class _Reader:
         self._said: set[str] = set()
         self._waiting: _Part | None = None
         self._rest: _Part | None = None
-        """What is secret of the rest of the last word, if it has one."""
+        """The secret part of the rest of the last word, if it has one."""
 
     def read(self, word: str, *, glued: bool = False) -> list[tuple[int, int]]:
-        """Where in this word a secret stands."""
+        """Return the spans of secrets in this word."""
         rest, self._rest = self._rest, None
         if glued and rest is not None:
             return self._value(word, 0, rest)

@@ -1,7 +1,7 @@
-"""Where a door stands: the environment and the working directory of whoever asks, which need not be this process's own.
+"""Environment and working directory of the client that asks, which may differ from those of this process.
 
-A hub serves many doors from one process. What each brings along is set for its connection (`Whereabouts.entered`) and holds
-for all that is done for it, on whatever task or thread; without a door it is the process's own.
+A hub serves many clients from one process. The context of each is set for its connection (`Whereabouts.entered`) and applies
+to all work for it, on any task or thread; without a client it is the process's own.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 UMASK: Final = "HELMSMAN_UMASK"
-"""How a door tells the hub, among its variables, which modes its files are to have. Octal."""
+"""The variable in which a client sends the umask for its files to the hub. Octal."""
 FLEET_URL: Final = "HELMSMAN_FLEET_URL"
 STORE: Final = "HELMSMAN_STORE"
 """The address of a fleet's database, often with a password. It is for Helmsman alone."""
 
 
 class Whereabouts(Value, frozen=True):
-    """What a door brought along. `repr` shows no values: they hold secrets."""
+    """Context of a client. `repr` shows no values: they hold secrets."""
 
     environment: Mapping[str, str]
     directory: Path
     client: McpClient | None = None
-    """The MCP client whose model asks; None for people and for the user's own programs."""
+    """The MCP client that asks on behalf of its model; None for people and for the user's own programs."""
 
     def __repr__(self) -> str:
         return f"<Whereabouts in {self.directory}, {len(self.environment)} variables>"
@@ -43,7 +43,7 @@ class Whereabouts(Value, frozen=True):
         return self if client == self.client else Whereabouts(self.environment, self.directory, client)
 
     def entered(self) -> AbstractContextManager[None]:
-        """What is done in the block, and what is begun in it, is done for this door."""
+        """Do the work in the block, and all tasks that it starts, for this client."""
         return _Entered(self)
 
 
@@ -66,7 +66,7 @@ _CURRENT: ContextVar[Whereabouts | None] = ContextVar("surroundings", default=No
 
 
 def current() -> Whereabouts:
-    """Those of the door for which something is being done.
+    """Return the context of the client that the current work is for.
 
     Raises:
         InvalidInput: The directory that this process is in was removed.
@@ -81,19 +81,19 @@ def current() -> Whereabouts:
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of whoever asks."""
+    """Return the environment of the client that asks."""
     known = _CURRENT.get()
     return os.environ if known is None else known.environment
 
 
 def asking_client() -> McpClient | None:
-    """Return the MCP client whose model asks; None for people and for the user's own programs."""
+    """Return the MCP client that asks on behalf of its model; None for people and for the user's own programs."""
     known = _CURRENT.get()
     return None if known is None else known.client
 
 
 def umask_in(env: Mapping[str, str]) -> int:
-    """The umask for a process that is started for whoever has this environment; -1, as `Popen` says it, for our own."""
+    """Return the umask for a process started for the client with this environment; -1, as in `Popen`, for our own."""
     try:
         return int(env[UMASK], 8) & 0o777
     except (KeyError, ValueError):
@@ -101,12 +101,12 @@ def umask_in(env: Mapping[str, str]) -> int:
 
 
 def for_others(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables for a program that is started for whoever has these: an agent, git, a command of a repository."""
+    """Return the variables for a program that is started for a client: an agent, git, a command of a repository."""
     return {name: value for name, value in env.items() if name not in (FLEET_URL, STORE)}
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """A path in which `~` is the home of whoever asks. One of a user who does not exist stays as it is."""
+    """Return a path with `~` replaced by the client's home. One of a user who does not exist stays as it is."""
     home, path = environment().get("HOME"), os.fspath(path)
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
@@ -114,6 +114,6 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def from_here(path: str | os.PathLike[str]) -> Path:
-    """A path as whoever asks means it: `~` is their home, and a relative one begins at their directory."""
+    """Resolve a path for the client: `~` is the client's home, and a relative path begins at the client's directory."""
     known, expanded = _CURRENT.get(), expand_home(path)
     return expanded if known is None else known.directory / expanded

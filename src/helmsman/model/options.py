@@ -1,6 +1,6 @@
-"""What a caller may ask for: how a session is to run, what one turn of it is to do, and how long it may be silent.
+"""Options of callers: for a session, for one of its turns, and for the permitted silence.
 
-`helmsman.model.inputs` makes these of what front doors are given; from there on nothing else travels.
+`helmsman.model.inputs` makes these from the input of front ends; all later code uses only these values.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from helmsman.model.client_tools import ToolDefinition
 from helmsman.settings import OnLimit
 
 Writes = Literal["nothing", "workspace", "anything"]
-"""What a session may write: nothing, its directory and its writable roots, or anything; the last runs in no sandbox.
+"""Write access of a session: nothing, its directory and its writable roots, or anything. The last runs without a sandbox.
 
-All of them may read; how an agent is held to it is its package's business.
+All sessions may read. Each agent's package decides how to enforce the access.
 """
 
 Asks = Literal["unless_harmless", "after_failure", "when_needed", "never"]
-"""When somebody is asked: before all but harmless commands, after one has failed in the sandbox, before what needs more than
-the session may do, or never.
+"""When to ask the user: before all but harmless commands, after one has failed in the sandbox, before work that needs more
+access than the session has, or never.
 """
 
 SandboxMode = Literal["read-only", "workspace-write", "danger-full-access"]
@@ -43,32 +43,32 @@ ASKS: Final[Mapping[str, Asks]] = {
     "on-request": "when_needed",
     "never": "never",
 }
-"""What the words of callers mean. They are Codex's, since callers know them; every agent's package has its own for these."""
+"""Meaning of the callers' words. They are Codex's words, since callers know them; every agent's package has its own."""
 
 ReviewKind = Literal["uncommitted", "base", "commit", "custom"]
 
 LIST_LIMIT: Final = 50
-"""So much is on a page of a list where the caller does not say."""
+"""Default number of entries on a page of a list."""
 
 DEFAULT_AGENT: Final = "codex"
-"""Who runs what names no agent; also all that was recorded before there were others."""
+"""The agent for requests that name none, and for all records from before there were other agents."""
 
 
 OnMachineLoss = Literal["continue", "ask", "fail"]
-"""What becomes of a turn that was cut off because its machine was lost."""
+"""Policy for a turn that was cut off because its machine was lost."""
 
 
 class Placement(Value, frozen=True, kw_only=True):
-    """Where and when a fleet does something: `helm.start(…, placement=Placement(machine="build-1"))`.
+    """Place and time for work in a fleet: `helm.start(…, placement=Placement(machine="build-1"))`.
 
     Attributes:
         machine: The one machine that may do it; else any that has the agent and all of `labels`.
         priority: From 1, which comes first, to 1000.
-        delay: It begins so many seconds from now, not before.
-        deadline: It is stopped so many seconds from now, wherever it is.
-        on_machine_loss: What becomes of its turn when its machine dies. By itself it goes on, or asks where it could do what
-            nobody sees in its tree.
-        in_place: Work in the directory of this path on the machine that does it. Nothing is brought there, or back.
+        delay: Seconds from now before which the work does not begin.
+        deadline: Seconds from now after which the work is stopped, on any machine.
+        on_machine_loss: Policy for its turn when its machine dies. The default continues the turn, or asks if the turn could
+            have effects outside its tree.
+        in_place: Work in the directory of this path on the machine that does it. Nothing is copied there, or back.
     """
 
     machine: str | None = None
@@ -81,10 +81,10 @@ class Placement(Value, frozen=True, kw_only=True):
 
 
 class SessionOptions(Value, frozen=True, kw_only=True):
-    """How a session is to run. What is None (or empty) is not sent: the agent's own configuration decides.
+    """Options of a session. A value that is None (or empty) is not sent: the agent's own configuration decides.
 
-    `agent` is who runs it, for as long as the session lives. `tools` are functions of the program that starts it.
-    `unenforced` is for an agent without a sandbox of its own: it runs in none, and nothing holds it to what it may write.
+    `agent` runs the session for its whole life. `tools` are functions of the program that starts it. `unenforced` is for an
+    agent without a sandbox: it runs in none, and nothing enforces its write access.
     """
 
     agent: str = DEFAULT_AGENT
@@ -126,17 +126,17 @@ _DEFAULTS: Final = SessionOptions()
 
 
 def sandbox_word(writes: Writes | None) -> SandboxMode | None:
-    """What callers call it."""
+    """Return the callers' word for this write access."""
     return next((word for word in get_args(SandboxMode) if WRITES[word] == writes), None)
 
 
 def approval_word(asks: Asks | None) -> ApprovalPolicy | None:
-    """What callers call it."""
+    """Return the callers' word for this approval policy."""
     return next((word for word in get_args(ApprovalPolicy) if ASKS[word] == asks), None)
 
 
 class ReviewTarget(Value, frozen=True, kw_only=True):
-    """What is to be reviewed. `value` is the branch, the commit or the instructions; nothing for `uncommitted`."""
+    """Target of a review. `value` is the branch, the commit or the instructions; empty for `uncommitted`."""
 
     kind: ReviewKind = "uncommitted"
     value: str = ""
@@ -146,10 +146,10 @@ TurnKind: TypeAlias = ReviewTarget | Literal["plan", "work"]
 
 
 class TurnInput(Value, frozen=True, kw_only=True):
-    """One prompt with what belongs to this turn alone (`effort` stays for later turns, as in Codex).
+    """One prompt with the options of this turn alone (`effort` stays for later turns, as in Codex).
 
-    A turn of a `kind` is no plain message: with a review target it is the agent's own review, and the text only says so;
-    with `plan` the agent plans what the text asks for, and can change nothing; `work` says that planning is over.
+    A turn with a `kind` is not a plain message: with a review target it is the agent's own review, and the text only says
+    so; with `plan` the agent plans the work in the text, and can change nothing; `work` says that planning is over.
     """
 
     text: str

@@ -1,9 +1,9 @@
-"""What a question says, for every door that shows one: all that a yes would grant, in words that no model can forge.
+"""Text of a question, for every front end that shows one: all that a yes would grant, in words that no model can forge.
 
-A question becomes a title and lines, each with a label of ours and a value. Whatever comes from a model stands in a value:
-behind a label, on one line, with what would not be seen written out (`shown_text`). A value of several lines goes on in
-lines without a label, which every door marks (`│`), so that no text can look like a line of ours. Nothing is left out: what
-nobody here knows is shown as it came.
+A question becomes a title and lines, each with a label of ours and a value. Text from a model appears only in a value:
+behind a label, on one line, with invisible characters written out (`shown_text`). A value of several lines continues in
+lines without a label, which every front end marks (`│`), so that no text can look like a line of ours. Nothing is left out:
+unrecognized details are shown as they came.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Question
 
 GUTTER: Final = "    │ "
-"""What every further line of a value begins with."""
+"""The prefix of every further line of a value."""
 
 _SANDBOX: Final = {
     "inside": "in the sandbox",
@@ -37,23 +37,23 @@ _NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind",
 _GRANTS: Final = frozenset(["Permission", "Adds", "Changes", "Copies", "Deletes", "Moves"])
 """Labels of lines of which a question may have several, each with something that a yes grants."""
 _LONG_VALUE: Final = TEXT_CHARS
-"""A parameter may be a whole file. What is shorter is shown whole: its end may be what matters."""
+"""A parameter may be a whole file. Shorter values are shown whole: the end may be the important part."""
 _EMPTY_LINES: Final = 3
 _CUT: Final = "    (cut here:"
 _LINE_CHARS: Final = 200
 
 
 class Line(Value, frozen=True):
-    """One line of a question. `text` is safe to show, on one line; without a label it goes on with the value before."""
+    """One line of a question. `text` is safe to show, on one line; without a label it continues the previous value."""
 
     label: str
     text: str
 
 
 class QuestionText(Value, frozen=True):
-    """A question in words. `diff` is that of a patch, as it is: a door parses it (`unified_diff`) or says that it has it.
+    """A question in words. `diff` is that of a patch, unchanged: a front end parses it (`unified_diff`) or mentions it.
 
-    `rule` is what "always" would add. Where that answer is asked back, with the rule, it need not stand in the question.
+    `rule` is the rule that "always" would add. A front end that confirms that answer with the rule may leave it out here.
     """
 
     title: str
@@ -62,7 +62,7 @@ class QuestionText(Value, frozen=True):
     rule: tuple[Line, ...] = ()
 
     def text(self, *, diff_chars: int = 0) -> str:
-        """All of it as plain text, with at most so much of the diff."""
+        """Return all of it as plain text, with at most this many characters of the diff."""
         shown = [self.title]
         every = (*self.lines, *self.rule)
         shown += [f"{line.label}: {line.text}" if line.label else GUTTER + line.text for line in every]
@@ -71,12 +71,12 @@ class QuestionText(Value, frozen=True):
         return "\n".join(shown)
 
     def is_cut(self, diff_chars: int) -> bool:
-        """Whether `text` with so much of the diff leaves some of it out."""
+        """Return whether `text` with this many characters of the diff leaves some of it out."""
         return self.diff is not None and any(line.startswith(_CUT) for line in _diff_text(self.diff, diff_chars))
 
 
 def describe(question: Question) -> QuestionText:
-    """What a question asks, and everything that a yes to it would grant."""
+    """Describe a question and everything that a yes to it would grant."""
     details = dict(question.details)
     diff: str = details.pop("diff") if isinstance(details.get("diff"), str) else ""
     rule = details.pop("alwaysRule", None)
@@ -86,7 +86,7 @@ def describe(question: Question) -> QuestionText:
 
 
 def in_a_line(question: Question) -> str:
-    """What is asked, in one line that is safe to show."""
+    """Return the question in one line that is safe to show."""
     words = describe(question)
     line = ": ".join([words.title, *(line.text for line in words.lines[:1])])
     line = line if len(line) <= _LINE_CHARS else line[: _LINE_CHARS - 1] + "…"
@@ -120,7 +120,10 @@ def marked(text: str) -> str:
 
 
 def value_lines(text: str) -> list[str]:
-    """A text of a model, line by line, safe to show. A page of empty lines, behind which nobody would look, is one line."""
+    """Return a model's text, line by line, safe to show.
+
+    A long run of empty lines, which could hide text below, is one line.
+    """
     shown: list[str] = []
     for is_empty, group in groupby(text.removesuffix("\n").split("\n"), key=lambda line: not line.strip(" \t")):
         lines = list(group)

@@ -86,23 +86,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERRUPT_SECONDS: Final = 10.0
-"""How long an agent may take to answer a prompt that was cancelled: half a second was seen, or never, while it retries."""
+"""Seconds that an agent may take to answer a cancelled prompt. Half a second was seen, or no answer during retries."""
 
 CLOSE_SECONDS: Final = 2.0
-"""How long it may take when the engine is closed; then it is ended anyway."""
+"""Seconds that it may take when the engine is closed; then its process is ended."""
 
 END_SECONDS: Final = 20.0
-"""How long a supervisor may take to end it."""
+"""Seconds that a supervisor may take to end it."""
 
 REPLAY_SECONDS: Final = 10.0
-"""How long it may take to hear again what has ended while nobody was there."""
+"""Seconds that the replay of a turn may take that ended while no hub was running."""
 
 _LOOK_FOR_IDLE: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """How the processes of an engine are kept. `about` is what their records say of it; see `AcpAgent`."""
+    """Supervision of an engine's processes. `about` describes the engine in their records; see `AcpAgent`."""
 
     engine_id: str
     owner: Owner
@@ -137,7 +137,7 @@ class AcpEngine(RoutedEngine):
         self._around = Around(tasks, self._router, profile, self._reader)
         self._capabilities = profile.capabilities
         self._positions_before: dict[str, str | None] = {}
-        """What processes had been told that earlier hubs have left, by their sessions."""
+        """Input positions of the processes that earlier hubs left, by session."""
         self._lost: HelmsmanError | None = None
 
     @property
@@ -154,7 +154,7 @@ class AcpEngine(RoutedEngine):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What it is for, as the records of its processes say."""
+        """The engine's description in the records of its processes."""
         return {} if self._keep is None else self._keep.about
 
     @property
@@ -212,7 +212,7 @@ class AcpEngine(RoutedEngine):
         return turns
 
     async def _loaded(self, session_id: str, options: SessionOptions) -> HeldSession:
-        """A session in a process that was started for these options. Whoever asks for it has its lock in `_loading`."""
+        """Return a session in a process that was started for these options. The caller holds its lock in `_loading`."""
         session = self._sessions.get(session_id)
         if session is not None and session.is_ending:
             await session.gone.wait()  # a message sent now would be lost
@@ -241,9 +241,9 @@ class AcpEngine(RoutedEngine):
             await self._stop(session)
 
     async def _suits(self, session: HeldSession, options: SessionOptions) -> bool:
-        """Whether the process of a session can go on under these options."""
+        """Return whether the process of a session can continue under these options."""
         if self.means is None and session.confinement == confinement_of(options):
-            return True  # as far as can be told
+            return True  # the best guess without a launch configuration
         return session.launch == (await self._plan(options, session.directory)).digest
 
     async def _load(self, session_id: str, options: SessionOptions) -> HeldSession:
@@ -276,10 +276,10 @@ class AcpEngine(RoutedEngine):
         return await anyio.to_thread.run_sync(plan_launch, self._profile, brought(self.means), options, directory)
 
     async def _start(self, options: SessionOptions, session_id: str | None = None) -> HeldSession:
-        """A process for a session under these options; with an id, for one that is to be loaded.
+        """Start a process for a session under these options; with an id, for one that will be loaded.
 
         Raises:
-            InvalidInput: Something is asked for that it cannot do, or that would run what nobody has trusted.
+            InvalidInput: It cannot do what the options request, or it would run files that the user has not trusted.
             EngineStartFailed: It does not come up.
         """
         self._check()
@@ -297,7 +297,7 @@ class AcpEngine(RoutedEngine):
             opening = await self._kept(launch, self._keep, session_id)
         await self._tasks.start(self._serve, session, opening)
         async with self._stopped_if_that_fails(session):
-            # Again: what has come meanwhile it would find with its session.
+            # Check again: the agent would find files that have appeared since together with its session.
             await anyio.to_thread.run_sync(refuse_danger, self._profile, options, options.cwd)
         return session
 
@@ -330,7 +330,7 @@ class AcpEngine(RoutedEngine):
         def closed(why: HelmsmanError) -> None:
             nonlocal reason, is_told
             reason = why
-            if session.process is not None:  # else whoever greets it is told
+            if session.process is not None:  # else the caller that initializes it gets the error
                 is_told = not session.process.is_taken_over
                 session.scope.cancel()
 
@@ -397,7 +397,7 @@ class AcpEngine(RoutedEngine):
         async with anyio.create_task_group() as tasks:
             for session in self._sessions.values():
                 tasks.start_soon(self._leave if self._keep is not None else self._cancel_and_stop, session)
-        if self._keep is None:  # else it goes on without us
+        if self._keep is None:  # else it outlives the hub
             self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
 
     async def _leave(self, session: HeldSession) -> None:
@@ -412,7 +412,7 @@ class AcpEngine(RoutedEngine):
 
     async def _cancel_and_stop(self, session: HeldSession) -> None:
         turn, process = session.turn, session.process
-        if turn is not None and process is not None:  # cancelled, it is written down as such, and its commands end
+        if turn is not None and process is not None:  # a cancelled turn is recorded as such, and its commands end
             turn.interrupted = True
             with contextlib.suppress(HelmsmanError), anyio.move_on_after(CLOSE_SECONDS):
                 process.peer.notify("session/cancel", {"sessionId": session.id})
@@ -447,7 +447,7 @@ class AcpEngine(RoutedEngine):
             return
         self._sessions[session.id] = session
         if turn is not None and turn.interrupted:
-            self._tasks.start_soon(self.interrupt, session.id)  # whoever had begun with that is gone
+            self._tasks.start_soon(self.interrupt, session.id)  # the hub that began the interrupt is gone
 
     async def running_sessions(self) -> tuple[str, ...]:
         found = self._sessions.values()

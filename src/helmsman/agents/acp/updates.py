@@ -1,8 +1,9 @@
-"""What an agent says in a turn, as events: pieces of text become messages, tool calls commands, file changes and the rest.
+"""Convert an agent's updates in a turn to events: text becomes messages; tool calls become commands, file changes and
+others.
 
-An agent may begin a tool call with an update or with the question whether it may be made, may repeat what it said or leave
-it out, and may never say that it ended. So the fields of a call are gathered from whatever comes, and what is open when the
-turn ends is closed then.
+An agent may begin a tool call with an update or with a permission request, may repeat fields or leave them out, and may
+never report the end. So the fields of a call are gathered from all messages, and calls that are open when the turn ends are
+closed then.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _STATUS: Final[Mapping[str, ItemStatus]] = {
 }
 _STEPS: Final[Mapping[str, StepStatus]] = {"in_progress": "in_progress", "completed": "completed"}
 PLACES: Final = ("workdir", "directory", "dir_path", "cwd")
-"""How agents call the place where a command runs. OpenCode tells of the session's as `cwd`, too."""
+"""Names that agents use for the directory of a command. OpenCode also reports the session's directory as `cwd`."""
 _FILE_BYTES: Final = 1024 * 1024
 """Of a larger file a change is shown without the lines around it."""
 _PIECES: Final[Mapping[str, type[AgentMessage | Reasoning]]] = {
@@ -67,14 +68,14 @@ class AgentCall:
     changes: tuple[PathChange, ...] = ()
 
     def changed(self) -> tuple[PathChange, ...]:
-        """The files it changes. When it is done the files are changed, and what was there before can be told no more."""
+        """Return the files it changes. They are kept once the call is done: the previous content is gone by then."""
         is_done = self.fields.get("status") in ("completed", "failed")
         if not is_done or not any(change.diff for change in self.changes):
             self.changes = changes_of(self.fields)
         return self.changes
 
     def take(self, update: Mapping[str, Any]) -> None:
-        """Take over what is said now; what is left out stays."""
+        """Merge an update into the fields. Fields that it leaves out stay."""
         for name, value in update.items():
             if value in (None, [], {}) or name == "sessionUpdate":
                 continue
@@ -107,7 +108,7 @@ class TurnItems:
         self.declined = set[str]()
         """The calls that were refused."""
         self.failure: str | None = None
-        """What went wrong, where the agent says it in its text only."""
+        """The failure, if the agent reports it only in its text."""
 
     def take(self, update: Mapping[str, Any]) -> Iterator[Event]:
         """The events that an update makes."""
@@ -120,7 +121,7 @@ class TurnItems:
             yield from self._plan(update)
 
     def call(self, update: Mapping[str, Any]) -> Iterator[Event]:
-        """What an update, or a question, says of a tool call."""
+        """Yield the events for an update of, or a question about, a tool call."""
         call_id = text(update.get("toolCallId"))
         call = self._calls.setdefault(call_id, AgentCall(call_id))
         if call.ended:
@@ -145,11 +146,11 @@ class TurnItems:
         return self._calls.get(call_id)
 
     def pause(self) -> Iterator[Event]:
-        """What is said next is another message."""
+        """End the current message. The next text begins another one."""
         yield from self._end_text()
 
     def end(self, *, completed: bool) -> Iterator[Event]:
-        """Close what is open, since the turn has ended."""
+        """Close all open messages and calls at the end of the turn."""
         yield from self._end_text()
         for call in self._calls.values():
             if not call.ended:
@@ -254,13 +255,13 @@ def command_of(fields: Mapping[str, Any]) -> str:
 
 
 def place_of(fields: Mapping[str, Any], directory: str) -> str:
-    """Where the command of a call runs, as far as its arguments say: else in the session's directory."""
+    """Return the directory of a call's command from its arguments, or the session's directory."""
     given = mapping(fields.get("rawInput"))
     return str(Path(directory, next((text(given[name]) for name in PLACES if text(given.get(name))), "")))
 
 
 def words_of(fields: Mapping[str, Any]) -> str:
-    """What a call says of itself in words."""
+    """Return the text content of a call."""
     parts = (mapping(mapping(part).get("content")) for part in sequence(fields.get("content")))
     return "\n".join(text(part.get("text")) for part in parts if text(part.get("text")))
 
@@ -314,7 +315,7 @@ def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
 
 
 def is_piece_of_many(fields: Mapping[str, Any]) -> bool:
-    """Whether a call replaces a piece of a file that it shows once, and perhaps in several places."""
+    """Return whether a call replaces a piece of a file that it shows once, but perhaps in several places."""
     given = mapping(fields.get("rawInput"))
     expected = given.get("expected_replacements")
     is_many = any(given.get(name) for name in _REPLACES_ALL) or (isinstance(expected, int) and expected != 1)
@@ -325,7 +326,7 @@ def is_piece_of_many(fields: Mapping[str, Any]) -> bool:
     ]
     path = next((text(given[name]) for name in ("fileName", "filePath", "file_path", "path") if given.get(name)), "")
     if not pieces and optional_text(given.get("diff")):
-        return False  # the agent has worked out what it will do
+        return False  # the agent has computed the result
     pieces = pieces or [(path, text(given.get("oldString")) or text(given.get("old_string")))]
     for place, old in pieces:
         before = _content(place)
@@ -337,7 +338,7 @@ def is_piece_of_many(fields: Mapping[str, Any]) -> bool:
 
 
 def _is_same_file(one: str, other: str) -> bool:
-    """Whether two names are one file's, of which one may be relative."""
+    """Return whether two names, of which one may be relative, are the same file's."""
     long, short = sorted((os.path.normpath(one), os.path.normpath(other)), key=len, reverse=True)
     return long == short or (not os.path.isabs(short) and long.endswith("/" + short))  # noqa: PTH117 - they are texts
 
@@ -346,7 +347,7 @@ def _change(path: str, old: str | None, new: str | None) -> PathChange:
     """A change from the whole text of a file or a piece of it to another."""
     before = _content(path)
     if old and new is not None and before is not None and before != old and before.count(old) == 1:
-        old, new = before, before.replace(old, new)  # a piece: with what is around it the lines have their numbers
+        old, new = before, before.replace(old, new)  # a piece: the text around it gives the lines their numbers
     if not old and before:  # it says that there is no such file
         old = before
     if not old:
@@ -372,7 +373,7 @@ def _counted(change: PathChange) -> PathChange:
 
 
 def _content(path: str) -> str | None:
-    """What a file holds now; None where that is no text, too much or nothing."""
+    """Return the current content of a file; None if it is missing, too large or not text."""
     try:
         file = Path(path)
         if not file.is_absolute() or not file.is_file() or file.stat().st_size > _FILE_BYTES:

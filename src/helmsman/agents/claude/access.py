@@ -1,9 +1,9 @@
-"""What a session may do, as a command line: worked out anew for each process, so that nothing of an earlier one holds.
+"""Access of a session, as a command line. It is computed for each process, so that no earlier state applies.
 
 Claude Code asks before all but commands that only read, in its mode `default`; that mode (or, for a plan, `plan`) is named
-every time, since its settings may name another. What it asks is answered by whoever holds the session
-(`SessionAccess.answers`). Of a repository it reads nothing but the files that it is asked to work on: no settings, hooks,
-plugins, MCP servers or instructions, which would run or hold before anybody was asked, until the caller trusts it.
+every time, since its settings may name another. The owner of the session answers its questions (`SessionAccess.answers`). Of
+a repository it reads only the files that it works on. Settings, hooks, plugins, MCP servers and instructions would run or
+apply before the user is asked, so they are left out until the caller trusts the repository.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ _ALWAYS_LEFT_OUT: Final = (
     *("CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "ScheduleWakeup"),
     *("Monitor", "Workflow", "ListAgents", "SendMessage"),
 )
-"""Tools that begin turns by themselves, leave the session's directory, or reach other sessions of the user, which may do
-more than this one: nobody is asked about a message to them."""
+"""Tools that begin turns without a request, leave the session's directory, or reach other sessions of the user, which may
+have more access than this one: Claude Code does not ask before it sends them a message.
+"""
 _WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
 _RUNNING: Final = ("Bash",)
 
@@ -43,24 +44,29 @@ WRITABLE_AT_HOME: Final = (
     *(PROJECTS, "todos", "tasks", "plans", "file-history", "sessions"),
     *("debug", "statsig", "telemetry", "cache", "paste-cache", "image-cache", "usage-data"),
 )
-"""What Claude Code writes in its home as it works. Its settings, hooks, plugins and the list of its MCP servers are not
-among it: what a command wrote there would run outside the sandbox, later. Nor are `shell-snapshots` and `session-env`, which
-each of its commands begins with, also in somebody's own terminal, nor `jobs`, which are begun without asking, nor the
-`backups` of its configuration: it does without them."""
+"""Places that Claude Code writes in its home as it works.
+
+Its settings, hooks, plugins and the list of its MCP servers are not among them: code that a command wrote there would run
+outside the sandbox, later. Nor are `shell-snapshots` and `session-env`, which run before each of its commands, also in the
+user's own terminal, nor `jobs`, which start without asking, nor the `backups` of its configuration. It works without them.
+"""
 
 
 _VARIABLES: Final = ("ANTHROPIC_*", "CLAUDE_*")
 """Its own, of those that hold secrets."""
 _SUB_AGENTS: Final = "agent-memory*/**"
 _MEMORY: Final = (f"{PROJECTS}/*/memory/**", _SUB_AGENTS)
-"""Where it and its sub-agents remember things, in its home. It writes there without asking, by its tools and by commands,
-and each later session is told to heed what it finds: also those that may do more, and those in somebody's own terminal.
-Rules that ask do not cover its commands, so these deny. What is there it still reads."""
+"""Places in its home for the memory of Claude Code and its sub-agents.
+
+It writes there without asking, by its tools and by commands, and each later session follows the instructions there: also
+sessions with more access, and those in the user's own terminal. Rules that ask do not cover its commands, so these deny.
+Reading stays allowed.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionAccess:
-    """What a session may do. `answers` is what becomes of a question: it is asked, or answered without anybody."""
+    """Access of a session. `answers` says how to handle a question: ask the user, or answer it automatically."""
 
     answers: Literal["ask", "refuse", "allow"]
     asks: Asks
@@ -70,7 +76,7 @@ class SessionAccess:
     notes: tuple[str, ...] = ()
 
     def asks_about(self, asked: Asked) -> bool:
-        """Whether somebody is asked; what plans is refused whatever it would have to ask for, but may ask the user."""
+        """Return whether to ask the user. A turn that plans gets no approvals, but may ask the user for input."""
         may_ask_user = self.plans and self.asks != "never" and asked.question.type == "user_input"
         return self.answers == "ask" or may_ask_user
 
@@ -85,7 +91,7 @@ class SessionAccess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """How a process is started, but for the session it is started for. Two that are equal can do the same."""
+    """Command for a process, without the session it is started for. Two equal ones have the same access."""
 
     arguments: tuple[str, ...]
     directory: Path
@@ -94,7 +100,7 @@ class Launch:
 
 
 def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -> SessionAccess:
-    """What the options of a session come to, in a turn that works or one that plans."""
+    """Return the access for the options of a session, in a turn that works or one that plans."""
     writes: Writes = "nothing" if plans else options.writes or "workspace"
     asks: Asks = options.asks or "when_needed"
     notes: list[str] = []
@@ -116,7 +122,7 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
 
 
 def own_project(home: Path, directory: Path) -> Path:
-    """Where the sessions of a directory are; where it cannot be told how that is spelled, where all are."""
+    """Return the directory with a project's sessions, or the one with all sessions if the spelling is uncertain."""
     place = str(directory.resolve())
     own = home / PROJECTS / spelled(place)
     is_known = place.isascii() and len(own.name) <= _LONGEST_NAME and not own.is_symlink()
@@ -126,7 +132,7 @@ def own_project(home: Path, directory: Path) -> Path:
 def plan_launch(
     binary: ClaudeBinary, options: SessionOptions, turn: TurnInput, directory: Path, session_id: str, *, enforced: bool
 ) -> Launch:
-    """How a process for this turn of a session is started."""
+    """Return how to start a process for this turn of a session."""
     access = access_of(options, enforced=enforced, plans=turn.plan)
     left_out = [*_ALWAYS_LEFT_OUT]
     if access.writes == "nothing":
@@ -164,7 +170,7 @@ def plan_launch(
             scratch=session_id,
             directory=directory.resolve(),
             needs=(binary.home, binary.home.with_name(f"{binary.home.name}.json")),
-            hides=(binary.home / PROJECTS,),  # what was said in other directories
+            hides=(binary.home / PROJECTS,),  # sessions of other directories
             variables=_VARIABLES,
         )
     return Launch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)

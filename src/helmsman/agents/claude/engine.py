@@ -1,11 +1,11 @@
 """Claude Code as an engine: a process for each session, for as long as turns follow one another in it.
 
 A session lives on disk between its turns. Its process is started with its first turn (or with the next one after it has
-ended), is told a message, says in lines of JSON what it does, and stays for a while. What a session may do is settled when
-its process starts, so a turn with other options has another process, which goes on with the same session.
+ended), receives a message, reports its work in lines of JSON, and stays for a while. A session's access is fixed when its
+process starts, so a turn with other options gets another process, which resumes the same session.
 
-In a hub each process has a supervisor: closing the engine only detaches from it, and `open_left` attaches again to
-processes in which a turn still runs.
+In a hub each process has a supervisor: closing the engine only detaches from it, and `open_left` attaches again to processes
+in which a turn still runs.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDLE_SECONDS: Final = 120.0
-"""So long a process waits for the next turn: it holds 200 MB, and another is there within a second."""
+"""Seconds that a process waits for the next turn: it holds 200 MB, and another one starts within a second."""
 
 INTERRUPT_SECONDS: Final = 10.0
-"""How long a turn may take to stop; it was seen to need a tenth of a second. Then its process is ended."""
+"""Seconds that a turn may take to stop; it was seen to need a tenth of a second. Then its process is ended."""
 
 END_SECONDS: Final = 20.0
 TAKEN_UP_SECONDS: Final = 10.0
-"""How long Claude Code may take to begin with a message, and to say the name of a turn that was left running."""
+"""Seconds that Claude Code may take to begin with a message, and to report the name of a turn that was left running."""
 _REPLY_SECONDS: Final = 20.0
 
 
@@ -109,7 +109,7 @@ class ClaudeEngine(RoutedEngine):
         self._gone = anyio.Event()
         self._said_of_itself: Mapping[str, Any] = {}
         self._positions_before: dict[str, str | None] = {}
-        """What processes had been told that earlier hubs have left, by their sessions."""
+        """Input positions of the processes that earlier hubs left, by session."""
         self._cleared: dict[str, anyio.Event] = {}
         """Set when nothing is left of the last process of a session."""
         self.means = means
@@ -162,7 +162,7 @@ class ClaudeEngine(RoutedEngine):
         return _opened(session, options, enforced=await self._enforced(options))
 
     async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
-        """It is written down with its first turn."""
+        """Fork a session. Claude Code stores the fork with its first turn."""
         self._check()
         source = await self._known(session_id, options)
         line = await anyio.to_thread.run_sync(self._stored.last_line, session_id, last_turn_id)
@@ -200,10 +200,10 @@ class ClaudeEngine(RoutedEngine):
         return session
 
     async def _enforced(self, options: SessionOptions) -> bool:
-        """Whether the sandbox of a session is enforced.
+        """Return whether the sandbox of a session is enforced.
 
         Raises:
-            Unsupported: It is to be, and cannot.
+            Unsupported: It must be enforced, and cannot.
         """
         if options.unenforced or options.writes == "anything":
             return False
@@ -264,12 +264,12 @@ class ClaudeEngine(RoutedEngine):
                     session.withdraw(asked)
                     await process.pipe.send(refused(asked, "Stopped.", stop=True), answering=asked.request_id)
                 with anyio.move_on_after(TAKEN_UP_SECONDS):
-                    await turn.taken_up.wait()  # what is only queued would begin after the interrupt
+                    await turn.taken_up.wait()  # a message that is only queued would begin after the interrupt
                 await process.pipe.send(control("interrupt"))
                 with anyio.move_on_after(INTERRUPT_SECONDS):
                     await turn.ended.wait()
             except EngineLost:
-                pass  # its end is told by whoever reads it
+                pass  # the reader of the process reports its end
             if not turn.ended.is_set():
                 await self._end_process(session)
             await anyio.to_thread.run_sync(process.pipe.processes.end_started_by_turns)
@@ -442,7 +442,7 @@ class ClaudeEngine(RoutedEngine):
             await self._follow(session, running)
 
     async def run_left(self, record: ProcessRecord, *, task_status: TaskStatus[None]) -> None:
-        """Follow a process that an earlier hub has left, if a turn still runs in it; what it has done comes as events."""
+        """Follow a process that an earlier hub has left, if a turn still runs in it. Its work so far arrives as events."""
         activity = await anyio.to_thread.run_sync(record.activity)
         epoch = 0 if self._owner is None else self._owner.epoch
         async with AsyncExitStack() as stack:
@@ -456,7 +456,7 @@ class ClaudeEngine(RoutedEngine):
             session = LiveSession(record.session_id, Path(record.place), self._router)
             turn = session.begin("")
             self._sessions[record.session_id] = session
-            policy = SessionOptions(agent=CLAUDE, cwd=session.directory)  # until somebody adopts it, all is asked
+            policy = SessionOptions(agent=CLAUDE, cwd=session.directory)  # until adoption, everything is asked
             enforced, plans = (record.about.get(key) is True for key in ("enforced", "plans"))
             running = LiveProcess(pipe, None, access_of(policy, enforced=enforced, plans=plans), gone)
             await anyio.to_thread.run_sync(pipe.processes.recall_baseline)
@@ -469,7 +469,7 @@ class ClaudeEngine(RoutedEngine):
         task_status.started()
 
     async def _follow(self, session: LiveSession, running: LiveProcess) -> None:
-        """Read what a process says until it has ended."""
+        """Handle the output of a process until it ends."""
         session.process = running
         session.last_used = anyio.current_time()
         self._said_of_itself = running.pipe.answer or self._said_of_itself
@@ -477,7 +477,7 @@ class ClaudeEngine(RoutedEngine):
         try:
             async for lines in running.pipe.lines():
                 for line in lines:
-                    with suppress(EngineLost):  # it takes no answer any more, and its last words may still come
+                    with suppress(EngineLost):  # it takes no more answers, but its last messages may still arrive
                         await session.take(running, line)
         except HelmsmanError as error:
             log.warning("a Claude Code of session %s: %s", session.id, error)
@@ -512,14 +512,14 @@ class ClaudeEngine(RoutedEngine):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Take no more work, and let go of every process; those that are kept go on with their turns."""
+        """Take no more work, and release every process; supervised ones continue their turns."""
         self._lost = engine_closed()
         for session in self._sessions.values():
             if session.process is not None and (session.turn is None or self._owner is None):
                 await session.process.pipe.end()
 
     def report_lost(self) -> None:
-        """Tell every session that the engine is no more, unless it goes on without us."""
+        """Report the end of the engine to every session, unless it outlives the hub."""
         lost = self._lost
         if lost is not None and self._id is None:
             self._router.engine_gone(Failure(code=lost.code, message=lost.message, retryable=lost.retryable))
@@ -538,7 +538,7 @@ async def open_claude(
     about: Mapping[str, Any],
     left: Sequence[ProcessRecord] = (),
 ) -> AsyncIterator[ClaudeEngine]:
-    """An engine for the length of the block. With an id, what runs in it goes on; `left` is what does already."""
+    """Open an engine for the length of the block. With an id it outlives the hub; `left` are processes that already run."""
     engine: ClaudeEngine | None = None
     try:
         async with background_tasks() as tasks:

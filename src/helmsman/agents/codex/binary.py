@@ -1,11 +1,11 @@
-"""The Codex on this machine: where it is, which version, what it can do.
+"""The Codex on this machine: its path, its version and its features.
 
-`find_codex` looks at the path the user set, at `codex` on PATH, and at the wheel `openai-codex-cli-bin`, and takes the
-first that answers as Codex does. The `codex` that npm installs is a Node script around the real program; running that
-program directly starts faster and leaves nobody between Helmsman and the process it must be able to end.
+`find_codex` looks at the path the user set, at `codex` on PATH, and at the wheel `openai-codex-cli-bin`, and takes the first
+that answers as Codex does. The `codex` that npm installs is a Node script around the real program; running that program
+directly starts faster and leaves no process between Helmsman and the process it must be able to end.
 
-What a binary can do it says itself, in its help. It is asked once, with a scratch directory as its home so that nothing
-of the user's is touched, and the answer is remembered by path, size and time of change.
+The help of a binary lists its features. It is run once, with a scratch directory as its home so that none of the user's
+files is touched. The answer is cached by path, size and time of change.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ _ANSWER_LIMIT: Final = 1024 * 1024
 
 
 class CodexBinary(Value, frozen=True, kw_only=True):
-    """One Codex and what it can do.
+    """One Codex and its features.
 
-    `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
-    resume` name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH, and
-    before that directories with the bubblewrap that it is to use: `bubblewrap` for other programs in its sandbox, and
-    `hiding_bubblewraps`, which hide places, for the commands of its sessions.
-    `remote` is one that others started, who may want a token of whoever connects; its files may be on another machine.
+    `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec resume`
+    name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH, and before
+    that directories with the bubblewrap that it must use: `bubblewrap` for other programs in its sandbox, and
+    `hiding_bubblewraps`, which hide places, for the commands of its sessions. `remote` is a server that others started,
+    which may require a token from clients; its files may be on another machine.
     """
 
     path: Path
@@ -93,7 +93,7 @@ class CodexBinary(Value, frozen=True, kw_only=True):
         )
 
     def can(self, feature: Feature) -> bool:
-        """Whether this Codex has the feature: what it says itself, else what is known of its version."""
+        """Return whether this Codex has the feature, by its help or else by its version."""
         said = {
             Feature.APP_SERVER: self.has_app_server,
             Feature.MCP_SERVER: self.has_mcp_server,
@@ -106,7 +106,7 @@ class CodexBinary(Value, frozen=True, kw_only=True):
         return said.get(feature, feature.is_in(self.version))
 
     def require(self, feature: Feature, *, doing: str | None = None) -> None:
-        """Refuse to go on without the feature. `doing` completes "this Codex cannot …".
+        """Raise if this Codex lacks the feature. `doing` completes "this Codex cannot …".
 
         Raises:
             Unsupported: This Codex does not have it; the message names the versions that have.
@@ -123,15 +123,15 @@ class CodexBinary(Value, frozen=True, kw_only=True):
 async def find_codex(
     *, explicit: Path | None = None, env: Mapping[str, str] | None = None, state_dir: Path | None = None
 ) -> CodexBinary:
-    """Find Codex and learn what it can do.
+    """Find Codex and its features.
 
     Args:
         explicit: The path the user set (or a bare name to look up on PATH); nothing else is tried then.
-        env: The environment with the PATH to search, in which Codex is asked; the process's own by default.
-        state_dir: Where to remember the answers between processes; None remembers them in this process only.
+        env: The environment with the PATH to search, in which Codex runs; the process's own by default.
+        state_dir: Where to cache the answers between processes; None caches them in this process only.
 
     Raises:
-        CodexNotFound: There is none, or what is there is not Codex or does not run.
+        CodexNotFound: There is none, or the program found is not Codex or does not run.
         ProgramRefused: It is only where a session could have put it.
     """
     env = environment() if env is None else env
@@ -161,7 +161,7 @@ async def find_codex(
 
 
 def codex_is_here(explicit: Path | None, env: Mapping[str, str] | None) -> bool:
-    """Whether there is a Codex where `find_codex` looks. It is not asked what it is. Blocks, briefly."""
+    """Return whether `find_codex` would find a program. The program is not run. Blocks, briefly."""
     try:
         return any(path.is_file() for path in _candidates(explicit, environment() if env is None else env))
     except ProgramRefused:
@@ -221,7 +221,7 @@ def _in_wheel() -> Path | None:
 
 
 def _program(found: Path) -> tuple[Path, bool]:
-    """What to run for a path that was found, and whether that is a launcher of which Codex is only the child."""
+    """Return the program to run for a path that was found, and whether it is a launcher that starts Codex as a child."""
     try:
         real = found.resolve(strict=True)
         if real.is_dir():
@@ -302,7 +302,7 @@ def _tools_beside(program: Path) -> Path | None:
     return None
 
 
-# --- what it can do --------------------------------------------------------------------------------------------------
+# --- features --------------------------------------------------------------------------------------------------------
 
 _VERSION_LINE: Final = re.compile(r"^codex(?:-cli)?[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _OPTION: Final = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z][\w-]*)", re.MULTILINE)
@@ -313,7 +313,7 @@ async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) ->
     key = _Key.of(program)
     if key in _KNOWN:
         return _KNOWN[key]
-    # What a launcher starts may change without the launcher changing.
+    # The program behind a launcher may change without the launcher changing.
     cache = None if state_dir is None or is_launcher else _Cache(state_dir / _CACHE_NAME)
     binary = None if cache is None else await anyio.to_thread.run_sync(cache.read, key)
     if binary is None:
@@ -327,7 +327,7 @@ async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) ->
 async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) -> CodexBinary:
     helps: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="helmsman-probe-", ignore_cleanup_errors=True) as scratch:
-        # A launcher needs its own home to find what it launches; CODEX_HOME alone keeps Codex away from the user's.
+        # A launcher needs its own home to find its program; CODEX_HOME alone keeps Codex away from the user's.
         home = {} if is_launcher else {"HOME": scratch, "USERPROFILE": scratch}
         asked_env = {**env, **home, "CODEX_HOME": scratch, "NO_COLOR": "1"}
 
@@ -338,7 +338,7 @@ async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) ->
                 logger.debug("%s %s --help: %s", program, command, error)
                 helps[command] = ""  # a command that is not there
 
-        # Nothing else is asked of a program that may not be Codex at all.
+        # The program may not be Codex, so nothing else is run before this check.
         said = await _answer([str(program), "--version"], asked_env, scratch)
         version = _VERSION_LINE.search(said)
         if version is None:
@@ -368,9 +368,9 @@ def _options(text: str) -> frozenset[str]:
 
 
 async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
-    """What a program prints. It gets a bounded time, and whatever it started is gone afterwards."""
+    """Return the output of a program. Its time is bounded, and all its descendants are gone afterwards."""
     try:
-        with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child nobody owns
+        with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child without an owner
             process = await anyio.open_process(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -533,7 +533,7 @@ _OF_EXEC: Final = frozenset(
 
 
 def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilities:
-    """What `codex app-server` can do."""
+    """Return the capabilities of `codex app-server`."""
     lacking = {
         capability: f"{feature.versions} can: install such a version, or set CODEX_CLI_PATH to one (in use: {binary.path})."
         for capability, feature in _NOT_IN_EVERY_VERSION.items()
@@ -551,6 +551,6 @@ def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilit
 
 
 def exec_capabilities() -> Capabilities:
-    """What `codex exec` can do."""
+    """Return the capabilities of `codex exec`."""
     lacking = {capability: "Use the engine app-server." for capability in Capability if capability not in _OF_EXEC}
     return Capabilities(CODEX, "`codex exec`", lacking)

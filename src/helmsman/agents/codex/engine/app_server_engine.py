@@ -1,9 +1,9 @@
 """The default engine: one long-lived `codex app-server` that carries many sessions.
 
-What it adds to the bare methods of `wire.app_server`: each event reaches its session in order (`routing`); a
-request of Codex becomes a question and is answered exactly once (`approvals`); work never runs under a wider policy than
-was asked for, and never makes the user's Codex trust a repository (`access`); an interrupt has really stopped everything
-when it returns; and when Codex dies, every waiter and every session is told at once.
+It adds to the bare methods of `wire.app_server`: each event reaches its session in order (`routing`); a request of Codex
+becomes a question and is answered exactly once (`approvals`); work never runs under a wider policy than requested, and never
+makes the user's Codex trust a repository (`access`); an interrupt returns only after everything has stopped; and when Codex
+dies, every waiter and every session gets the error immediately.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERRUPT_TIMEOUT: Final = 10.0
-"""How long a turn may take to stop; Codex was seen to need some milliseconds."""
+"""Seconds that a turn may take to stop; Codex was seen to need some milliseconds."""
 
 _INTERRUPT_AGAIN: Final = 0.05
 
@@ -145,11 +145,11 @@ class AppServerEngine(AppServerUpkeep):
         self._leaving = False
         self._inherited = InheritedThreads(replaying=transport.resumed is not None)
         self._held: dict[str, list[Callable[[], object]]] = {}
-        """What Codex said of a session that is being adopted: it comes after what happened before."""
+        """Messages of Codex about a session that is being adopted. They are delivered after the session's earlier events."""
 
     @property
     def id(self) -> str | None:
-        """The name of an engine that goes on without us (`codex.detached`); None of one that ends with us."""
+        """The name of an engine that outlives the hub (`codex.detached`); None for one that ends with the hub."""
         return self._id
 
     @property
@@ -175,12 +175,12 @@ class AppServerEngine(AppServerUpkeep):
 
     @property
     def version(self) -> Version | None:
-        """Which Codex it is, by what it said in the handshake."""
+        """The version of Codex from the handshake."""
         return self._version
 
     @property
     def lost(self) -> HelmsmanError | None:
-        """Why this engine is of no use any more, or None."""
+        """The reason why this engine is unusable, or None."""
         return self._peer.closed
 
     async def until_lost(self) -> None:
@@ -200,7 +200,7 @@ class AppServerEngine(AppServerUpkeep):
         return any(state.turn_id for state in self._threads.values())
 
     def leave(self) -> None:
-        """We are about to close the connection. What runs in a detached engine goes on, so nobody is told that it ended."""
+        """Prepare to close the connection. Turns in a detached engine keep running, so no session is reported as ended."""
         self._leaving = self._id is not None
 
     def confined_to(self, roots: Sequence[Path]) -> AppServerEngine:
@@ -212,11 +212,11 @@ class AppServerEngine(AppServerUpkeep):
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     def keep_goal_paused(self, session_id: str) -> None:
-        """Something was asked for after which the goal is not to be gone on with by itself."""
+        """Leave the goal paused, so that Helmsman does not resume it automatically."""
         self._state(session_id).is_goal_paused = False
 
     def forget(self, session_id: str) -> None:
-        """Codex has unloaded a session: what is known of it here holds no more."""
+        """Drop the state of a session that Codex has unloaded."""
         self._threads.pop(session_id, None)
         self._inherited.forget(session_id)
         self._router.detach(session_id)
@@ -250,7 +250,7 @@ class AppServerEngine(AppServerUpkeep):
         return replace(opened, turn_id=await self._running_turn(thread))
 
     async def running_sessions(self) -> tuple[str, ...]:
-        """The sessions with a running turn, whoever began it; sub-agents belong to theirs."""
+        """Return the sessions with a running turn, regardless of their owner; sub-agents belong to their session."""
         return tuple(
             thread.id
             for thread in await self._loaded()
@@ -276,10 +276,10 @@ class AppServerEngine(AppServerUpkeep):
         return replace(joined[0], is_asking=any(thread.is_asking for thread in joined))
 
     async def _take_over(self, session_id: str, options: SessionOptions, access: Access) -> Opened:
-        """On a pipe, what an earlier owner has left is told by what Codex said to it."""
+        """Attach to a session of an earlier owner. On a pipe, the messages that Codex sent to that owner give its state."""
         if self._binary.can(Feature.THREAD_STATUS):
             thread = await self._api.resume_thread(session_id, thread_settings(options, access))
-        else:  # to resume a running thread would load it a second time, and nobody could interrupt the first
+        else:  # resuming a running thread would load it twice, and the first copy could not be interrupted
             thread = await self._api.read_thread(session_id)
         self._state(session_id).opened(thread, options, access)
         await self._let_speak(session_id)
@@ -297,7 +297,7 @@ class AppServerEngine(AppServerUpkeep):
         for thread_id in await self._api.loaded_threads():
             try:
                 threads.append(await self._api.read_thread(thread_id))
-            except EngineRefused:  # of a thread whose first turn has only just begun, Codex has nothing to read yet
+            except EngineRefused:  # Codex has nothing to read yet for a thread whose first turn has only just begun
                 threads.append(Thread(id=thread_id, is_active=True))
         return threads
 
@@ -380,7 +380,7 @@ class AppServerEngine(AppServerUpkeep):
         try:
             turn_id = await self._begin_turn(session_id, state, state.access, turn)
         finally:
-            if state.is_goal_paused:  # Codex may go on towards it after this turn
+            if state.is_goal_paused:  # Codex may continue with it after this turn
                 state.is_goal_paused = False
                 with anyio.CancelScope(shield=True):
                     await resume_goal(self._api, session_id)
@@ -408,7 +408,7 @@ class AppServerEngine(AppServerUpkeep):
         return turn_id
 
     def hold_to_roots(self, session_id: str) -> None:
-        """Make sure that what is about to run in a loaded session can write only inside the allowed roots.
+        """Make sure that a loaded session can write only inside the allowed roots.
 
         Raises:
             InvalidInput: It could write elsewhere.
@@ -526,7 +526,7 @@ class AppServerEngine(AppServerUpkeep):
     def _take(self, event: Event) -> None:
         self._track(event)
         if isinstance(event, TurnStarted) and self._state(event.session_id).reviewing:
-            return  # the reviewer's turn inside the review: an interrupt has to name it, and nobody else knows it
+            return  # the reviewer's turn inside the review: an interrupt has to name it, and only this event does
         self._router.deliver(event)
 
     def _track(self, event: Event) -> None:
@@ -582,9 +582,9 @@ async def open_app_server(
     allowed_roots: Sequence[Path] = (),
     kind: type[AppServerEngine] = AppServerEngine,
 ) -> AsyncIterator[AppServerEngine]:
-    """An engine for the length of the block: a child process with these options, or whatever `connect` reaches.
+    """Open an engine for the length of the block: a child process with these options, or the one that `connect` reaches.
 
-    One with an `engine_id` goes on without us: at the end of the block we only let go of it.
+    An engine with an `engine_id` outlives the hub: the end of the block only detaches from it.
 
     Raises:
         EngineStartFailed: Codex did not come up. No process is left behind.
@@ -614,6 +614,6 @@ async def open_app_server(
                 finally:
                     engine.leave()
                     if engine.api.hangs and isinstance(transport, StdioTransport):
-                        transport.child.kill()  # it hears nothing, and holds the locks of its sessions
+                        transport.child.kill()  # it does not respond, and holds the locks of its sessions
                 return
         await anyio.sleep(START_RACE_PAUSE * attempt)
