@@ -1,8 +1,9 @@
-"""Who gets past the door of the HTTP server. Decided once, on the path that the routes see, and no is the default.
+"""Access control of the HTTP server. It is decided once, on the path that the routes see, and the default is to refuse.
 
-Host and Origin come first, so that no web page in the user's browser gets as far as guessing (DNS rebinding, cross-site
-requests). Then a request is a member's, by the bearer token or the dashboard's cookie, or a stranger's. A stranger may have
-the page's own files and the ways to log in, which are named one by one; he may send little, and one request a connection.
+Host and Origin are checked first, so that no web page in the user's browser can try tokens (DNS rebinding, cross-site
+requests). Then a request is a member's, by the bearer token or the dashboard's cookie, or a stranger's. A stranger may fetch
+the files of the page and use the login paths, which are listed one by one. A stranger's request is small, and each
+connection serves one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 LOGIN_PATH: Final = "/api/login"
 _OPEN_POSTS: Final = frozenset({LOGIN_PATH, PROOF_PATH, CODE_PATH})
-_OAUTH_PATHS: Final = frozenset({"/authorize", "/register", "/token"})  # where clients look without any metadata
+_OAUTH_PATHS: Final = frozenset({"/authorize", "/register", "/token"})  # clients try these paths without metadata
 _NO_OAUTH: Final = "This server has no OAuth. Send the token of the state directory as a bearer token."
 _READS: Final = frozenset({"GET", "HEAD"})
 _DISCARDED_BYTES: Final = 256 * 1024
@@ -39,7 +40,7 @@ _Caller = Literal["member", "stranger"]
 
 
 class Guard:
-    """Lets a request through when its Host and Origin are ours and its path is open to whoever sent it."""
+    """Passes a request on if its Host and Origin are allowed and its path is open to the caller."""
 
     def __init__(self, app: ASGIApp, *, token: str, answers_to: Callable[[str | None], bool], logins: Logins) -> None:
         self._app = app
@@ -70,7 +71,7 @@ class Guard:
             await _answered_and_closed(verdict, scope, receive, send)
 
     def verdict(self, scope: Scope, headers: Headers) -> _Caller | JSONResponse:
-        """Whose request this is, if it may pass; else the refusal."""
+        """Return the type of caller if the request may pass, otherwise the refusal."""
         path: str = scope["path"]
         if not is_plain(path):
             return refused(400, "bad_path", "This is not the path of anything here. Write it plainly, from / on.")
@@ -108,7 +109,7 @@ class Guard:
 
 
 def is_plain(path: str) -> bool:
-    """Whether nobody can read the path in another way: single slashes, no `.` or `..`, nothing invisible."""
+    """Return whether the path has only one reading: single slashes, no `.` or `..`, no invisible characters."""
     root, *parts = path.split("/")
     is_odd = "\\" in path or any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in path)
     return root == "" and bool(parts) and all(parts[:-1]) and not is_odd and not {".", ".."} & {*parts}
@@ -146,7 +147,7 @@ def _cross_site() -> JSONResponse:
 
 
 def _stranger_who_writes(headers: Headers) -> _Caller | JSONResponse:
-    """What is announced is refused before it is read; what comes without a length is counted (`web/json_http.py`)."""
+    """Refuse a body by its announced length before it is read. `web/json_http.py` counts bodies without a length."""
     announced = headers.get("content-length", "0")
     if announced.isdigit() and int(announced[:20]) <= STRANGERS_BODY_BYTES:
         return "stranger"
@@ -154,10 +155,10 @@ def _stranger_who_writes(headers: Headers) -> _Caller | JSONResponse:
 
 
 async def _answered_and_closed(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
-    """The connection ends with this response: nobody keeps one who has not said who he is.
+    """Close the connection after this response, because strangers may not keep connections.
 
-    A little of what is still on its way is taken in between the response and the end: a client that has not finished sending
-    would see a connection that was reset, and not why.
+    Between the response and the close, a little of the remaining input is read. Otherwise a client that is still sending
+    would see a reset connection and not the reason.
     """
     all_read = False
 

@@ -1,4 +1,4 @@
-"""What a process that has a port says to the hub that is to serve on it, and what it hears.
+"""Messages between a process that owns a port and the hub that serves on it.
 
 hello    helmsman-http 1 ⇥ JSON: what is served and for whom; the socket comes with it
 answers  JSON lines: {"serving": pid, "version": …}, {"refused": why}, {"error": text}, {"takenBack": cookie},
@@ -22,7 +22,7 @@ PROTOCOL: Final = "helmsman-http 1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpHello:
-    """What the hub is to serve: for which settings, and which cookies are good."""
+    """Request to a hub to serve on a socket: the settings, and the valid cookies."""
 
     kind: str
     pid: int
@@ -35,7 +35,7 @@ class HttpHello:
     door: str | None = None
     """The process's own name for itself, which no other has; None where it keeps nothing for hubs."""
     kept: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What earlier hubs had it keep."""
+    """Values that earlier hubs have stored in the process."""
 
     def encoded(self) -> bytes:
         content = asdict(self) | {
@@ -50,7 +50,7 @@ class HttpHello:
 
     @classmethod
     def decoded(cls, text: str) -> HttpHello:
-        """What a process said, also one of another version."""
+        """Decode the hello of a process, possibly of another version."""
         content = _known(cls, json.loads(text))
         options = _known(HttpOptions, content["options"])
         for name in ("tls_certificate", "tls_key"):

@@ -1,20 +1,20 @@
 """Sessions of Streamable HTTP that outlive a hub.
 
-The SDK knows only sessions that it has begun itself, and tells a client that comes with any other that its session is over.
-So what the next hub has to hear is kept by the process that has the port (`cli/http_front.py`), which hands it to every hub
-to come and knows nothing of it:
+The SDK knows only sessions that it has started itself, and answers requests of any other session that the session is over.
+So the process that owns the port (`cli/http_front.py`) stores the state for the next hub. It passes the state to every later
+hub without interpreting it:
 
-    s/<session>                     how the client introduced itself, and what it has subscribed to
-    c/<session>/<epoch>.<number>    a request under way, by the hub that it was made to and that one's number for it
+    s/<session>                     the client's initialize request and its subscriptions
+    c/<session>/<epoch>.<number>    a pending request, by the epoch of its hub and the hub's number for it
 
-A client that comes with a session of an earlier hub is introduced to the SDK once more, and goes on under the id it knows.
+A session of an earlier hub is initialized again in the SDK when its client returns, and keeps the id that the client knows.
 
-The stream that answers a request begins with an event id. A client whose connection breaks comes with it for the rest
-(`Last-Event-ID`, from 2025-11-25 on), and a new hub then asks for the same again, which is done once (`CallLog`). Not
-before: a client that never got that far has seen its request fail, and may have made another.
+The stream that answers a request begins with an event id. A client whose connection breaks resumes the stream with it
+(`Last-Event-ID`, from 2025-11-25 on). Only then does a new hub repeat the request, which is carried out once (`CallLog`).
+A client without an event id has seen its request fail, and may have made another.
 
-Clients of 2026-07-28 have neither sessions nor event ids: each request stands alone, and one that is cut has failed. Its
-answer begins early, so that the client takes nothing else for lost.
+Clients of 2026-07-28 have neither sessions nor event ids: each request is independent, and one that is cut has failed. Its
+response starts early, so that the client does not consider its other requests lost.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ _RESUMING_SINCE: Final = "2025-11-25"
 _MOST_SESSIONS: Final = 10_000
 """As many as the SDK has at a time. Clients seldom say that they are done."""
 _UNCLAIMED_SECONDS: Final = 300.0
-"""How long an answer, or a request that an earlier hub left, waits for a client whose connection broke."""
+"""Time for which an answer, or a request left by an earlier hub, waits for a client whose connection broke."""
 _MOST_WAITING: Final = 16
-"""So much waits for a client that does not read; then whoever has more to say to it waits."""
+"""Limit of messages that wait for a client that does not read. Above it, writers wait."""
 _EARLY_SECONDS: Final = 0.01
-"""What is answered at once is answered plainly."""
+"""Delay before a stream starts. A faster answer is sent as a plain response."""
 
 _Said = dict[str, Any]
 """A message of JSON-RPC."""
 
 
 class Kept:
-    """What the next hub is given; `report` brings it to where it is kept."""
+    """State that is passed to the next hub. `report` sends changes to the process that stores it."""
 
     def __init__(self, known: Mapping[str, Any], report: Callable[..., None]) -> None:
         self._known = dict(known)
@@ -106,7 +106,7 @@ class LastingSessions:
         epoch: int,
         kept: Kept,
     ) -> None:
-        """`door` is the process that has the port: its id and which it is."""
+        """`door` identifies the process that owns the port."""
         self._app = app
         self._path = path
         self._helm = helm
@@ -118,7 +118,7 @@ class LastingSessions:
         self._begun: OnceEach[str] = OnceEach()
         """The SDK's id of each session that this hub knows."""
         self._responses: dict[str, _Response] = {}
-        """Requests that are under way here, or whose answer waits."""
+        """Requests that are running here, or whose answer waits for the client."""
         suspects = {key: self._suspect(key) for key in kept.below("c/")}
         note_death(suspects.values())
         for key, suspect in suspects.items():
@@ -145,7 +145,7 @@ class LastingSessions:
             await self._next(session, scope, receive, send)
 
     async def _first(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Somebody without a session, who may introduce himself."""
+        """Handle a request without a session, which may be `initialize`."""
         body, said = await _read(scope, receive)
         if said is None or said.get("method") != "initialize":
             await self._app(scope, _replay_body(body, receive), send)
@@ -163,7 +163,7 @@ class LastingSessions:
         await self._app(scope, _replay_body(body, receive), send_on)
 
     async def _next(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Somebody with a session that is known, here or to an earlier hub."""
+        """Handle a request of a session that this hub or an earlier one knows."""
         theirs = await self._begun.get(session, partial(self._begin_again, session, scope))
         headers = Headers(scope=scope)
         scope = _in_session(scope, theirs)
@@ -176,7 +176,7 @@ class LastingSessions:
                 await self._request(session, said, scope, body, receive, send)
                 return
             if said is not None and (said := self._inward(session, said)) is None:
-                await Response(status_code=202)(scope, receive, send)  # for nobody who is still here
+                await Response(status_code=202)(scope, receive, send)  # the addressee has gone
                 return
             receive = _replay_body(body if said is None else json.dumps(said).encode(), receive)
 
@@ -191,7 +191,8 @@ class LastingSessions:
         """Say to the SDK what the client said to an earlier hub; the id it gives."""
         kept = self._kept.get(f"s/{session}")
         said = kept["initialize"]
-        if (agreed := Headers(scope=scope).get(_VERSION_HEADER)) is not None:  # what counts, not what was once proposed
+        # use the agreed version, not the one that was proposed
+        if (agreed := Headers(scope=scope).get(_VERSION_HEADER)) is not None:
             said = {**said, "params": {**said["params"], "protocolVersion": agreed}}
         theirs = (await self._say(scope, said)).get(SESSION_HEADER, session)
         for following in ({"jsonrpc": "2.0", "method": "notifications/initialized"}, *kept["subscribed"].values()):
@@ -231,7 +232,7 @@ class LastingSessions:
         await response.read(receive, send, [_event_id(key)] if is_version_at_least(version, _RESUMING_SINCE) else [])
 
     async def _resume(self, session: str, key: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """The rest of what a request is answered with."""
+        """Send the rest of the response to a request."""
         call = self._kept.get(key) if key.startswith(f"c/{session}/") else None
         if call is None:
             await Response("This stream is over.", status_code=404)(scope, receive, send)
@@ -296,7 +297,7 @@ class LastingSessions:
         self._kept.drop([key])
 
     async def _forget_unclaimed(self, left: list[str]) -> None:
-        """Drop requests that an earlier hub left and nobody comes for."""
+        """Drop requests of an earlier hub that no client has resumed in time."""
         await anyio.sleep(_UNCLAIMED_SECONDS)
         self._kept.drop(key for key in left if key not in self._responses)
 
@@ -320,7 +321,7 @@ class LastingSessions:
     # Messages on their way, in which the ids of our requests say which hub has made them
 
     def _outward(self, session: str, message: Message) -> tuple[Message, _Said | None]:
-        """A message as the client is to see it, and what is said in it."""
+        """Return a message with the client's session id, and the JSON-RPC message in it."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             if SESSION_HEADER in headers:
@@ -358,7 +359,7 @@ class LastingSessions:
 
 
 class _Response:
-    """An answer on its way, to whoever reads it now, or comes for the rest. What is only progress is for whoever reads."""
+    """A response in progress, for its current reader or a reader that resumes it. Progress goes only to a current reader."""
 
     def __init__(self) -> None:
         self.delivered = anyio.Event()
@@ -410,7 +411,7 @@ class _Response:
             if self._waiting:
                 body, is_answer = self._waiting[0]
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-                if is_answer:  # a client may leave at once when it has it
+                if is_answer:  # a client may disconnect as soon as it has the answer
                     self.delivered.set()
                     break
                 if self._reader is reader:
@@ -429,11 +430,11 @@ class _Response:
 
 
 class _EarlyStream:
-    """A response that begins before its answer is there.
+    """A response that starts before its answer is ready.
 
-    The Python SDK takes its whole connection for lost when one breaks off before a response has begun; when a stream ends,
-    only the request that it was for. The server's side of the SDK begins one after 15 seconds. What is wrong with a request
-    is found before anybody waits for more to be received, and answered with a status of its own.
+    If a connection breaks before a response has started, the Python SDK considers its whole connection lost; if a stream
+    ends, only its request. The server side of the SDK starts a response after 15 seconds. An invalid request is detected
+    before the app waits for more input, and is answered with its own status.
     """
 
     def __init__(self, receive: Receive, send: Send) -> None:
@@ -491,7 +492,7 @@ async def _at_once(value: str) -> str:
 
 
 async def _read(scope: Scope, receive: Receive) -> tuple[bytes, _Said | None]:
-    """The body of a request, and the one message in it, if that is what it is."""
+    """Return the body of a request, and its JSON-RPC message if it contains exactly one."""
     try:
         body = await Request(scope, receive).body()
     except ClientDisconnect:
@@ -500,7 +501,7 @@ async def _read(scope: Scope, receive: Receive) -> tuple[bytes, _Said | None]:
 
 
 def _replay_body(body: bytes, receive: Receive | None = None) -> Receive:
-    """What a request is read by whose body has been read."""
+    """Return a `receive` that replays a body that has been read."""
     is_read = False
 
     async def receive_on() -> Message:

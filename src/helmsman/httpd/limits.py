@@ -1,9 +1,9 @@
-"""What one connection may cost before anybody knows who it is: time and a place, both bounded.
+"""Limits of unauthenticated connections: time and number.
 
-A client that opens a connection and says nothing, or sends its request letter by letter, holds a file descriptor for as
-long as it likes, and a few hundred of those stop the server for everyone. So strangers, and everybody is one until a request
-has shown a token or a cookie, have a small pool of their own. They leave it within seconds, and when it is full the one who
-has been silent longest makes room for the next: whoever has something to say, says it at once, and becomes a member.
+A client that opens a connection and sends nothing, or sends its request byte by byte, holds a file descriptor, and a few
+hundred of those stop the server for all clients. So strangers, that is all connections whose requests have not shown a token
+or a cookie, have a small separate pool. They leave it within seconds. When it is full, the stranger that has been silent
+longest is dropped for the next one. A genuine client sends its request immediately and becomes a member.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ STRANGER_SECONDS: Final = 10.0
 """From the connection to the end of all business with it, unless that makes it a member's."""
 MAX_STRANGERS: Final = 64
 ACCEPTED_AT_ONCE: Final = 16
-"""A new connection is read from three turns of the event loop after it was accepted. With so many accepted in a turn, a
-flood cannot push it out of the pool before that."""
+"""Limit of connections accepted per turn of the event loop.
+
+A new connection is read three turns after it was accepted, so with this limit a flood cannot push it out of the pool before
+that.
+"""
 HEAD_SECONDS: Final = 15.0
 """For a member's next request: from its first byte to the end of its head."""
 BODY_SECONDS: Final = 60.0
@@ -55,7 +58,7 @@ _pools: WeakKeyDictionary[ServerState, _Pools] = WeakKeyDictionary()
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that has to say who it is, on a server with room for so many."""
+    """A connection that must authenticate, on a server with a limited number of connections."""
 
     _due: asyncio.TimerHandle | None = None
     _opened: asyncio.Transport
@@ -127,7 +130,10 @@ class BoundedConnection(H11Protocol):
 
 
 class TlsDoor(asyncio.Protocol):
-    """Agrees on TLS with whoever has connected, as a stranger: asyncio itself keeps a silent one for a minute, uncounted."""
+    """Performs the TLS handshake and counts the client as a stranger.
+
+    asyncio alone would keep a silent client for a minute, uncounted.
+    """
 
     def __init__(self, context: ssl.SSLContext, **options: Any) -> None:
         self._context = context
@@ -151,7 +157,7 @@ class TlsDoor(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         try:
             agreed = await loop.start_tls(opened, self, self._context, server_side=True)
-        except (OSError, EOFError):  # no TLS, or nobody there any more
+        except (OSError, EOFError):  # no TLS, or the client has disconnected
             agreed = None
         if agreed is None or agreed.is_closing():
             self._connection.end()
@@ -169,7 +175,7 @@ def admitted(scope: Scope) -> bool:
 
 
 class BoundedBody:
-    """Answers a request whose body does not arrive in time; whoever was reading it is cancelled."""
+    """Answers a request whose body does not arrive in time, and cancels its handler."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

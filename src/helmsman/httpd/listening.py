@@ -1,4 +1,4 @@
-"""Where HTTP is served, and the token that clients need. Imports little: a command that only has the port is no server."""
+"""Address of the HTTP server and its token. Imports little, because the command that owns the port is not a server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """Where to listen, and how. `other_names` are hosts that clients may call the server by, beside `host`."""
+    """Address and TLS options. `other_names` are additional host names that clients may use."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -38,10 +38,10 @@ class HttpOptions:
     allow_plain_http: bool = False
 
     def check(self) -> ssl.SSLContext | None:
-        """What TLS is spoken with. Refuses to be reachable from elsewhere without, unless that was asked for outright.
+        """Return the TLS context. Refuse to listen on other interfaces without TLS, unless the user allows plain HTTP.
 
         Raises:
-            InvalidSetting: It would be, or the certificate cannot be used.
+            InvalidSetting: The server would be reachable without TLS, or the certificate cannot be used.
         """
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise InvalidSetting("TLS needs a certificate and its key. Give both --tls-cert and --tls-key.")
@@ -65,7 +65,7 @@ class HttpOptions:
         return context
 
     def answers_to(self, host: str | None) -> bool:
-        """Whether a request that names this host is meant for us, and not led here by somebody's DNS."""
+        """Return whether a request's Host names this server. Other names may come from DNS rebinding."""
         if host is None:
             return False
         if host in {*_LOOPBACK_NAMES, self.host.lower(), *map(str.lower, self.other_names)}:
@@ -77,7 +77,7 @@ class HttpOptions:
         return "http" if self.tls_certificate is None else "https"
 
     def address(self, listener: socket.socket) -> str:
-        """Where MCP clients find a server that listens there."""
+        """Return the address of the server for MCP clients."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{shown}:{listener.getsockname()[1]}{MCP_PATH}"
 
@@ -91,7 +91,7 @@ def _is_address(host: str) -> bool:
 
 
 def http_token(state_dir: Path) -> str:
-    """The token of this installation, made when there is none yet."""
+    """Return the token of this installation. Create it on first use."""
     path = ensure_state_dir(state_dir) / TOKEN_NAME
     try:
         token = create_once(path, secrets.token_urlsafe(32) + "\n").strip()
@@ -113,10 +113,10 @@ def _no_place(path: Path, error: OSError) -> InvalidSetting:
 
 
 def listen(options: HttpOptions) -> socket.socket:
-    """A socket that listens where the options say.
+    """Return a socket that listens at the address of the options.
 
     Raises:
-        InvalidSetting: Somebody else has the port, or there is no such interface.
+        InvalidSetting: The port is in use, or the interface does not exist.
     """
     family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

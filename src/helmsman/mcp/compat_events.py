@@ -1,9 +1,9 @@
-"""What happens in a session, as the `codex/event` notifications of the removed `codex mcp-server`.
+"""Translation of session events to the `codex/event` notifications of the removed `codex mcp-server`.
 
-A pure translation: events go in, messages come out, in the kinds, the order and the spelling of Codex 0.145.0 (older ones
-differ in details). Each item comes twice, as the original said it: as an item, and in the older form that most clients look
-at (`agent_message`, `exec_command_begin`, …). What Helmsman has no word for is taken from the app-server's own message
-(`Event.raw`); fields that Codex does not tell are left out, not invented, and `docs/compat.md` lists them.
+A pure translation of events to messages, in the types, order and spelling of Codex 0.145.0 (older versions differ in
+details). Each item is sent twice, as by the original: as an item, and in the older form that most clients read
+(`agent_message`, `exec_command_begin`, …). Data that Helmsman's events lack is taken from the app-server's message
+(`Event.raw`). Fields that Codex does not report are omitted, not invented; `docs/compat.md` lists them.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _FACTS: Final = {
     "reasoningEffort": "reasoning_effort",
     "path": "rollout_path",
 }
-"""What the app-server says of a thread, and what the original called it."""
+"""Field names of the app-server's thread, mapped to those of the original."""
 _OF_NO_TURN: Final = ("session_configured", "mcp_startup_")
 _NOTHING: Final[Raw] = {}
 
@@ -92,7 +92,7 @@ class Translation:
         self._turn_id = turn_name or ""
         self._began_at: float | None = None
         self._wrote_at: float | None = None
-        """When the model was first heard of."""
+        """Time of the model's first output."""
         self._last_message: str | None = None
         self.approvals: dict[str, CompatMessage] = {}
         """The open approvals by the ids of their questions, as they are announced."""
@@ -104,11 +104,11 @@ class Translation:
         self._servers: dict[str, tuple[str, str | None]] = {}
 
     def translate(self, event: Event) -> list[CodexEvent]:
-        """What the original would have sent. Never raises."""
+        """Return the notifications that the original would have sent. Never raises."""
         if isinstance(event, QuestionAsked):
             self._ask(event)
         if event.agent_id is not None:
-            return []  # what a sub-agent does, the original told nobody
+            return []  # the original did not report sub-agents
         if self._wrote_at is None and _is_written(event):
             self._wrote_at = self._now()
         messages = self._messages(event)
@@ -179,7 +179,7 @@ class Translation:
     # --- Codex's own MCP servers -------------------------------------------------------------------------------------
 
     def _server(self, server: str, state: str, error: str | None = None) -> list[CompatMessage]:
-        """What became of one; and of all of them, once each that began to start has come to an end."""
+        """Return the status of one server, and the summary of all once every starting server has finished."""
         self._servers[server] = (state, error)
         status = {"state": state} if error is None else {"state": state, "error": error}
         update: CompatMessage = {"type": "mcp_startup_update", "server": server, "status": status}
@@ -293,7 +293,7 @@ class Translation:
                 return []
 
     def _reasoning_delta(self, event: ItemDelta, raw: Raw) -> list[CompatMessage]:
-        """What is thought word for word, or a summary; each part of a summary begins with a section break."""
+        """Return deltas of raw reasoning or of a summary. Each part of a summary starts with a section break."""
         about = {"item_id": event.item_id, "delta": event.text}
         if "contentIndex" in raw:
             index = {"content_index": integer(raw["contentIndex"]) or 0}
@@ -321,7 +321,7 @@ class Translation:
 
 
 def _is_written(event: Event) -> bool:
-    """Whether this comes from the model."""
+    """Return whether the event is output of the model."""
     if isinstance(event, ItemStarted | ItemEnded):
         return not isinstance(event.item, UserMessage)
     return isinstance(event, ItemDelta | ItemUpdated)
@@ -371,7 +371,7 @@ def _stream_error(event: Notice, raw: Raw) -> CompatMessage:
 
 
 def _cause(error: Raw, code: str | None) -> Any:
-    """Why something failed, as the original named it: a word, or a word with details."""
+    """Return the cause of a failure as the original named it: a word, or a word with details."""
     info = error.get("codexErrorInfo")
     return _snake(info) if isinstance(info, dict) else snake_case(text(info)) or code
 

@@ -1,7 +1,7 @@
-"""The toolset `compat`: `codex` and `codex-reply`, in place of the removed `codex mcp-server`.
+"""Toolset `compat`: `codex` and `codex-reply`, as a replacement for the removed `codex mcp-server`.
 
-The call is the turn: it returns when the turn has ended, and whoever cancels it stops the turn. What the original did and
-how this differs is written in `docs/compat.md`, and tested against the original.
+A call is a turn: it returns when the turn has ended, and cancelling the call stops the turn. `docs/compat.md` describes the
+original and the differences. They are tested against the original.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 _STOP_SECONDS: Final = 15.0
-"""How long a cancelled call may take to stop its turn."""
+"""Time limit for a cancelled call to stop its turn."""
 _END_SECONDS: Final = 5.0
-"""How long the end of a turn may be on its way when Codex says that there is none to say something into."""
+"""Time to wait for the end of a turn after Codex reports that no turn is running."""
 
 
 class CompatTool:
-    """A tool whose listing is given, and whose results and errors have the original's shape."""
+    """A tool with a fixed listing, whose results and errors have the original's shape."""
 
     def __init__(self, listing: types.Tool, run: Callable[[CallContext], Awaitable[CallOutcome]]) -> None:
         self._listing = listing

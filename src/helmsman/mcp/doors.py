@@ -1,10 +1,10 @@
-"""How a question reaches a person through an MCP client, in both eras of the protocol.
+"""Elicitation: put an agent's questions to the user of an MCP client, in both eras of the protocol.
 
-- A client of the handshake era that can be elicited is sent the question as a form: over a pipe at once, whenever it
+- A client of the handshake era that supports elicitation receives the question as a form. Over a pipe it is sent when it
   arises; over HTTP while the client waits in `codex_wait`, whose response stream carries it.
-- A client of 2026-07-28 has no way to be called: `codex_wait` returns that input is required, and the client calls again
-  with the answer.
-- Every client sees the question in `codex_status`, whatever else happens. The first answer wins and the other doors close.
+- A client of 2026-07-28 cannot be called. `codex_wait` returns that input is required, and the client calls again with the
+  answer.
+- Every client sees the question in `codex_status`. The first answer wins, and the other forms close.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ log = logging.getLogger(__name__)
 
 _CODEX_CLIENT: Final = "codex-mcp-client"
 _HANDED_OUT: Final = "handed out"
-"""The viewer of a form that a client fetched: whichever client it was, it counts once."""
+"""Viewer of a form that a client fetched. All clients count as one viewer."""
 
 
 _HANDED_OUT_SECONDS: Final = 600.0
-"""A form that a client fetched counts as open for so long: nothing tells that the client has dropped it."""
+"""Time for which a fetched form counts as open, because the client does not report that it has dropped it."""
 
 
 class FormHandler:
@@ -70,7 +70,7 @@ class FormHandler:
 
 
 class Doors:
-    """Remembers which questions a person has been shown, so that nobody is asked twice."""
+    """Records which questions the user was shown, so that no question is asked twice."""
 
     def __init__(self, helm: Helmsman) -> None:
         self._helm = helm
@@ -121,7 +121,7 @@ class Doors:
         return Confirmation(context, responses, self._helm)
 
     def handler(self, context: Context) -> FormHandler | None:
-        """What asks this client's person as soon as a question arises; None where that is not possible."""
+        """Return the handler that asks this client's user when a question arises, or None if the client cannot be called."""
         if context.request is not None or not _can_be_called(context):
             return None
         return FormHandler(self, context)
@@ -139,7 +139,7 @@ class Doors:
         await self._ask_until_closed(context, session, question, context.request_id)
 
     async def attach(self, context: Context, _params: types.RequestParams | None) -> types.EmptyResult:
-        """Of sessions that this client began with an earlier hub, ask its person again; what it shows is found again."""
+        """Attach to the sessions that this client started with an earlier hub. Forms that it still shows are reused."""
         numbered = current_call.get()
         if numbered is None:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
@@ -153,7 +153,7 @@ class Doors:
         return types.EmptyResult()
 
     async def attach_to(self, context: Context, reference: str) -> None:
-        """Ask this client's person what a session asks that a call to an earlier hub began."""
+        """Attach this client to a session that a call to an earlier hub started."""
         host, session_id = self._helm.hosts.split(reference)
         try:
             helm = self._helm if host is None else await self._helm.hosts.get(host)
@@ -164,14 +164,14 @@ class Doors:
         self.ask_from_now_on(context, session)
 
     def ask_from_now_on(self, context: Context, session: Session) -> None:
-        """Ask this client's person what a session asks that it did not begin with this call, and what that will ask."""
+        """Ask this client's user the open and future questions of a session that this call did not start."""
         handler = self.handler(context)
         if handler is None:
             return
         session.handle_questions(handler)
         for question in session.questions:
             if question.id not in self._shown:
-                close_form = session.open_form(question.id)  # at once: the agent may look before the form is sent
+                close_form = session.open_form(question.id)  # open it now: the agent may check before the form is sent
                 self._helm.in_background(partial(self._ask_later, context, session, question, close_form))
 
     async def _ask_later(
@@ -211,9 +211,9 @@ class Doors:
         return types.InputRequiredResult(input_requests={question.id: self.form(context, session, question)})
 
     def form(self, context: Context, session: Session, question: Question) -> types.ElicitRequest:
-        """The question as a request that the client puts to its person.
+        """Return the question as a request that the client shows to its user.
 
-        It has gone out of our hands: that somebody looks at it is known for the length of a lease, and no longer.
+        The client does not report whether the user sees the form, so it counts as shown only for the length of a lease.
         """
         self._shown.add(question.id)
         self._hand_out(context, session, question)
@@ -239,7 +239,7 @@ class Doors:
         self._helm.in_background(close_later)
 
     async def take_responses(self, context: Context, responses: types.InputResponses | None, session: Session) -> None:
-        """What the person answered, on the second leg of such a call."""
+        """Handle the user's answers in the second call."""
         for question_id, response in (responses or {}).items():
             if (close_form := self._handed_out.pop(question_id, None)) is not None:
                 close_form()
@@ -292,7 +292,7 @@ class Confirmation:
         self._context = context
         self._helm = helm
         self.answered: str | None = None
-        """What was confirmed or not, on the second leg of a call."""
+        """Name of the action that the user confirmed or refused in the second call."""
         self.is_yes = False
         for name, response in (responses or {}).items():
             if name.startswith(_CONFIRM) and isinstance(response, types.ElicitResult):
@@ -314,7 +314,7 @@ class Confirmation:
         return None
 
     async def by_person(self, confirmed: Callable[..., Awaitable[object]], *arguments: Any) -> None:
-        """Do what a person has confirmed: no longer on behalf of the client's model."""
+        """Run an action that the user has confirmed, no longer on behalf of the client's model."""
         with current().on_behalf_of(None).entered():
             await confirmed(*arguments)
 
@@ -344,7 +344,7 @@ def _says_yes(result: types.ElicitResult) -> bool:
 
 
 def form_name(session: Session, question: Question) -> str:
-    """What a form is called, by whichever hub."""
+    """Return the name of a form. All hubs use the same name."""
     return f"{session.id}/{question.id}"
 
 
@@ -358,9 +358,10 @@ def _can_be_called(context: Context) -> bool:
 
 
 def _declines_by_itself(context: Context) -> bool:
-    """Codex declines every form that it has nobody to show to (`codex exec`, approval policy `never`), as if a person had.
+    """Return whether the client is Codex, which declines forms automatically if it has no user to show them to.
 
-    So its declining is no answer: its agent is to have the chance to decide with `codex_respond`.
+    It does so in `codex exec` and with the approval policy `never`. Therefore its decline is not an answer: its agent may
+    still decide with `codex_respond`.
     """
     client = context.session.client_params
     return client is not None and client.client_info.name == _CODEX_CLIENT
@@ -377,6 +378,6 @@ def by_tool(context: Context) -> AnsweredBy:
 
 
 def client_name(context: Context) -> str | None:
-    """What the client calls itself, in either era of the protocol; one of 2026-07-28 need not say."""
+    """Return the client's name and version, in either era of the protocol. A client of 2026-07-28 may omit them."""
     client = context.session.client_params
     return None if client is None else f"{client.client_info.name} {client.client_info.version}".strip() or None

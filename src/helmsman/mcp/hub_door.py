@@ -1,9 +1,9 @@
-"""A pipe's end in the hub: an MCP session on the frames of `helmsman.mcp.pipe`.
+"""The hub's end of a pipe: an MCP session on the frames of `helmsman.mcp.pipe`.
 
-The SDK serves the session through the two streams here. They decide what the pipe is told of each line: an answer makes it
-forget the line, `initialize` and subscriptions are kept and said again to the next hub, a call that was cancelled is
-forgotten. What was said before to another hub comes again: of a kept line the client knows the answer, so that is not sent
-a second time; a form that the client still shows is not shown again.
+The SDK serves the session through the two streams of this module. They decide how the pipe treats each line: it forgets a
+line that is answered, stores `initialize` and subscriptions and repeats them to the next hub, and forgets a cancelled call.
+A repeated line may already be answered: the client knows the answer to a stored line, so the answer is not sent again. A
+form that the client still shows is not shown again.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _USAGE: Final = 2
-"""How a server ends that is set up wrongly."""
+"""Exit code of a server with invalid settings."""
 _LAST_WORDS_SECONDS: Final = 2.0
 _KEPT: Final = frozenset({"initialize", "logging/setLevel", "resources/subscribe"})
 """Requests that a new hub must hear too; the client knows their answers."""
 _HELD: Final = "subscriptions/listen"
-"""A request that goes on for as long as the client listens."""
+"""A request that stays open while the client listens."""
 _CLAIM_SECONDS: Final = 10.0
-"""How long forms of an earlier hub may wait for somebody here who asks the same."""
+"""Time for which forms of an earlier hub wait for a session that asks the same question here."""
 
 
 _SETTINGS: Final = {"-m": "default_model", "--model": "default_model", "--profile": "default_profile"}
@@ -99,7 +99,7 @@ def _flags(words: list[str]) -> dict[str, object]:
 
 
 def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings | bytes:
-    """The settings of a pipe; what it is told instead where it is not served."""
+    """Return the settings of a pipe, or the frame that refuses it."""
     if refused is not None:
         return b"s\t" + in_hex(refused)
     try:
@@ -113,7 +113,7 @@ def _settings(hub: Hub, hello: _Hello, refused: str | None) -> Settings | bytes:
 
 
 class PipeLogs(logging.Handler):
-    """Send what is logged while the hub works for a pipe to that pipe, from the level on that its settings name."""
+    """Sends log records of the hub's work for a pipe to that pipe, from the level in its settings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class PipeLogs(logging.Handler):
 
     @contextmanager
     def to(self, connection: Connection, level: int) -> Iterator[None]:
-        """Send what is logged in the block, and in what is begun in it, until the block ends."""
+        """Send log records of the block, and of tasks started in it, until the block ends."""
         self._levels[connection] = level
         self._adapt()
         token = _LOGGED_TO.set(connection)
@@ -227,7 +227,7 @@ class PipeDoor:
 
 
 class _Lines:
-    """Which of the pipe's lines are open, and what it is told of each."""
+    """Open lines of the pipe, and the frames sent about each."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -257,7 +257,7 @@ class _Lines:
             self._connection.put(b"t%d %b" % (known[0], shown))
 
     def rest(self, request_id: str | int) -> None:
-        """A request waits for something. However many hubs end meanwhile, none of them has ended of it."""
+        """Mark a request as waiting, so that it is not suspected when a hub dies."""
         if (known := self._requests.get(request_id)) is not None:
             self._connection.put(b"k%d" % known[0])
 
@@ -293,17 +293,17 @@ def jsonrpc_id(value: str | int) -> bytes:
 
 
 class _Forms:
-    """Requests of ours to the client, under ids that no other hub gives, and that the next one finds again."""
+    """Requests from the hub to the client. Their ids are unique across hubs, and the next hub finds them again."""
 
     def __init__(self, connection: Connection, shown: list[str], epoch: int) -> None:
         self._connection = connection
         self._epoch = epoch
         self._shown = set(shown)
-        """What the client still shows of an earlier hub's, and nobody here has asked for yet."""
+        """Forms of an earlier hub that the client still shows and that no session here has claimed."""
         self._ids: dict[str | int, str] = {}
         """The client's id for each of the SDK's."""
         self._early: dict[str, JSONRPCResponse | JSONRPCError] = {}
-        """Answers to what an earlier hub asked, for when it is asked here."""
+        """Answers to forms of an earlier hub, kept until a session here asks for them."""
 
     def ask(self, request: JSONRPCRequest) -> tuple[JSONRPCRequest, bool]:
         """The request as the client sees it, and whether it shows it already."""
@@ -329,7 +329,7 @@ class _Forms:
         return None
 
     def early(self, request: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError | None:
-        """What the client has answered to a request before it was put here."""
+        """Return the client's answer to a request, if it arrived before the request was made here."""
         answer = self._early.pop(str(request.id), None)
         if answer is None:
             return None
@@ -338,7 +338,7 @@ class _Forms:
         return answer.model_copy(update={"id": ours})
 
     def withdraw(self, params: dict[str, Any]) -> dict[str, Any]:
-        """A cancellation of ours as the client sees it."""
+        """Return a cancellation with the id that the client knows."""
         theirs = self._ids.pop(params.get("requestId", ""), None)
         if theirs is None:
             return params
@@ -346,7 +346,7 @@ class _Forms:
         return {**params, "requestId": theirs}
 
     async def withdraw_unclaimed(self) -> None:
-        """Take back what nobody here asks any more, when whoever does has had the time to."""
+        """Withdraw forms of an earlier hub that no session has claimed in time."""
         await anyio.sleep(_CLAIM_SECONDS)
         for shown in self._shown:
             cancelled = JSONRPCNotification(
@@ -416,7 +416,7 @@ class _Reader(SdkStream):
         self._numbered = numbered
         self._received, self._messages = anyio.create_memory_object_stream[_Received](0)
         self.last_context: contextvars.Context | None = None
-        """What the SDK runs the handler of the last message in: it knows which call it is."""
+        """Context in which the SDK runs the handler of the last message. It identifies the call."""
 
     async def read(self) -> None:
         """Read what the pipe says, until it leaves."""
@@ -469,7 +469,7 @@ class _Reader(SdkStream):
                 self._answer(seq, duplicate_error(message.id))
                 return None
             case JSONRPCRequest():
-                if answer:  # the client knows it; an id of its own keeps it apart from what the client asks now
+                if answer:  # the client has the answer; a separate id avoids a clash with the client's new requests
                     message = message.model_copy(update={"id": f"again-{seq}"})
                 context.run(current_call.set, self._numbered(seq, message.id))
                 return self._request(message, seq, answer)
@@ -493,7 +493,7 @@ class _Reader(SdkStream):
     def _request(self, request: JSONRPCRequest, seq: int, answer: bytes) -> SessionMessage:
         if answer and request.method == "initialize":
             agreed = jsonrpc_message_adapter.validate_json(answer.decode(), by_name=False)
-            if isinstance(agreed, JSONRPCResponse):  # what the client believes counts, not what it once proposed
+            if isinstance(agreed, JSONRPCResponse):  # use the version that the client received, not the one it proposed
                 version = agreed.result.get("protocolVersion")
                 request = request.model_copy(update={"params": {**(request.params or {}), "protocolVersion": version}})
         self._lines.request(request, seq, known=bool(answer))

@@ -1,9 +1,9 @@
 """`helmsman serve` as a pipe: lines between a client's standard streams and the hub, which holds the MCP session.
 
-The pipe knows no MCP. It numbers the client's lines, and the hub says which to forget, which to keep and say again to
-every hub to come. When the hub is gone, the pipe starts or finds the next and says again what was kept and what was not
-answered; the client's connection goes on. Only a call that kills hubs is given up (`helmsman.hub.suspects`). Pipes live for
-weeks, so this is spoken by every later hub:
+The pipe does not parse MCP. It numbers the client's lines. The hub says which lines to forget, and which to repeat to
+every later hub. When the hub is gone, the pipe starts or finds the next one and repeats the kept and the unanswered
+lines; the client's connection stays open. Only a call that kills hubs is given up (`helmsman.hub.suspects`). Pipes live for
+weeks, so every later hub must support this protocol:
 
     hello     helmsman-pipe 1 ⇥ version ⇥ pipe ⇥ pid ⇥ directory ⇥ flag,flag… ⇥ NAME=VALUE,… ⇥ open form,…   (values in hex)
     welcome   w ⇥ 1 ⇥ version ⇥ epoch ⇥ pid      served
@@ -12,7 +12,7 @@ weeks, so this is spoken by every later hub:
               x ⇥ code ⇥ text                    say this and end
     to hub    m<seq> line           said for the first time
               M<seq> line           again: no hub has answered it
-              K<seq> line ⇥ answer  kept; the answer is what the client was told, empty where it was told nothing
+              K<seq> line ⇥ answer  kept; the answer that the client received, empty if it received none
     to pipe   r<seq> line           the answer, for the client; forget
               a<seq>                forget
               k<seq> [line]         keep; the line, if any, is for the client
@@ -23,7 +23,7 @@ weeks, so this is spoken by every later hub:
               h                     go to the next hub
               l                     go to the next hub when there is something to say
 
-It imports next to nothing, and holds nothing that needs clearing up: any signal may end it.
+It imports very little and needs no cleanup: any signal may end it.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ PROTOCOL = "helmsman-pipe 1"
 
 _CHUNK = 64 * 1024
 _PIPE_BUF = 4096
-"""A pipe that is writable takes so much without blocking. The flag that never blocks belongs to all who share the pipe."""
+"""Bytes that a writable pipe takes without blocking. The nonblocking flag is shared by all processes that use the pipe."""
 _BACKLOG = 1024 * 1024
-"""While so much waits for one side, the other is not read from."""
+"""Limit of bytes that wait for one side. Above it, the other side is not read."""
 _LAST_WORDS_MS = 2000
-"""How long the hub may take to say what is left after the client closed its end."""
+"""Time for the hub to send its remaining lines after the client has closed its end."""
 _CHOICES = {"--transport": ("stdio",), "--engine": ("auto", "app-server", "exec")}
 _CHOICES |= dict.fromkeys(("--tools", "-m", "--model", "--profile", "-c", "--config"), ())
-"""Options with a value, and what it may be for us; anything else is for the command line to read and complain about."""
+"""Options with a value, and the values supported here. The command line parses and reports anything else."""
 
 
 class _ServeInside(Exception):
@@ -97,7 +97,7 @@ def run_pipe(flags: Sequence[str]) -> int | None:
 
 
 def _understood(flags: Sequence[str]) -> bool:
-    """Whether these are the flags of a server on standard input and output."""
+    """Return whether these are flags of a server on standard input and output."""
     words = iter(flags)
     for word in words:
         name, equals, value = named(word)
@@ -111,7 +111,7 @@ def _understood(flags: Sequence[str]) -> bool:
 
 
 def named(word: str) -> tuple[str, str, str]:
-    """A flag, and what it is set to in the same word, if it is: `--model=o3`, `-mo3`."""
+    """Split a flag and its value in one word, if present: `--model=o3`, `-mo3`."""
     if word.startswith("--"):
         return word.partition("=")
     return word[:2], word[2:3] and "=", word[2:]
@@ -139,9 +139,9 @@ class _Pipe:
         self._client_left = False
         self._introduced = False
         self._outdated = ""
-        """The older hub in whose place one of ours was started."""
+        """Process id of the older hub in whose place a hub of this version was started."""
         self._silent_hubs = 0
-        """How many hubs in a row welcomed us and said nothing more."""
+        """Number of consecutive hubs that welcomed the pipe and sent nothing more."""
         self._poll = select.poll()
         self._polled: set[int] = set()
 
@@ -190,7 +190,7 @@ class _Pipe:
         return "\t".join(fields).encode() + b"\n"
 
     def _welcome(self, hub: _socket.socket) -> list[str]:
-        """What the hub says to our hello; nothing if it ended before it said anything."""
+        """Return the fields of the hub's welcome, or nothing if the hub ended first."""
         poll = select.poll()
         poll.register(hub, select.POLLIN)
         poll.register(1, 0)
@@ -198,7 +198,7 @@ class _Pipe:
         while not said.endswith(b"\n"):
             if any(number == 1 for number, _ in poll.poll()):
                 raise _Ended  # the client has gone
-            byte = hub.recv(1)  # what follows the line is for later
+            byte = hub.recv(1)  # one byte at a time, because the rest is read later
             if not byte:
                 return []
             said += byte
@@ -257,7 +257,7 @@ class _Pipe:
                 self._to_client += _GAVE_UP % request_id
 
     def _release(self, *, all_of_them: bool = False) -> float | None:
-        """Say what was held back long enough. The seconds until the next is due, if there is one."""
+        """Send the lines whose delay has passed. Return the seconds until the next one is due, if any."""
         left = None
         for seq, suspect in self._suspects.items():
             if suspect.held_until is None:
@@ -326,7 +326,7 @@ class _Pipe:
         if self._client_left and not events:
             raise _Ended
         if (event := events.get(1, 0)) and not (event & select.POLLOUT and self._write_to_client()):
-            raise _Ended  # nobody reads any more
+            raise _Ended  # the client does not read
         if self._hub is not None and (event := events.get(self._hub_number, 0)):
             if event & ~select.POLLOUT:
                 self._read_from_hub()

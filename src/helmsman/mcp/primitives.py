@@ -313,7 +313,7 @@ async def wait_for_task(
     first_look: float = FIRST_LOOK,
     next_look: float = NEXT_LOOK,
 ) -> WaitAnswer | Deferred:
-    """Wait for a task on behalf of a client, which meanwhile hears how far it has come.
+    """Wait for a task on behalf of a client, and report progress to it.
 
     Args:
         call: The client's call.
@@ -356,7 +356,7 @@ def _standing(task: Task) -> str:
 
 
 async def setup_guide(call: CallContext, place: Path) -> contract.GuideAnswer:
-    """How to make the repository there ready for the cloud."""
+    """Return a guide for making the repository ready for the cloud."""
     configured = call.helm.tasks.cloud.settings.environments
     look = partial(github_guide, place, environments=tuple(configured), state_dir=call.helm.settings.state_dir)
     guide = await anyio.to_thread.run_sync(look)
@@ -376,7 +376,7 @@ async def _found(call: CallContext, reference: str, origin: TaskOrigin) -> Task:
 
 
 def _others(call: CallContext, what: str, agent: str, parameter: str) -> InvalidInput:
-    """What is said of a task or a thread of another agent."""
+    """Return the error for a task or a thread of another agent."""
     tools = f"the tools named _{agent}_local_…"
     return InvalidInput(f"{what} is of {call.helm.agents.title(agent)}. Use {tools} for it.", parameter=parameter)
 

@@ -1,6 +1,7 @@
-"""The tool of each agent in the toolset `router` (`codex`, `claude`, …): a request in plain words, one answer of one shape.
+"""Tool of each agent in the toolset `router` (`codex`, `claude`, …): a request in plain words, and one output model.
 
-`helmsman.router` decides what is meant; this does it, through the same functions as the primitives, and says what it did.
+`helmsman.router` parses the request. This module carries it out with the functions of the primitives, and reports the
+action.
 """
 
 from __future__ import annotations
@@ -80,12 +81,12 @@ _LONGEST_WAIT_SECONDS: Final = 3600.0
 """As long as a hint may say; plain words may say anything ("wait 500 hours")."""
 _REMEMBERED: Final = 1000
 _MOST_NAMES: Final = 20
-"""So many names in a request are looked up."""
+"""Limit of names in a request that are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """What a client was offered, and the arguments beside the words with which it had asked."""
+    """The choices that a client was offered, and the arguments of its request other than the text."""
 
     offer: Offer
     terms: Mapping[str, BaseModel] = field(default_factory=dict[str, "BaseModel"])
@@ -102,9 +103,9 @@ class Router:
     def __init__(self) -> None:
         self._offered: dict[str, _Offered] = {}
         self._shown: dict[str, None] = {}
-        """Questions by client and id, the newest last. Nobody answers in plain words what they have not been shown."""
+        """Questions by client and id, newest last. A client can answer in plain words only questions that it was shown."""
         self._told: dict[str, None] = {}
-        """Tasks by client and id: "it" and "the last task" of a client are of those it has begun or heard of."""
+        """Tasks by client and id. "it" and "the last task" refer to tasks that the client has started or seen."""
         self._key = secrets.token_bytes(32)
 
     async def ask(self, call: CallContext, args: contract.CodexInput) -> contract.CodexOutput | Deferred:
@@ -123,7 +124,7 @@ class Router:
         )
         client = remembered_as(call.context)
         offered = _NO_OFFER if client is None else self._offered.get(client, _NO_OFFER)
-        if intent.picks:  # what was offered as work runs where and as it was first asked for
+        if intent.picks:  # an offered choice runs with the arguments of the first request
             args = args.model_copy(
                 update={name: value for name, value in offered.terms.items() if name not in args.model_fields_set}
             )
@@ -149,7 +150,7 @@ class Router:
     def _remember(
         self, call: CallContext, args: contract.CodexInput, planned: Route, done: contract.CodexOutput
     ) -> None:
-        """What the next request may refer to: the choices, or what else an automatic choice could have been."""
+        """Store what the next request may refer to: the choices, or the alternatives of an automatic choice."""
         client = remembered_as(call.context)
         offer: Offer | None = None
         if planned.alternatives and planned.task_id is not None:
@@ -237,9 +238,9 @@ class Router:
 
 
 def remembered_as(context: Context) -> str | None:
-    """The client whose last answer is remembered, by its session over HTTP, or the only one of a pipe.
+    """Return the key of the client whose last answer is remembered: its HTTP session, or "" for a pipe.
 
-    None of a client that has no session: its next request cannot be told from any other's.
+    Return None for a client without a session, because its requests cannot be matched.
     """
     return session_of(context) or ("" if context.request is None else None)
 
@@ -269,7 +270,7 @@ def _forget_oldest(remembered: dict[str, Any]) -> None:
         remembered.pop(next(iter(remembered)))
 
 
-# --- what is asked for -----------------------------------------------------------------------------------------------
+# --- the request -----------------------------------------------------------------------------------------------------
 
 
 def _place(context: contract.ContextInput) -> Path:
@@ -279,16 +280,16 @@ def _place(context: contract.ContextInput) -> Path:
 
 
 def _refuse_misplaced(call: CallContext, args: contract.CodexInput, planned: Route) -> None:
-    """Nothing that was asked for is left undone in silence.
+    """Refuse arguments that the planned action would silently ignore.
 
     Raises:
-        InvalidInput: Something is for other work than this.
+        InvalidInput: An argument does not apply to this kind of work.
     """
     if planned.action != "run":
         return
     cloud = planned.mode == "cloud"
     for name, value in terms(args).items():
-        if value is None or (name == "context.model" and cloud):  # the cloud itself says that nobody chooses one
+        if value is None or (name == "context.model" and cloud):  # the cloud itself refuses a model
             continue
         if name.startswith("hints.") and not cloud:
             advice = (
@@ -301,7 +302,7 @@ def _refuse_misplaced(call: CallContext, args: contract.CodexInput, planned: Rou
 
 
 async def _needs_confirmation(call: CallContext, args: contract.CodexInput, planned: Route) -> bool:
-    """Whether the caller wants to confirm, or the user wants it of what cannot be undone."""
+    """Return whether the caller asks for confirmation, or the user's settings require it for an irreversible action."""
     safety = args.safety
     if safety.require_confirmation or safety.confirmation_token is not None:
         return True
@@ -349,7 +350,7 @@ def _surroundings(call: CallContext, place: Path) -> Place:
 
 
 async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = False) -> Sequence[Task]:
-    """The tasks that may be meant: of the agent whose tool it is, or of all others."""
+    """Return the tasks that the request may refer to: those of the tool's agent, or those of all other agents."""
     if intent.action in ("setup", "environments"):
         return ()
     names = intent.mentions[:_MOST_NAMES]
@@ -446,7 +447,7 @@ _TOO_LONG: Final = (
 async def _apply(
     call: CallContext, args: contract.CodexInput, planned: Route, task: Task, place: Path
 ) -> contract.CodexOutput:
-    """Bring what a task has changed into a working tree; only what this client was shown, all of it or nothing."""
+    """Apply a task's changes to a working tree. Apply only the diff that this client was shown, completely or not at all."""
     viewer, allow_dirty = call.viewer, args.safety.allow_dirty
     if task.origin == "cloud":
         digest = call.helm.tasks.shown.last(viewer, f"{task.id}/{args.hints.attempt}")
@@ -491,7 +492,7 @@ async def _run(
 ) -> contract.CodexOutput | Deferred:
     tasks = call.helm.tasks
     limit = args.safety.max_cost_usd
-    # What was agreed to once is begun once, however often the token comes back.
+    # The confirmation token is the idempotency key, so repeated calls start the work once.
     key = args.idempotency_key or args.safety.confirmation_token
     asked_at = datetime.now(UTC)
     if planned.mode == "cloud":

@@ -1,10 +1,9 @@
-"""MCP on standard input and output: one client, which ends the server by closing its end of the pipe.
+"""MCP on standard input and output, for one client. The client ends the server by closing its end of the pipe.
 
-The SDK reads standard input on a worker thread, and such a thread can be neither cancelled nor left behind: a server that
-is told to end by a signal would stay until its client says something. So the lines are read here, by waiting for the
-descriptor. They are written here too: the SDK hands each line to a worker thread, which costs more than all else that
-Helmsman does with a message; here, whatever has come together by the time the pipe takes it is one write. While it serves,
-whatever else is printed goes to standard error.
+The SDK reads standard input on a worker thread, which can be neither cancelled nor abandoned: after a signal, a server would
+stay until its client sends a line. So this module waits for the descriptor and reads the lines itself. It also writes them:
+the SDK passes each line to a worker thread, which costs more than all other work on a message. Here, all lines that are
+ready are one write. While the server runs, other output goes to standard error.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ log = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 64 * 1024
 
 _BACKLOG_BYTES: Final = 1024 * 1024
-"""So much may wait for a client that does not read. Whoever has more to say waits with it, and it is not read from."""
+"""Limit of bytes that wait for a client that does not read. Above it, writers wait and the client is not read."""
 
 _LAST_WORDS_SECONDS: Final = 2.0
-"""How long a client may take to read what was said before the end."""
+"""Time for a client to read the last messages."""
 
 
 async def serve_stdio(helm: Helmsman) -> None:
@@ -50,7 +49,7 @@ async def serve_stdio(helm: Helmsman) -> None:
 
 def _streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
     """Standard input and output as the SDK wants them, for the length of a block."""
-    if sys.platform == "win32":  # no waiting for pipes there; nor does anyone end a server by a signal
+    if sys.platform == "win32":  # pipes cannot be polled there, and servers are not ended by signals
         from mcp.server.stdio import stdio_server
 
         return stdio_server()
@@ -70,7 +69,7 @@ async def _pipes() -> AsyncIterator[tuple[_Incoming, _Outgoing]]:
 
 @contextmanager
 def _standard_input() -> Iterator[int]:
-    """The client's end of standard input. Meanwhile children read nothing from it: it is the client's alone."""
+    """Yield the client's end of standard input. Inside the block, child processes read nothing from it."""
     client = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -84,7 +83,7 @@ def _standard_input() -> Iterator[int]:
 
 @contextmanager
 def _standard_output() -> Iterator[int]:
-    """The client's end of standard output. Meanwhile whatever else is printed goes to standard error."""
+    """Yield the client's end of standard output. Inside the block, other output goes to standard error."""
     sys.stdout.flush()
     client = os.dup(1)
     os.dup2(2, 1)
@@ -97,7 +96,7 @@ def _standard_output() -> Iterator[int]:
 
 
 class SdkStream:
-    """What the SDK asks of either stream besides its messages."""
+    """Methods that the SDK requires of both streams in addition to messages."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +105,7 @@ class SdkStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """What is underneath belongs to the block around us."""
+        """Do nothing, because the enclosing block owns the descriptor."""
         await anyio.lowlevel.checkpoint()
 
 
@@ -164,7 +163,7 @@ class _Outgoing(SdkStream):
             self._report_progress()
 
     async def written(self) -> None:
-        """Wait until all is written, or nobody reads any more."""
+        """Wait until all is written, or the client has closed its end."""
         while self._waiting and not self._gone:
             await self.progress()
 
@@ -179,7 +178,7 @@ class _Outgoing(SdkStream):
 
 
 class _Incoming(SdkStream):
-    """The messages from a descriptor. A line that is none is answered with an error."""
+    """Messages from a descriptor. An invalid line is answered with an error."""
 
     def __init__(self, descriptor: int, outgoing: _Outgoing) -> None:
         self._descriptor = descriptor
@@ -231,7 +230,10 @@ class _Incoming(SdkStream):
         return SessionMessage(message, ServerMessageMetadata(on_request_unanswered=unanswered))
 
     async def _is_heard(self) -> bool:
-        """Wait for a client that does not read: what it asks for would gather here. False if it has closed its end too."""
+        """Wait while the client does not read, so that its requests do not pile up.
+
+        Return False if it has closed its end.
+        """
         while self._outgoing.is_full:
             with anyio.move_on_after(_LAST_WORDS_SECONDS) as waiting:
                 await self._outgoing.progress()
@@ -248,7 +250,7 @@ class _Incoming(SdkStream):
 
 
 def _hung_up(descriptor: int) -> bool:
-    """Whether the other end is closed, though there may still be something to read."""
+    """Return whether the other end is closed, even if there is still data to read."""
     poll = select.poll()
     poll.register(descriptor, 0)
     return any(event & select.POLLHUP for _, event in poll.poll(0))

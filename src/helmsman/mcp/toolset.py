@@ -1,7 +1,7 @@
-"""Operations as MCP tools: how they are listed, and how a call becomes a result.
+"""Operations as MCP tools: their listing, and the conversion of calls to results.
 
-Errors on purpose (`HelmsmanError`, wrong arguments) become results with `isError`, whose text begins with the code of the
-error; protocol errors are for protocol mistakes.
+Expected errors (`HelmsmanError`, wrong arguments) become results with `isError`, whose text starts with the error code.
+Protocol errors are for protocol mistakes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ERROR_META: Final = "helmsman/error"
 
 
 class Offered(Protocol):
-    """What a server can offer: something with a name that can be listed and called."""
+    """A tool that a server can list and call."""
 
     @property
     def name(self) -> str: ...
@@ -64,7 +64,7 @@ class Tool:
     voice: Voice = FOR_CODEX
     in_fleet: bool = False
     agent: str | None = None
-    """The agent whose tool it is, where each installed agent has one."""
+    """The agent that the tool belongs to, if each installed agent has such a tool."""
     agent_title: str = ""
 
     @property
@@ -77,7 +77,7 @@ class Tool:
 
     @property
     def definition(self) -> str:
-        """The name of the tool in the code, whichever agent's it is."""
+        """Return the tool's name in the code, which is the same for all agents."""
         return self.name if self.agent is None else self.operation.name
 
     @cached_property
@@ -186,7 +186,7 @@ class Toolbox:
     def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Offered]) -> None:
         self._helm = helm
         self._doors = doors
-        # The user may have called an agent what a tool is called that has nothing to do with it.
+        # A user may have given an agent the name of an unrelated tool. The unrelated tool wins.
         self._tools = {tool.name: tool for tool in tools} | {t.name: t for t in tools if _agent_of(t) is None}
         self._by_title = {
             _spelt(tool.name.replace(tool.agent, tool.agent_title, 1)): tool
@@ -195,7 +195,7 @@ class Toolbox:
         }
 
     async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """All tools; of those that agents have, those whose agent is here now."""
+        """Return all tools. A tool of an agent is listed only if the agent is installed."""
         here: set[str | None] = {None}
         if any(_agent_of(tool) is not None for tool in self._tools.values()):
             here |= {agent.name for agent in await self._helm.agents_here()} or {CODEX}
@@ -245,7 +245,7 @@ class Toolbox:
     async def _called_once(
         self, tool: Offered, call: CallContext, numbered: NumberedCall, nature: Nature
     ) -> CallOutcome:
-        """Do what a call asks for, unless an earlier hub has done it: then give the answer there was, if one is known."""
+        """Carry out a call once. If an earlier hub has done so, return its answer if it is stored."""
 
         def stored(outcome: CallOutcome) -> str | None:
             if not isinstance(outcome, types.CallToolResult):
@@ -264,7 +264,7 @@ class Toolbox:
             numbered.id,
             tool.name,
             do,
-            repeatable=nature.repeat != "never" or call.host is not None,  # the other hub knows what it has done
+            repeatable=nature.repeat != "never" or call.host is not None,  # the other hub deduplicates the call itself
             stored=stored,
             restored=types.CallToolResult.model_validate_json,
             failed=failed,
@@ -355,7 +355,7 @@ _TASK_PREFIX: Final = "T-"
 
 
 async def _by_sessions(call: CallContext) -> dict[str, Any]:
-    """Return the arguments of a call, in which the id of a task stands for the session that runs it.
+    """Return the arguments of a call, with the id of a task replaced by the id of its session.
 
     Raises:
         InvalidInput: The task has no session.
@@ -371,7 +371,7 @@ async def _by_sessions(call: CallContext) -> dict[str, Any]:
 
 
 def _is_unknown(outcome: CallOutcome) -> bool:
-    """Whether there is no such session or task."""
+    """Return whether the result says that the session or task does not exist."""
     told = (outcome.meta or {}).get(ERROR_META) if isinstance(outcome, types.CallToolResult) else None
     return isinstance(told, dict) and told.get("code") in ("session_not_found", "task_not_found")
 

@@ -1,7 +1,7 @@
 """Upkeep of the store: how long transcripts and results are kept, how large it is, whether it is whole, and its export.
 
 A session's events and the results of its tasks are deleted together, once nothing has happened in the session for the
-retention time. A task without a session expires by itself. The rows of sessions and tasks stay, because lists and usage
+retention time. A task without a session expires separately. The rows of sessions and tasks stay, because lists and usage
 need them, and the events of a session that is continued are numbered on from the last one.
 """
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETENTION: Final = timedelta(days=RETENTION_DAYS)
-"""How long transcripts and results are kept by default."""
+"""Default retention time of transcripts and results."""
 _ROWS_KEPT: Final = timedelta(days=365)
-"""How long the row of a task outlives its result: it still counts for the usage of the year."""
+"""Time for which the row of a task outlives its result, because it counts for the usage of the year."""
 
 _SESSIONS_AT_ONCE: Final = 100
 _EVENTS_AT_ONCE: Final = 20_000
 _TASKS_AT_ONCE: Final = 1000
-"""One transaction compacts at most so much, and at least one session: meanwhile others wait to write."""
+"""Limits of one compacting transaction, apart from its first session, because other writers wait for it."""
 
 _LARGEST: Final = 5
 _MOST_PROBLEMS: Final = 20
@@ -53,7 +53,7 @@ _COMPACT_TASKS: Final = """
 
 
 class Compacted(NamedTuple):
-    """What was compacted, or is to be. `results` are those of tasks."""
+    """Numbers of compacted sessions, events and task results, or of those to compact."""
 
     sessions: int = 0
     events: int = 0
@@ -102,9 +102,9 @@ def is_due(connection: StoreConnection, now: datetime, retention: timedelta) -> 
 
 
 def compact_some(connection: StoreConnection, now: datetime, retention: timedelta) -> tuple[Compacted, Sequence[str]]:
-    """Compact some of what is due, as a part of a transaction that others need not wait for long.
+    """Compact a part of the due data in a short transaction, so that other writers do not wait for long.
 
-    Returns what was compacted, and the ids of its sessions.
+    Return the numbers, and the ids of the compacted sessions.
     """
     times = _times(now, retention)
     numbers, ids, events = _unused_sessions(connection, times)
@@ -138,7 +138,7 @@ def _unused_sessions(connection: StoreConnection, times: dict[str, int]) -> tupl
 
 
 class SessionSize(NamedTuple):
-    """How much the store holds of a session. `bytes` are those of its events."""
+    """Size of a session in the store. `bytes` counts its events."""
 
     session_id: str
     events: int
@@ -147,7 +147,7 @@ class SessionSize(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What is in the store, and its size (`helmsman.store.database.Size`)."""
+    """Contents of the store and its size (`helmsman.store.database.Size`)."""
 
     bytes: int
     free_bytes: int | None
@@ -159,7 +159,7 @@ class Summary(NamedTuple):
 
 
 def summary(connection: StoreConnection, size: Size) -> Summary:
-    """Return what is in the store. Counts no events one by one, so that it takes milliseconds."""
+    """Return a summary of the store. It does not count single events, so it takes milliseconds."""
     value = partial(_value, connection)
     oldest = value("SELECT at FROM events ORDER BY number LIMIT 1")
     return Summary(
@@ -194,14 +194,14 @@ def _largest(connection: StoreConnection) -> tuple[SessionSize, ...]:
 
 
 class Problems(NamedTuple):
-    """What is wrong with the store, in sentences: pages that cannot be read, and events that are missing."""
+    """Problems of the store, as sentences: unreadable pages and missing events."""
 
     damage: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
 
 def problems(database: Database, connection: StoreConnection) -> Problems:
-    """Read the whole store, and return what is wrong with it. Blocks for seconds where it is large."""
+    """Read the whole store and return its problems. Blocks for seconds if the store is large."""
     try:
         damage = database.damage(connection)
         return Problems(damage, () if damage else tuple(_gaps(connection)))
