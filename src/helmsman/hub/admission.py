@@ -1,8 +1,9 @@
-"""Who may connect to the hub: the user alone, and no command that an agent runs.
+"""Admission to the hub: only the user may connect, and no command that an agent runs.
 
-A sandboxed command with network access can connect to any socket of the user's, and must not ask the hub for more than it
-was given (`helmsman.base.peers`). One without a sandbox is told by its ancestors, which lead to a supervisor as long as that
-lives, and by what every process below an agent has in its environment, unless it has taken that out.
+A sandboxed command with network access can connect to any socket of the user, and must not get more from the hub than it was
+given (`helmsman.base.peers`). A command without a sandbox is recognised by its ancestors, which lead to a supervisor as long
+as that lives. It is also recognised by a variable that every descendant of an agent has in its environment, unless it
+removed that.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def why_not_served(connection: socket.socket, supervisors: Collection[Process]) 
 
 
 def _is_kept(pid: int, supervisors: Collection[Process]) -> bool:
-    """Whether one of the ancestors is a supervisor; by pid and start time, for a pid alone is reused."""
+    """Return whether one of the ancestors is a supervisor. Compares pid and start time, because a pid alone is reused."""
     while pid > 1:
         if running_process(pid) in supervisors:
             return True

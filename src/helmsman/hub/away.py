@@ -1,7 +1,7 @@
-"""Work on another machine with a tree of this one: the tree is brought there, and what was done to it is brought back.
+"""Work on another machine with a tree of this one: the hub sends the tree there, and fetches the changes back.
 
-It travels through the hub's own interface, in small pieces, each of which may be sent again. What is known of it here is
-written down before the work begins (`helmsman.worktrees.returning`).
+The tree travels through the hub's own interface, in small pieces, each of which may be sent again. The record of it here is
+written before the work begins (`helmsman.worktrees.returning`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 
 
 class AwayWork:
-    """What is done on another machine with trees of this one. `Helmsman.workspaces` has it."""
+    """Work on another machine with trees of this one. `Helmsman.workspaces` returns it."""
 
     def __init__(self, hub: HubClient, host: str, settings: Settings) -> None:
         self._hub = hub
@@ -81,7 +81,7 @@ class AwayWork:
         return session
 
     async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
-        """What a session there has changed in a tree of this machine by now.
+        """Return the changes that a session there has made so far in a tree of this machine.
 
         Raises:
             InvalidInput: It does not work with one.
@@ -96,7 +96,7 @@ class AwayWork:
     async def apply(
         self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
     ) -> AppliedSession:
-        """Bring what a session there changed into the tree here that it was sent: all of it, or nothing. As
+        """Apply the changes of a session there to the tree here that it was sent: all of them, or none. Works like
         `extras.changes.apply` does for worktrees of this machine.
 
         Raises:
@@ -115,22 +115,24 @@ class AwayWork:
         return AppliedSession.of(session_id, away.repository, applied, ended)
 
     async def unsaved(self, session_id: str) -> Unsaved:
-        """What `discard` would lose: all that was changed there, for it may not have been applied."""
+        """Return the changes that `discard` would lose: all changes there, because they may not have been applied."""
         found: Unsaved = await self._hub.call("extras.changes.unsaved", (self.find(session_id).session_id,), {})
         return found
 
     async def discard(self, session_id: str, **named: Any) -> Discarded:
-        """Drop what a session there made of a tree of this machine, here and there. As `extras.changes.discard`."""
+        """Drop the changes of a session there to a tree of this machine, here and there. Works like
+        `extras.changes.discard`.
+        """
         away = self.find(session_id)
         gone: Discarded = await self._hub.call("extras.changes.discard", (away.session_id,), named)
         await self._drop(away)
         return gone
 
     def find(self, session_id: str) -> Away:
-        """What is known here of a session there.
+        """Return the local record of a session there.
 
         Raises:
-            InvalidInput: Nothing.
+            InvalidInput: There is no record.
         """
         found = [away for away in find_away(self._state_dir, session_id) if away.host == self._host]
         if len(found) != 1:

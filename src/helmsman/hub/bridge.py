@@ -1,8 +1,8 @@
-"""`helmsman hub connect`: the end on this machine of a door that is on another one, which came by SSH.
+"""`helmsman hub connect`: the end on this machine of a client on another one, which connects by SSH.
 
-It knows nothing of what is said. It finds or starts the hub, tells the door so, adds to the door's hello where it stands
-(its own pid, directory and environment: the door's are another machine's), and from then on passes bytes. It ends with the
-hub, and with the line. Like a pipe it imports next to nothing.
+The bridge does not interpret the messages. It finds or starts the hub, reports that to the client, and adds its own pid,
+directory and environment to the client's hello, because those of the client belong to another machine. From then on it
+passes bytes. It ends with the hub, and with the connection. Like a pipe it imports next to nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 GREETING = "helmsman-host 1"
-"""How this end begins. Before it may come whatever the shell here says."""
+"""First line of this end. Output of the shell here may precede it."""
 _CHUNK = 64 * 1024
 
 
@@ -68,7 +68,7 @@ def _fail(why: str) -> int:
 
 
 def _hello() -> bytes | None:
-    """What the door says of itself, with where it stands here, and what came behind it; None where it left."""
+    """Return the client's hello with the place of the bridge here, and the bytes after it; None if the client has left."""
     said = b""
     while b"\n" not in said:
         chunk = os.read(0, _CHUNK)
@@ -88,7 +88,7 @@ def _pass_back(hub: _socket.socket) -> None:
     except OSError:
         pass  # either end is gone
     finally:
-        os._exit(0)  # the other thread waits for a door that has to hear of it
+        os._exit(0)  # the other thread waits for a client that has to see the end of the connection
 
 
 def _write(data: bytes) -> None:
@@ -98,10 +98,10 @@ def _write(data: bytes) -> None:
 
 
 def _replace_older(state: str) -> None:
-    """A hub of an older version makes way for ours. Doors do that themselves where they are on the same machine."""
+    """Replace a hub of an older version. Clients on the same machine do that themselves."""
     try:
         version = read(f"{state}/{LOCK}").split()[2].decode()
     except (OSError, IndexError, ValueError):
-        return  # one that is just being started, by us or by somebody as new
+        return  # a hub that is just being started, by us or by a process as new as we are
     if is_newer(__version__, version):
         start_successor(state)

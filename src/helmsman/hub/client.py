@@ -1,8 +1,8 @@
-"""A program's way to the hub: calls, copies of the sessions it asked for, and their questions for its own handlers.
+"""Connection of a program to the hub: calls, copies of the sessions it asked for, and their questions for its own handlers.
 
-The connection outlives the hub. When one is gone the next is found or started, what was asked and not answered is asked
-again under the same number (it is done once), and every copy is made true again. Handlers of questions run here, in the
-program, on the copies; for the hub their answer is one like any other. So do the functions that a program offers to agents.
+The connection outlives the hub. When a hub is gone, the client finds or starts the next one, repeats unanswered calls under
+the same number (each is done once), and updates every copy. Handlers of questions run here, in the program, on the copies;
+the hub treats their answers like all others. The functions that a program offers to agents run here, too.
 """
 
 from __future__ import annotations
@@ -75,16 +75,16 @@ log = logging.getLogger(__name__)
 
 _WELCOME_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 60.0
-"""For so long another machine may take to say that we are welcome, and to answer what only looks."""
+"""Timeout in seconds for another machine to accept our hello, and to answer a call that only reads."""
 _MOST_BYTES: Final = 64 * 1024 * 1024
-"""So much it may say at once."""
+"""Maximum number of bytes that another machine may send in one line."""
 _TOLD_CHARS: Final = 500
 _LOOKS: Final = (READING | {EVENTS}) - {"tasks.wait", "tasks.local.follow"}
-"""What is answered soon, or never."""
+"""Calls that only read: their answer comes soon, or never."""
 
 
 class HubClient:
-    """One program's connection. Open it with `connect`; close it by leaving the block."""
+    """Connection of one program. Open it with `connect`; close it by leaving the block."""
 
     def __init__(
         self,
@@ -119,17 +119,17 @@ class HubClient:
         self._functions: dict[int, Callable[..., object]] = {}
         self._calls = 0
         self._handlers_to_come = 0
-        """Calls that have a handler for a session whose id nobody knows yet: no other is asked in its place."""
+        """Number of calls that have a handler for a session without a known id yet. Until then no other handler is asked."""
         self._copies: dict[str, CopiedSession] = {}
         self._tool_calls: dict[str, ProgramToolCall] = {}
         self._peer: Peer | None = None
         self._answering: Peer | None = None
-        """The same, also before this program has said what it follows."""
+        """The same peer, set before this program has named the sessions that it follows."""
         self._epoch = 0
         self._asked: set[int] = set()
         """The calls that this hub works on, by number."""
         self._deaths: dict[int, float] = {}
-        """When hubs, by epoch, ended without a goodbye."""
+        """Times at which hubs ended without a goodbye, by epoch."""
         self._lost: HelmsmanError | None = None
         self._news = anyio.Event()
         self._outdated: int | None = None
@@ -138,7 +138,7 @@ class HubClient:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     async def connect(self) -> bool:
-        """Find or start the hub; False where there is none for us."""
+        """Find or start the hub. Return False if there is none for this program."""
         try:
             connection = await self._connected()
         except BaseException:
@@ -213,7 +213,7 @@ class HubClient:
             return connection
 
     async def _welcome(self, connection: Connection) -> dict[str, Any] | None:
-        """How a hub answers our hello; None where it ended before that."""
+        """Return the hub's answer to our hello, or None if the hub ended first."""
         if not isinstance(self._way, HostWay):
             answer = await connection.line()
             return None if answer is None or answer in LAST_WORDS else dict(json.loads(answer))
@@ -244,12 +244,12 @@ class HubClient:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a hub can be asked just now."""
+        """Return whether a hub can be called right now."""
         return self._peer is not None and self._peer.closed is None
 
     @property
     def is_lost(self) -> bool:
-        """Whether no other connection is looked for any more."""
+        """Return whether the client has given up reconnecting."""
         return self._lost is not None
 
     def _say_hello(self, hello: bytes) -> socket.socket | None:
@@ -299,7 +299,7 @@ class HubClient:
                     copied.session.feed.close()
 
     async def _until_needed(self) -> None:
-        """Somebody has stopped the hub: the next one is for when there is something to ask, or to wait for."""
+        """Wait until there is a call or a running turn. After a user stops the hub, the next one starts only then."""
         while not self._calls and not any(copied.session.state.is_running for copied in self._copies.values()):
             await self._news.wait()
 
@@ -311,7 +311,7 @@ class HubClient:
             try:
                 await self._ask(peer, next(self._numbers), "session", (session_id,), {})
             except _HubGone:
-                return  # this one too; the next is told
+                return  # this hub is gone, too; the next one gets the request
             except HelmsmanError as error:
                 log.warning("session %s is not followed any more: %s", session_id, error)
                 self._copies.pop(session_id).session.feed.close()
@@ -327,7 +327,7 @@ class HubClient:
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """Have the hub do something, once, whatever becomes of hubs meanwhile."""
+        """Call a verb of the hub. It is done once, even if hubs are replaced in between."""
         named = dict(named)
         handler: QuestionHandler | None = named.pop("on_question", None)
         tools: Sequence[ClientTool | ToolDefinition] = named.pop("tools", ())
@@ -383,11 +383,11 @@ class HubClient:
         return self._peer is not peer or peer.closed is not None
 
     def part(self, path: str) -> PartInHub:
-        """What stands on the verbs."""
+        """Return a part that is built on the verbs."""
         return PartInHub(self, path)
 
     def _once(self, verb: str) -> tuple[str, int] | None:
-        """Where a call of a door of ours leads to another machine, the id that it has there whichever hub asks."""
+        """Return the id of a call to another machine, which stays the same for every hub that repeats it."""
         called = call_key.get()
         reads = verb == EVENTS or verb in READING
         return None if called is None or reads or isinstance(self._way, Way) else called.next_elsewhere()
@@ -488,7 +488,7 @@ class HubClient:
             self._tool_calls.pop(key).scope.cancel()
 
     def _directory(self) -> str:
-        """Where the program is now: a relative path begins there."""
+        """Return the program's current directory, against which relative paths are resolved."""
         try:
             return str(current().directory)
         except InvalidInput:  # it was removed
@@ -513,7 +513,7 @@ class HubClient:
     def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
         match method:
             case "event" | "facts" if params["session"] not in self._copies:
-                pass  # whoever asked for it did not wait for the answer
+                pass  # the caller did not wait for the answer
             case "event":
                 copied = self._copies[params["session"]]
                 copied.session.apply(from_wire(params["event"]))
@@ -526,7 +526,7 @@ class HubClient:
                 self._apply_facts(copied, decoded(params["facts"]))
                 self._notice(copied)
             case "copy":
-                if self._calls or params["session"] in self._copies:  # or nobody waits for it any more
+                if self._calls or params["session"] in self._copies:  # otherwise no caller waits for it
                     copied = self._apply_copy(params["session"], params["copy"])
                     copied.committed = params["committed"]
                     self._notice(copied)
@@ -581,7 +581,7 @@ class HubClient:
             self._forget_tool_calls(copied)
 
     def _offer_questions(self, copied: CopiedSession) -> None:
-        """Have the program's handler asked what is open, and cancel it where somebody else has answered."""
+        """Ask the program's handler the open questions, and cancel it for questions that another client has answered."""
         if self._handlers_to_come:
             return
         session, opened = copied.session, copied.session.state.questions

@@ -1,4 +1,4 @@
-"""One door's connection to the hub: lines in both directions, and nobody else waits for a door that does not read."""
+"""Connection of one client to the hub: lines in both directions. A client that does not read blocks no other client."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ log = logging.getLogger(__name__)
 _CHUNK_BYTES: Final = 64 * 1024
 _MOST_DESCRIPTORS: Final = 4
 _BACKLOG_BYTES: Final = 1024 * 1024
-"""So much may wait for a door that does not read. Whoever has more to say to it waits with it, and it is not read from."""
+"""Maximum number of bytes queued for a client that does not read. Beyond it senders wait, and the hub stops
+reading from it.
+"""
 
 
 class Connection:
@@ -34,18 +36,18 @@ class Connection:
         self._progress = anyio.Event()
         self.is_gone = False
         self.is_too_long = False
-        """Whether a line was longer than whoever read it would take."""
+        """Whether a line was longer than its reader accepts."""
         self.descriptors: list[int] = []
-        """What the door has handed over, in order. Whoever takes one closes it."""
+        """Descriptors that the client has handed over, in order. The code that takes one closes it."""
 
     @property
     def is_full(self) -> bool:
         return len(self._waiting) > _BACKLOG_BYTES and not self.is_gone
 
     async def line(self, most: float = math.inf) -> bytes | None:
-        """The next line without its end, or None when there is none to come, or it is longer than this many bytes.
+        """Return the next line without its end, or None at the end of the stream, or if it is longer than `most` bytes.
 
-        Waits while the door does not read.
+        Waits while the client does not read.
         """
         searched = 0
         while (end := self._read.find(b"\n", searched)) < 0:
@@ -78,32 +80,32 @@ class Connection:
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
         self.descriptors += descriptors
-        for descriptor in self.descriptors[_MOST_DESCRIPTORS:]:  # nobody needs so many, and the hub has but some
+        for descriptor in self.descriptors[_MOST_DESCRIPTORS:]:  # no client needs more, and the hub has a limit
             os.close(descriptor)
         del self.descriptors[_MOST_DESCRIPTORS:]
         return data
 
     def close(self) -> None:
-        """Let go of the connection, and of what nobody has taken."""
+        """Close the connection, and the descriptors that were not taken."""
         self._socket.close()
         for descriptor in self.descriptors:
             os.close(descriptor)
 
     def put(self, line: bytes) -> None:
-        """Say something, in order, however much waits already. What nothing waits before is with the system at once."""
+        """Queue a line, in order, however much is queued already. With an empty queue it is sent immediately."""
         first = not self._waiting
         self._waiting += line + b"\n"
         if first:
-            with suppress(OSError):  # it takes no more just now, or the door is gone: the writer finds out
+            with suppress(OSError):  # the buffer is full, or the client is gone: the writer finds out
                 del self._waiting[: self._socket.send(self._waiting[:_CHUNK_BYTES])]
         if self._waiting:
             self._news.set()
 
     async def send(self, line: bytes) -> None:
-        """Say something; waits while the door does not read.
+        """Send a line; waits while the client does not read.
 
         Raises:
-            anyio.BrokenResourceError: The door is gone.
+            anyio.BrokenResourceError: The client is gone.
         """
         while self.is_full:
             await self.progress()
@@ -112,11 +114,11 @@ class Connection:
         self.put(line)
 
     async def progress(self) -> None:
-        """Wait until the door has read something, or is gone."""
+        """Wait until the client has read something, or is gone."""
         await self._progress.wait()
 
     async def write_all(self) -> None:
-        """Write what is said, until cancelled or the door is gone."""
+        """Write the queued lines, until cancelled or the client is gone."""
         try:
             while True:
                 await self._news.wait()
@@ -134,12 +136,12 @@ class Connection:
             self._report_progress()
 
     async def written(self) -> None:
-        """Wait until all is written, or the door is gone."""
+        """Wait until all is written, or the client is gone."""
         while self._waiting and not self.is_gone:
             await self.progress()
 
     def hand_over(self, descriptors: list[int]) -> None:
-        """Give the door these descriptors, too, behind what was said."""
+        """Pass these descriptors to the client, after the queued lines."""
         with suppress(OSError):
             send_fds(self._socket, [self._waiting + b"y"], descriptors)
 

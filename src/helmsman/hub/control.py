@@ -28,7 +28,7 @@ _REPLACE_SECONDS: Final = 30.0
 _REPLACE_POLL: Final = 0.002
 _CHUNK_BYTES: Final = 65536
 _LAST_BYTES: Final = 100
-"""How much of a stream is kept, for the last event in it."""
+"""Number of bytes kept of a stream, for the last event in it."""
 _ACTIONS: Final = {"status": ("GET", HUB_PATH), "stop": ("POST", STOP_PATH), "restart": ("POST", RESTART_PATH)}
 
 
@@ -42,7 +42,7 @@ class Response(NamedTuple):
 
 
 def request(state: str, method: str, path: str, content: object = None) -> Response | None:
-    """Send one request to the hub of a state directory; None where there is none. Blocks for some seconds at most."""
+    """Send one request to the hub of a state directory. Return None if no hub runs. Blocks for some seconds at most."""
     connection = connect(state)
     if connection is None:
         return None
@@ -69,13 +69,13 @@ def _send(connection: socket, method: str, path: str, content: object = None) ->
 
 
 def ask_hub(state_dir: Path, action: str) -> dict[str, Any] | None:
-    """Return the status of the hub of a state directory, which then stops or restarts; None where there is none."""
+    """Return the status of the hub of a state directory, which then stops or restarts; None if no hub runs."""
     response = request(str(state_dir), *_ACTIONS[action])
     return response.content if response is not None and response.is_ok else None
 
 
 def keep_hub(state_dir: Path) -> None:
-    """Have a hub there, one after the other, until one is told to stop. Blocks.
+    """Keep a hub running there, one after the other, until a user stops one. Blocks.
 
     Raises:
         NoHub: There can be none.

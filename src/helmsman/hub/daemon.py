@@ -1,4 +1,4 @@
-"""What a daemon takes off of whoever started it. Done before anything else is imported."""
+"""Detach a daemon from the process that started it. Runs before any other import."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def become_daemon() -> None:
     os.umask(0o077)
     for limit in {name for name in vars(resource) if name.startswith("RLIMIT_")} - {"RLIMIT_STACK"}:
         number: int = getattr(resource, limit)
-        with suppress(OSError, ValueError):  # a door is a descriptor, and a shell's few minutes of processor are no day
+        with suppress(OSError, ValueError):  # each client takes a descriptor, and a shell's CPU limit is too short
             _, most = resource.getrlimit(number)
             resource.setrlimit(number, (0 if limit == "RLIMIT_CORE" else most, most))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())

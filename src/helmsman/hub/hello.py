@@ -1,4 +1,4 @@
-"""What doors say of themselves, as the hub reads it: texts in hex, in fields with tabs between them."""
+"""Hello of a client, as the hub parses it: texts in hex, in fields separated by tabs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def texts_in(field: str) -> list[str]:
 
 
 def environment_in(field: str) -> dict[str, str]:
-    """The environment of a door."""
+    """Return the environment of a client."""
     pairs = (text.partition("=") for text in texts_in(field))
     return {name: value for name, _, value in pairs}
 
 
 class BridgeHello:
-    """Where a door of another machine stands here: what the bridge says of itself behind the door's own hello.
+    """Place of a remote client on this machine: the fields that the bridge adds to the client's own hello.
 
-    `of_door` are the few variables that the door says of its terminal.
+    `of_door` are the few variables that the client sends about its terminal.
     """
 
     def __init__(self, fields: list[str], of_door: Mapping[str, str]) -> None:

@@ -1,12 +1,12 @@
-"""Other machines by SSH: which there are, and the way from a door here to the hub of one of them.
+"""Other machines by SSH: the list of them, and the connection from a client here to the hub of one of them.
 
-What travels is what doors and hubs say to each other anyway. The system's `ssh` runs `helmsman hub connect` there
-(`helmsman.hub.bridge`), and its two streams are one end of a pair of sockets; the other end is the connection. So whoever
-speaks to a hub does not know where it is. Which machines there are is the user's own file, never a project's: a repository
-must not send anybody's work elsewhere.
+The protocol is the one that clients and hubs use on one machine. The system's `ssh` runs `helmsman hub connect` there
+(`helmsman.hub.bridge`), and its two streams are one end of a pair of sockets; the other end is the connection. So the code
+that speaks to a hub does not know where it is. The machines are listed in the user's own file, never in a project's: a
+repository must not send a user's work elsewhere.
 
-A connection that was lost is looked for again for a while. What was asked on it is asked again under the same id, and the
-hub there does it once. Imported by thin commands where a host is named, so it imports little.
+A lost connection is retried for a while. Calls on it are repeated under the same id, and the hub there does each once.
+Imported by thin commands where a host is named, so it imports little.
 """
 
 from __future__ import annotations
@@ -36,23 +36,27 @@ _ADDRESS = re.compile(
     r"(?P<host>[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])(?::(?P<port>[0-9]{1,5}))?/?"
 )
 _COMMAND = re.compile(r"~?/[A-Za-z0-9_.+/-]+")
-"""It is put into a line for a shell there, so nothing is allowed that a shell would take for more than a name."""
+"""Path of the program there. It becomes part of a shell command, so it allows only characters without a
+meaning to a shell.
+"""
 _WORD = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.:-]*")
 _HIGHEST_PORT = 65535
 
 _CONNECT_SECONDS = 15
 _ALIVE_SECONDS, _ALIVE_COUNT = 10, 3
-"""A tunnel that is silent for so long, so often, is dead: `ssh` ends, and another is tried."""
+"""Interval in seconds and number of keepalives without an answer. Then the tunnel is dead: `ssh` ends, and a new one is
+tried.
+"""
 _GREETING_SECONDS = 90.0
 """The other hub may have to be started, on a machine that is busy."""
 _PATIENCE_SECONDS = 600.0
-"""For so long a connection that was lost is looked for again."""
+"""Seconds for which a lost connection is retried."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
 _UNWELCOME = 4
-"""After so many connections on which the hub there said nothing, the next would be the same."""
+"""Number of connections without a word from the hub there, after which the client gives up."""
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.3
-"""Time for `ssh` to exit by itself after its last use. A person waits for it."""
+"""Time for `ssh` to exit after its last use. A person waits for it."""
 _ROUND_SECONDS = 0.1
 _NOISE_BYTES = 64 * 1024
 _TOLD_BYTES = 1000
@@ -65,14 +69,14 @@ class HostFailed(HubFailed):
 
 
 class OtherHost(NamedTuple):
-    """A machine: what it is called here, where it is, and which program is Helmsman there if a shell does not find it."""
+    """Another machine: its name here, its address, and the path of Helmsman there if a shell does not find it."""
 
     name: str
     address: str
     command: str = ""
 
     def ssh_command(self, env: Mapping[str, str], state: str = "") -> list[str]:
-        """What connects to its hub. A state directory is one that the settings there name."""
+        """Return the command that connects to its hub. `state` is a state directory that the settings there name."""
         options = (
             *("BatchMode=yes", f"ConnectTimeout={_CONNECT_SECONDS}", "ClearAllForwardings=yes", "RemoteCommand=none"),
             *(f"ServerAliveInterval={_ALIVE_SECONDS}", f"ServerAliveCountMax={_ALIVE_COUNT}", "LogLevel=ERROR"),
@@ -81,7 +85,7 @@ class OtherHost(NamedTuple):
         return self._ssh(env, words, ("hub", "connect", *filter(None, (os.fsencode(state).hex(),))))
 
     def terminal_command(self, arguments: Sequence[str], env: Mapping[str, str]) -> list[str]:
-        """What runs Helmsman there on the terminal here."""
+        """Return the command that runs Helmsman there on the terminal here."""
         for argument in arguments:
             if not _WORD.fullmatch(argument):
                 raise HostFailed(f"{argument!r} is no name of a session.")
@@ -121,7 +125,7 @@ def _ssh_program(env: Mapping[str, str]) -> str:
 
 
 def _for_ssh(env: Mapping[str, str]) -> dict[str, str]:
-    """What `ssh` gets of the environment of whoever asks: what it would at a terminal, but nothing to ask people with."""
+    """Return the caller's environment for `ssh`: the same as at a terminal, but without a program that prompts people."""
     ours = {
         name: value for name, value in environment_for(env).items() if not name.startswith(("HELMSMAN_", "SSH_ASKPASS"))
     }
@@ -129,15 +133,15 @@ def _for_ssh(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a host can be called this."""
+    """Return whether the text is a valid name of a host."""
     return _NAME.fullmatch(text) is not None
 
 
 def checked_host(name: str, address: str, command: str = "") -> OtherHost:
-    """A machine as somebody describes it.
+    """Return a machine from a user's description.
 
     Raises:
-        ValueError: It makes no sense; the text says what does.
+        ValueError: The description is invalid; the text says what is valid.
     """
     if not is_name(name):
         raise ValueError(f"{name!r} is no name for a host. Use letters, digits, dots, dashes and underscores.")
@@ -156,7 +160,7 @@ def checked_host(name: str, address: str, command: str = "") -> OtherHost:
 
 
 def hosts_file(env: Mapping[str, str]) -> str:
-    """Where the user's hosts are written down: beside the user's own `helmsman.toml`."""
+    """Return the path of the file with the user's hosts, next to the user's own `helmsman.toml`."""
     return f"{config_directory(env)}/hosts"
 
 
@@ -187,7 +191,7 @@ def known_hosts(env: Mapping[str, str]) -> dict[str, OtherHost]:
 
 
 def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
-    """The user's host of this name.
+    """Return the user's host of this name.
 
     Raises:
         HostFailed: There is none.
@@ -210,17 +214,17 @@ class HostWay:
     def __init__(
         self, host: OtherHost, env: Mapping[str, str], state: str = "", *, is_for_door_of_hub: bool = False
     ) -> None:
-        """`env` is the environment of whoever asks. The doors of a hub were looked at when it let them in."""
+        """`env` is the environment of the caller. The clients of a hub were checked when it let them in."""
         self.host = host
         self.version = ""
-        """Of Helmsman there, once somebody has answered."""
+        """Version of Helmsman there, once it has answered."""
         self._env = env
         self._state = state
         self._is_for_door_of_hub = is_for_door_of_hub
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._is_known = False
-        """Whether Helmsman has answered there: then the way is sound, and what is lost comes back."""
+        """Whether Helmsman has answered there. Then the configuration works, and a lost connection is worth a retry."""
         self._unwelcome = 0
         self._closed = threading.Event()
         self._connecting = threading.Lock()
@@ -231,7 +235,7 @@ class HostWay:
         return HostWay(self.host, self._env, state, is_for_door_of_hub=self._is_for_door_of_hub)
 
     def connection(self) -> _socket.socket:
-        """A connection to the hub there, which is started if there is none. Whatever was connected before is closed.
+        """Return a connection to the hub there, which is started if none runs. Any earlier connection is closed.
 
         Raises:
             HostFailed: It cannot be reached.
@@ -258,7 +262,7 @@ class HostWay:
         self._unwelcome = 0
 
     def give_up(self) -> None:
-        """Look for no other connection: whoever waits for one is told so."""
+        """Stop reconnecting. Waiting callers get an error."""
         self._closed.set()
 
     def close(self) -> None:
@@ -352,7 +356,7 @@ class HostWay:
             self._errors = None
 
     def _end(self, patience: float = _END_SECONDS) -> None:
-        """End what connected us. It ends by itself where its input does, unless the line is dead."""
+        """End the `ssh` process. It exits when its input closes, unless the connection is dead."""
         child, self._child = self._child, None
         if child is None:
             return

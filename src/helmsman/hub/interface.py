@@ -1,11 +1,11 @@
-"""What the hub does for programs: the verbs of `Helmsman` and all that stands on it, called by their names.
+"""Interface of the hub for programs: the verbs of `Helmsman` and its parts, called by their names.
 
-JSON-RPC, a line a message. The first line is the program's hello: its settings, environment and directory. `call` names a
-verb and brings its arguments as values (`helmsman.base.values`), and the directory, in hex, that the program is in by now;
-`cancel` takes one back. `tools` names the functions that the program runs for a session, which it is then asked for as
-`tool`. A session in an answer comes with a copy of itself, and from then on its events follow, each with the cursor up to
-which the log has them for good. The hub never waits for a program that does not read: once it reads again, it gets the
-events after its cursor, from the log if need be. `follow` names that cursor after a reconnect.
+JSON-RPC, one message per line. The first line is the program's hello: its settings, environment and directory. `call` names
+a verb and carries its arguments as values (`helmsman.base.values`), and the program's current directory in hex; `cancel`
+cancels one. `tools` names the functions that the program runs for a session; the hub calls them with `tool`. A session in an
+answer comes with a copy, and from then on its events follow, each with the cursor up to which the log has them for good. The
+hub never waits for a program that does not read: once it reads again, it gets the events after its cursor, from the log if
+need be. `follow` names that cursor after a reconnect.
 """
 
 from __future__ import annotations
@@ -61,32 +61,32 @@ log = logging.getLogger(__name__)
 
 PROGRAM: Final = "helmsman-program 1"
 LAST_WORDS: Final = (b"h", b"l")
-"""What a hub says before it ends (`helmsman.hub.process`): it is no message."""
+"""Last bytes of a hub before it ends (`helmsman.hub.process`). They are no message."""
 SESSION: Final = "session"
 """The stand-in for a session: its id. The copy comes beside the answer."""
 FUNCTION: Final = "function"
-"""The stand-in for a function of the program's: its number, and what it is called with is told as `called`."""
+"""Stand-in for a function of the program: its number. The arguments of a call are sent as `called`."""
 
 _MOST_CHARS: Final = 8 * 1024 * 1024
-"""One answer brings about so much of a log. The program asks again for the rest."""
+"""Approximate number of characters of a log in one answer. The program asks again for the rest."""
 _MOST_CALLS: Final = 1000
-"""So many calls of one program are under way at once, so that all others are served too."""
+"""Maximum number of concurrent calls of one program, so that all others are served too."""
 
 
 class Pages(Protocol):
     """The dashboard of one `Helmsman`, for the dashboard of another machine."""
 
     async def answer(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
-        """A request, answered: the status, and what is JSON."""
+        """Answer a request with its status and its JSON content."""
         ...
 
     async def changes(self, last_event_id: str | None) -> Mapping[str, Any]:
-        """What has changed since; waits for a while if nothing has."""
+        """Return the changes since an event. Waits for a while if there are none."""
         ...
 
 
 class OpenView(Protocol):
-    """Makes the `Helmsman` of one door."""
+    """Creates the `Helmsman` of one client."""
 
     def __call__(
         self,
@@ -129,7 +129,7 @@ class ConnectionTransport:
 
 @dataclass(slots=True)
 class _Followed:
-    """What a program has received of a session. Without a `cursor` it has no event yet."""
+    """Position of a program in the events of a session. Without a `cursor` it has received no event yet."""
 
     facts: str = ""
     cursor: int | None = None
@@ -180,7 +180,7 @@ class ProgramDoors:
 
 
 def _own_settings(hub: Hub) -> Settings | dict[str, str]:
-    """The settings of this machine, for a program on another one; what it is told instead where it is not served."""
+    """Return the settings of this machine, for a program on another one, or the refusal to send if it is not served."""
     try:
         settings = load_settings()
         hub.admit(settings)
@@ -192,7 +192,7 @@ def _own_settings(hub: Hub) -> Settings | dict[str, str]:
 
 
 class _Program:
-    """One connected program."""
+    """A connected program."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class _Program:
         tasks: TaskGroup,
         make_pages: Callable[[], Awaitable[Pages]] | None,
     ) -> None:
-        """`make_pages` is for one on another machine, which has a dashboard of its own."""
+        """`make_pages` is for a program on another machine, which has its own dashboard."""
         self._hello = hello
         self._connection = connection
         self._helm = helm
@@ -224,7 +224,7 @@ class _Program:
         self._followed: dict[str, _Followed] = {}
         self._watched: set[str] = set()
         self._watching = ExitStack()
-        """As long as it is there, it hears what comes of the sessions that it follows."""
+        """Marks the followed sessions as watched, for as long as the program is connected."""
         self._is_catching_up = False
         self._offered: list[tuple[Session, str]] = []
         self._under_way = 0
@@ -239,7 +239,7 @@ class _Program:
         }
 
     async def serve(self) -> None:
-        """Until it leaves. What it asked to be done is then done to its end; nobody waits for what it only asked to know."""
+        """Serve the program until it leaves. Its changing calls then run to their end; its reading calls are cancelled."""
         stop = self._helm.listen(self._on_event)
         try:
             await self._peer.run()
@@ -272,7 +272,7 @@ class _Program:
                 session.withdraw(name)
 
     async def _run_tool(self, call: ToolCalled) -> ToolResult | None:
-        """Have the program run a function that it has offered. It may come back, to this hub or to the next."""
+        """Run a function that the program offers. The program may reconnect, to this hub or to the next."""
         about = {"session": call.session_id, "call": call.call_id, "tool": call.tool, "arguments": call.arguments}
         try:
             answer = await self._peer.request("tool", about, timeout=math.inf)
@@ -296,7 +296,7 @@ class _Program:
         return True
 
     async def _answer(self, request: IncomingRequest) -> None:
-        """Do what a call asks for, and answer it. Nothing that is in a call, or comes of one, is everybody's trouble."""
+        """Run a call, and answer it. Errors in one call must not affect other clients."""
         try:
             result = await self._result(request.params)
             for session_id in result.get("sessions", ()):
@@ -361,7 +361,7 @@ class _Program:
         *,
         repeatable: bool,
     ) -> dict[str, Any]:
-        """What changes something: asked again, by the program or by the next hub of its machine, it is done once."""
+        """Run a call that changes something. If the program or the next hub of its machine repeats it, it is done once."""
         door, place = str(self._hello["door"]), number
         if self._process is ELSEWHERE and "once" in params:
             door, place = str(params["once"][0]), int(params["once"][1])
@@ -412,7 +412,7 @@ class _Program:
         return {"value": encoded(value, stand_in), "sessions": sessions}
 
     def _meant(self, stand_in: Mapping[str, Any]) -> Any:
-        """What a stand-in of the program's means here."""
+        """Resolve a stand-in of the program."""
         match stand_in["$"]:
             case "function":
                 number = stand_in["number"]
@@ -435,7 +435,7 @@ class _Program:
         if cursor is not None and session.feed.since(cursor).missed:
             stored = await self._stored(session.id, cursor)
             if known.cursor != cursor:
-                return  # another copy was sent meanwhile
+                return  # another copy was sent in between
             page = session.feed.since(stored.cursor)
             events = page.events if page.missed else (*stored.events, *page.events)
         copy = copy_of(session, events)
@@ -445,7 +445,7 @@ class _Program:
         self._say("copy", {"session": session.id, "copy": encoded(copy), "committed": committed})
 
     async def _events_after(self, session_id: str, cursor: int) -> tuple[int, list[EventOnWire]]:
-        """Return events of a session after a cursor, not too many at once, and the number of the last one."""
+        """Return a limited number of events of a session after a cursor, and the number of the last one."""
         session = await self._helm.session(session_id)
         stored = await self._stored(session.id, cursor)
         sent: list[EventOnWire] = []
@@ -509,7 +509,7 @@ class _Program:
             self._peer.notify(method, params)
 
     async def _catch_up(self) -> None:
-        """Send what was missed, when the program reads again."""
+        """Send the missed events, when the program reads again."""
         while self._connection.is_full:
             await self._connection.progress()
         self._is_catching_up = False

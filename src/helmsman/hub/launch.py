@@ -1,11 +1,11 @@
-"""The way from a door to the hub: connect to the one there is, or start one.
+"""Connect a client to the running hub, or start one.
 
-Whoever starts a hub makes its lock and its listening socket, and the hub inherits both: every other door can connect at
-once, and what it says waits until the hub has imported everything. The lock belongs to the open file, so it is held from
-before the hub exists until it is gone, however it ends; nothing is ever removed. A hub may end at any moment, and its
-socket closes before its lock is free, so both are tried again in every round.
+The process that starts a hub makes its lock and its listening socket, and the hub inherits both. So every other client can
+connect immediately, and its messages wait until the hub has imported everything. The lock belongs to the open file, so it is
+held from before the hub exists until it is gone, however it ends; nothing is ever removed. A hub may end at any moment, and
+its socket closes before its lock is free, so both are tried again in every round.
 
-Imported by pipes, which are to start in no time: only what costs nothing.
+Imported by pipes, which must start quickly: imports only modules that cost nothing.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ LOG = "hub.log"
 REPLACE = "replace"
 """Argument of a hub that ends the older one that is there, and takes its place."""
 PIPES = "pipes"
-"""Said to a hub that a pipe starts: what pipes need is imported before anybody is let in."""
+"""Argument of a hub that a pipe starts. Such a hub imports the modules for pipes before it accepts a client."""
 NEXT, LATER = b"h", b"l"
-"""The last word of a hub to a door: come back to the next one at once, or when there is something to say."""
+"""Last byte of a hub to a client: reconnect immediately, or when there is something to send."""
 LOCK_FD, LISTENER_FD = 3, 4
-"""Where a hub finds what it inherits."""
+"""Descriptors that a hub inherits."""
 
 _STARTS = 4
-"""After so many hubs that ended before they said a word, the next would do the same."""
+"""Number of hubs that may end without a word before the client gives up."""
 _SILENT = 20
-"""After so many connections that nobody said a word on, the next would be the same."""
+"""Number of silent connections before the client gives up."""
 _LONGEST_PAUSE_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
-"""How long somebody may hold the lock and not listen, and for how long other hubs are tried in place of one that worked."""
+"""Seconds that a process may hold the lock without listening, and for which a hub that worked is replaced by others."""
 _ROUND_SECONDS = 0.01
 _BACKLOG = 256
 _ADDRESS_BYTES = 100
 """The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
 _TAIL_BYTES = 2000
 _PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH", "HELMSMAN_STORE")
-"""What a hub inherits of its first door's environment. All else comes with doors, and only for what they ask."""
+"""Variables that a hub inherits from its first client. All others come with the clients, only for their own calls."""
 _PASSED_ON_PREFIXES = ("LC_", "XDG_")
 _SCRIPTS = (b"helmsman", b"codex-helmsman")
 _ON = ("", "1", "true", "yes", "on")
@@ -69,7 +69,7 @@ class HubFailed(Exception):
 
 
 def wanted(env: Mapping[str, str]) -> bool:
-    """Whether there can be a hub here, as far as the environment says; only the hub reads the user's file."""
+    """Return whether the environment allows a hub here. Only the hub reads the user's file."""
     return env.get("HELMSMAN_DETACH", "").strip().lower() in _ON and hasattr(os, "posix_spawn")
 
 
@@ -89,18 +89,18 @@ def state_directory(env: Mapping[str, str]) -> str:
 
 
 OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-"""What another machine is told, and takes, of the environment of a door: how to write for its terminal."""
+"""Variables of a client that are sent to another machine, and accepted there: they describe its terminal."""
 
 
 def door_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """What a door tells the hub of its environment. What is made for it there has the modes that it would have given."""
+    """Return the client's environment for the hub, with its umask, so that files made for it there get the same modes."""
     umask = os.umask(0o077)
     os.umask(umask)
     return {**env, "HELMSMAN_UMASK": f"{umask:03o}"}
 
 
 class Way:
-    """The way to the hub of one state directory. A hub that is started on it is told these words."""
+    """Connector to the hub of one state directory. A hub that it starts gets `words` as arguments."""
 
     def __init__(self, state: str, *words: str) -> None:
         self.state = state
@@ -112,7 +112,7 @@ class Way:
         """Since when there is no hub that has welcomed us; for long where none ever has."""
 
     def connection(self) -> _socket.socket:
-        """A connection to the hub, which is started if there is none.
+        """Return a connection to the hub, which is started if none runs.
 
         Raises:
             NoHub: There can be none.
@@ -147,7 +147,7 @@ class Way:
 
 
 def connect(state: str) -> _socket.socket | None:
-    """A connection to the hub of a state directory, or None where nobody listens, or only another user does."""
+    """Return a connection to the hub of a state directory, or None if no process of this user listens."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         _with_address(state, SOCKET, connection.connect)
@@ -169,7 +169,7 @@ def _listeners_uid(connection: _socket.socket) -> int:
 
 
 def start(state: str, *words: str) -> bool:
-    """Start a hub and tell it these words; False where somebody else holds the lock.
+    """Start a hub with these arguments. Return False if another process holds the lock.
 
     Raises:
         NoHub: The state directory is no place for one.
@@ -205,7 +205,7 @@ def claim_place(state: str) -> bool:
 
 
 def _claim(state: str, descriptors: list[int]) -> bool:
-    """Append the lock of a new hub and its listening socket; False where somebody else holds the lock."""
+    """Append the lock of a new hub and its listening socket. Return False if another process holds the lock."""
     import fcntl
 
     _make_private(state)
@@ -220,7 +220,7 @@ def _claim(state: str, descriptors: list[int]) -> bool:
     epoch, *rest = os.pread(lock, 100, 0).split() or [b""]
     os.ftruncate(lock, 0)
     died = b" - - " + UP if rest[2:] == [UP] else b""
-    os.pwrite(lock, epoch + died, 0)  # whoever is named beside it is gone
+    os.pwrite(lock, epoch + died, 0)  # the process named in the lock is gone
     descriptors.append(_listen(state))
     return True
 
@@ -239,11 +239,11 @@ def start_successor(state: str) -> None:
         os.close(log)
         os.close(nothing)
     except OSError:
-        return  # the one that is there goes on
+        return  # the existing hub continues
 
 
 def is_newer(version: str, other: str) -> bool:
-    """Whether a version is newer than another one. What is no number comes before all numbers."""
+    """Return whether a version is newer than another one. Parts that are not numbers sort before all numbers."""
     return _numbers(version) > _numbers(other)
 
 
@@ -252,7 +252,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def spawn(state: str, lock: int, listener: int, log: int, *words: str) -> None:
-    """Start the process. It forks at once and belongs to nobody, so there is nothing to wait for but that."""
+    """Start the process. It forks immediately and is reparented, so this waits only for the fork."""
     import fcntl
 
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -277,16 +277,16 @@ def spawn(state: str, lock: int, listener: int, log: int, *words: str) -> None:
 
 
 def environment(state: str, env: Mapping[str, str]) -> dict[str, str]:
-    """What a hub has of the environment of the door that starts it."""
+    """Return the environment of a hub, taken from the client that starts it."""
     passed = {name: env[name] for name in env if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)}
     return passed | {"HELMSMAN_STATE_DIR": state}
 
 
 def below_an_agent(pid: int) -> bool:
-    """Whether a process was started, however indirectly, by Helmsman: by a supervisor, a hub, or a service inside a command.
+    """Return whether Helmsman started a process, directly or not: by a supervisor, a hub, or a service inside a command.
 
-    Linux tells by what the ancestors were started as; elsewhere it is not known, and the answer is no. If an ancestor ends
-    while we look, it is yes.
+    Linux shows the command lines of the ancestors. Other systems do not, and the answer is False. If an ancestor ends during
+    the check, the answer is True.
     """
     if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib costs more than the whole pipe
         return False
@@ -301,7 +301,7 @@ def below_an_agent(pid: int) -> bool:
 
 
 def _is_helmsman(words: list[bytes]) -> bool:
-    """Whether a process with this command line is Helmsman itself. `env helmsman …` and the like only start one."""
+    """Return whether a process with this command line is Helmsman itself. `env helmsman …` and the like only start one."""
     names = [word.rpartition(b"/")[2] for word in words[:2]]
     if names[0] in _SCRIPTS:
         return True
@@ -329,7 +329,7 @@ def read(path: str) -> bytes:
 
 
 def _isolation() -> list[str]:
-    """What keeps a client's variables from deciding what the hub imports, unless it is the user's own site."""
+    """Return the options that keep a client's variables from deciding the hub's imports, except for the user's site."""
     user_site = getattr(sys.modules.get("site"), "USER_SITE", None)
     return ["-E", "-P"] if user_site and __file__.startswith(user_site) else ["-I"]
 
@@ -342,7 +342,7 @@ def _make_private(state: str) -> None:
 
 
 def _listen(state: str) -> int:
-    """A socket that listens at the address of the hub, in place of one that nobody listens to any more."""
+    """Return a socket that listens at the address of the hub. It replaces a stale one."""
     fresh = f"{SOCKET}.{os.getpid()}"
     path = f"{state}/{fresh}"
     if os.path.lexists(path):

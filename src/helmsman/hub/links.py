@@ -1,7 +1,7 @@
-"""The other machines as one door knows them: their names, ids that say where something is, and open connections.
+"""Other machines of one client: their names, ids that include the machine, and open connections.
 
-A session or task of another machine is called `HOST:ID` wherever machines are seen side by side, so nobody has to remember
-whose an id is, and no machine can pass off what is its own as something here.
+A session or task of another machine is called `HOST:ID` wherever machines are shown together. So users see the machine of an
+id, and no machine can present its own sessions as local ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from helmsman.hub.hosts import OtherHost
 
 NAMING: Final = ("sessionId", "taskId")
-"""What a caller names something by."""
+"""Parameters that hold an id."""
 _IDS: Final = frozenset({*NAMING, "handedOverFrom", "parentId", "conversation"})
 _LISTS_OF_IDS: Final = frozenset({"taskIds", "sessions"})
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62}):(.+)", re.DOTALL)
@@ -41,10 +41,10 @@ LinkedT = TypeVar("LinkedT", bound=Linked)
 
 
 class Links(Generic[LinkedT]):
-    """The other machines of one door, with a connection to each that was asked for something."""
+    """Other machines of one client, with a connection to each that was called."""
 
     def __init__(self, env: Mapping[str, str], make: Callable[[str], LinkedT], *, is_bounded: bool) -> None:
-        """One that is `is_bounded` to directories of this machine has no others: they are nowhere else."""
+        """A client that `is_bounded` to directories of this machine has no other machines."""
         self._env = env
         self._make = make
         self._is_bounded = is_bounded
@@ -52,19 +52,19 @@ class Links(Generic[LinkedT]):
         self._open: dict[str, LinkedT] = {}
 
     def known(self) -> Mapping[str, OtherHost]:
-        """Those there are now, by their names. What is wrong with the file is said when one of them is asked for."""
+        """Return the known machines by name. An invalid file is reported when one of them is requested."""
         try:
             return {} if self._is_bounded else known_hosts(self._env)
         except HostFailed:
             return {}
 
     def split(self, reference: str) -> tuple[str | None, str]:
-        """Which machine an id is of, None for this one, and what it is called there."""
+        """Split a reference into its machine (None for this one) and the id there."""
         parts = _QUALIFIED.fullmatch(reference)
         return (parts[1], parts[2]) if parts is not None and parts[1] in self.known() else (None, reference)
 
     async def get(self, name: str) -> LinkedT:
-        """Another machine, connected to.
+        """Return a connection to another machine.
 
         Raises:
             InvalidInput: There is none of this name.
@@ -112,7 +112,7 @@ class Links(Generic[LinkedT]):
 
 
 def elsewhere(value: Any, host: str) -> Any:
-    """What is told of things on another machine, with ids that say so."""
+    """Qualify the ids in data from another machine."""
     if isinstance(value, list):
         return [elsewhere(part, host) for part in value]
     if not isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Tells people of what waits or has ended when nobody looks: the hub's part of notices.
+"""Notices of the hub: notify people of open questions and ended turns that they do not see.
 
-A question is told of when nobody has answered it for a while and it is on nobody's screen; the end of a turn when nobody
-waits for it or sees it. What has ended is written down as due together with the end itself (`helmsman.store.outbox`), so
-that no crash comes between the end and its notice. Each recipient has a courier of its own.
+A notice of a question is sent when it is unanswered for a while and on no screen. A notice of the end of a turn is sent when
+no client waits for it or shows it. The notice is stored as due together with the end itself (`helmsman.store.outbox`), so
+that no crash comes between the end and its notice. Each recipient has its own courier.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK: Final = timedelta(seconds=60)
-"""How often it is looked whether something is due of which nobody here has heard."""
+"""Interval of the check for due notices that this process has no event of."""
 _LOOK_AT_SCREEN: Final = timedelta(seconds=2)
-"""How often it is looked whether a question is still on screen."""
+"""Interval of the check whether a question is still on screen."""
 _READY_SECONDS: Final = 60.0
 _TROUBLE_PAUSE: Final = timedelta(seconds=10)
 _MOST_NEWS: Final = 200
@@ -70,7 +70,7 @@ _OLD: Final = timedelta(hours=24)
 _OLD_FOR_PAGES: Final = timedelta(minutes=10)
 _TEST_SECONDS, _PAGE_SECONDS = 45.0, 3.0
 _QUICK: Final = timedelta(minutes=1)
-"""A start that failed within this has failed before the eyes of whoever asked for it."""
+"""Longest time in which a failed start needs no notice: its caller still watches."""
 _ANSWERED: Final = "The question was closed before."
 _NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
@@ -80,7 +80,7 @@ _RUNS_LOOKED_AT: Final = 20
 
 @dataclass(slots=True)
 class _Open:
-    """A question that is open, and since when nobody has seen or answered it."""
+    """Open question, and the time since which it is neither seen nor answered."""
 
     session: Session
     question: Question
@@ -89,7 +89,7 @@ class _Open:
 
 
 class Notifier:
-    """Decides what is told to whom, for as long as the hub runs.
+    """Decide which notices go to which recipients, for as long as the hub runs.
 
     `load` reads the user's settings; `sleep` goes by the clock of the store.
     """
@@ -120,7 +120,7 @@ class Notifier:
         self._changed = anyio.Event()
         self._read_again = anyio.Event()
         self.pending = 1
-        """How many deliveries wait or are under way; not 0 while there may be some."""
+        """Number of deliveries that wait or are under way; not 0 while there may be some."""
         self._store.send_test = self.test
         self._store.settings = self.settings
         self._store.on_change.append(self._on_change)
@@ -130,7 +130,7 @@ class Notifier:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def notify(self, news: News) -> None:
-        """Have something told to whoever wants to hear of it."""
+        """Send a notice to all recipients that subscribe to it."""
         self._news.append(news)
         self._changed.set()
 
@@ -175,7 +175,7 @@ class Notifier:
         """Tell of what there is to tell, when it is time."""
         self._shared.roster.listeners.append(self._on_event)
         with anyio.move_on_after(_READY_SECONDS):
-            await self._shared.is_recovered.wait()  # or nobody knows which questions are still open
+            await self._shared.is_recovered.wait()  # before that it is unknown which questions are still open
         for session in list(self._shared.roster.by_id.values()):
             for question in session.questions:
                 key = question_key(session.id, question.id)
@@ -193,14 +193,14 @@ class Notifier:
                 log.warning("notices wait: %s", error)
                 trouble, next_at = error, self._store.clock() + _TROUBLE_PAUSE
             except Exception:
-                log.exception("notices wait")  # and nobody else is to fail with them
+                log.exception("notices wait")  # a failure here must not stop the hub
                 next_at = self._store.clock() + _TROUBLE_PAUSE
             await self._report_trouble(trouble or self._trouble)
             seconds = max((next_at - self._store.clock()).total_seconds(), 0.0)
             await sleep_until(self._changed, seconds, self._sleep)
 
     async def _forget_codes(self) -> None:
-        """What was closed while no hub was there is not answered by a button any more."""
+        """Invalidate the button codes of questions that were closed while no hub ran."""
         try:
             self._closed.update(about for about in await self._store.with_codes() if about not in self._open)
         except RegistryUnavailable as error:
@@ -284,7 +284,7 @@ class Notifier:
             except HelmsmanError:
                 raise
             except Exception:
-                log.exception("nobody is told of %s", due.about)  # or nobody would be told of all others, either
+                log.exception("nobody is told of %s", due.about)  # all other notices are still sent
                 news = None
             if news is None:
                 await self._store.forget_due(due.about)
@@ -319,24 +319,24 @@ class Notifier:
         run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
         return left_out_news(schedule, run, about=about)
 
-    # --- who is told -------------------------------------------------------------------------------------------------
+    # --- recipients --------------------------------------------------------------------------------------------------
 
     async def settings(self) -> NotifySettings:
-        """Who is told of what, as it is now.
+        """Return the current recipients and their events.
 
         Raises:
-            InvalidSetting: The settings make no sense. What held before holds.
+            InvalidSetting: The settings are invalid. The earlier ones stay in force.
         """
         if self._read_again.is_set():
             self._read_again = anyio.Event()
-        self._changed.set()  # whoever asks is not who runs what is begun then
+        self._changed.set()  # the caller is not the task that runs the couriers started then
         await self._read_again.wait()
         if self._problem is not None:
             raise self._problem.again()
         return self._settings
 
     async def _configure(self) -> None:
-        """Read the settings, and have a courier for everybody who is told by one."""
+        """Read the settings, and start a courier for every recipient that needs one."""
         try:
             settings = await anyio.to_thread.run_sync(self._load)
             self._problem = None
@@ -356,7 +356,7 @@ class Notifier:
             running.scope.cancel()
             await running.ended.wait()
         try:
-            if self._problem is None:  # or what waits may be for somebody whom nobody can name just now
+            if self._problem is None:  # otherwise a recipient may be unknown only for now
                 await self._store.drop_others([one.name for one in settings.to], _NOT_CONFIGURED)
         except RegistryUnavailable as error:
             log.warning("%s", error)
@@ -420,11 +420,11 @@ class Notifier:
     # --- by request, and in need -------------------------------------------------------------------------------------
 
     async def test(self, name: str | None) -> Sequence[Delivery]:
-        """Send a notice that says nothing to everybody, or to one recipient, and wait for what becomes of it.
+        """Send a test notice to all recipients, or to one, and wait for the result.
 
         Raises:
-            InvalidInput: There is nobody of that name.
-            InvalidSetting: The settings make no sense.
+            InvalidInput: There is no recipient of that name.
+            InvalidSetting: The settings are invalid.
         """
         settings = await self.settings()
         chosen = [one for one in settings.to if name in (None, one.name)]
@@ -457,7 +457,7 @@ class Notifier:
                 self._store.on_change.remove(changed.set)
 
     async def _report_trouble(self, error: RegistryUnavailable | None) -> None:
-        """Tell once that nothing can be written down, until it can again. It is neither repeated nor recorded, then."""
+        """Notify once that the store cannot be written, until it can again. This notice is neither retried nor recorded."""
         if error is None or self._is_trouble_told:
             self._is_trouble_told = error is not None
             return
@@ -512,7 +512,7 @@ async def _send_once(sender: Sender, delivery: Delivery) -> None:
 
 
 def _news_of_limit(about: str, task: Task) -> News:
-    """That a task waits for its limit, or did while nobody could be told."""
+    """Return the notice of a task that waits for its limit, or did while no notice could be sent."""
     return limit_news(
         (task.note or "") if task.waiting_for is not None else _NO_LONGER_WAITS,
         about=about,
@@ -524,7 +524,7 @@ def _news_of_limit(about: str, task: Task) -> News:
 
 
 def death_of(epoch: int) -> News:
-    """That the hub before this one was killed, or has crashed."""
+    """Return the notice that the hub before this one was killed, or crashed."""
     return News(
         kind="hub",
         about=f"hub {epoch}",

@@ -1,8 +1,8 @@
-"""The hub's process: what it takes off of whoever started it, whom it lets in, and how it ends.
+"""Process of the hub: how it detaches from its starter, which clients it accepts, and how it ends.
 
-It ends only abruptly: doors are told to go to the next hub, and then the process is gone. An orderly end would have the MCP
-sessions answer every call in flight with an error, and the pipes would pass that on. Whatever it knows is in the store, in
-supervisors and in the pipes; a hub that is killed, stopped, replaced or idle leaves the same behind.
+It always ends abruptly: it sends clients to the next hub, and then the process is gone. In an orderly shutdown the MCP
+sessions would answer every call in flight with an error, and the pipes would pass that on. All its knowledge is in the
+store, in supervisors and in the pipes; a hub that is killed, stopped, replaced or idle leaves the same behind.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ log = logging.getLogger(__name__)
 
 _HELLO_SECONDS: Final = 30.0
 _STRANGERS_BYTES: Final = 1024 * 1024
-"""What somebody who is refused may say of himself, which an agent's command could use to fill our memory."""
+"""Maximum number of bytes in the hello of a refused process. An agent's command could fill our memory otherwise."""
 _OWN_PROTOCOLS: Final = b"helmsman-"
 _PEEK_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 5.0
-"""How often the hub looks at its log and its lock."""
+"""Interval in seconds at which the hub checks its log and its lock."""
 _LOG_BYTES: Final = 1024 * 1024
 
 
 class OpenDoor(Protocol):
-    """Who is connected, as `helmsman hub` shows it."""
+    """Connected client, as `helmsman hub` shows it."""
 
     @property
     def description(self) -> Mapping[str, Any]: ...
@@ -72,7 +72,7 @@ OTHER_STORE: Final = "its settings name another store (HELMSMAN_STORE) than the 
 
 
 class NotServed(Exception):
-    """Why a process is not served; `go_to` is the state directory whose hub would serve it, where there is one."""
+    """Reason why a process is not served. `go_to` is the state directory of the hub that would serve it, if any."""
 
     def __init__(self, why: str, go_to: Path | None = None) -> None:
         super().__init__(why)
@@ -81,13 +81,13 @@ class NotServed(Exception):
 
 
 class Hub:
-    """One hub. `doors` are the connections that are served, as those who serve them enter them."""
+    """One hub. `doors` are the served connections, which their servers enter there."""
 
     def __init__(self, state_dir: Path, supervisors: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
-        """`last_epoch` is the newest there has been, as far as others than the lock know."""
+        """`last_epoch` is the newest epoch known from sources other than the lock."""
         self.state_dir = state_dir
         self.follows_a_death = os.pread(LOCK_FD, 100, 0).split()[3:4] == [UP]
-        """Whether the hub before this one was killed, or has crashed."""
+        """Whether the hub before this one was killed, or crashed."""
         self.epoch = _next_epoch(last_epoch)
         self.store: str | None = None
         """The address of its Postgres store (`Settings.store`)."""
@@ -95,11 +95,11 @@ class Hub:
         self.idle = 60.0
         self.doors: dict[ClientConnection, OpenDoor] = {}
         self.work: Callable[[], int] = lambda: 0
-        """How many sessions have a turn under way, a question open or a message queued."""
+        """Return the number of sessions with a running turn, an open question or a queued message."""
         self.next_at: Callable[[], datetime | None] = lambda: None
-        """When something is to begin by itself."""
+        """Return the time at which scheduled or paused work begins."""
         self.notices: Callable[[], int] = lambda: 0
-        """How many notices wait to be sent."""
+        """Return the number of notices that wait to be sent."""
         self.on_stop: Callable[[], None] = lambda: None
         """Called when this hub ends and none is wanted after it."""
         self._installed = _installed()
@@ -109,7 +109,7 @@ class Hub:
         self._connected = 0
 
     async def run(self, protocols: Mapping[str, Serve], http: ServeHttp) -> NoReturn:
-        """Serve whoever connects, until idle or told to end. A protocol is known by the first word of its hello.
+        """Serve clients, until idle or asked to end. The first word of a hello selects the protocol.
 
         A connection that begins with anything else speaks HTTP.
         """
@@ -121,7 +121,7 @@ class Hub:
             tasks.start_soon(self._end_by_signal)
             try:
                 await self._accept(listener, protocols, http, tasks)
-            finally:  # what all doors need has failed, as the log says; they would wait for it for ever
+            finally:  # a part that all clients need has failed, as the log says; they would wait for it for ever
                 self.end(NEXT, "it has failed", is_orderly=False)
 
     async def _accept(
@@ -133,7 +133,7 @@ class Hub:
             except BlockingIOError:
                 await anyio.wait_readable(listener)
                 continue
-            except OSError as error:  # out of descriptors: whoever waits is let in when one is free
+            except OSError as error:  # out of descriptors: waiting clients are accepted when one is free
                 log.warning("nobody can be let in: %s", error)
                 await anyio.sleep(1)
                 continue
@@ -244,7 +244,9 @@ def rotate_log(path: Path) -> None:
 
 
 def _next_epoch(last: int) -> int:
-    """More than the last hub's, written into the lock beside who holds it; or the time, in case nobody knows the last."""
+    """Return an epoch greater than the last hub's, or the time if the last one is unknown. It is written into the lock with
+    its holder.
+    """
     with suppress(ValueError, IndexError):
         last = max(last, int(os.pread(LOCK_FD, 100, 0).split()[0]))
     return _enter(max(last + 1, int(time.time() * 1000)), UP)
@@ -257,9 +259,9 @@ def _enter(epoch: int, how: bytes) -> int:
 
 
 def _installed() -> bytes | None:
-    """What says which version lies where this one was imported from; None while nothing does.
+    """Return the content of the version file where this hub was imported from, or None while it is missing.
 
-    A hub imports things when they are first needed, and must not take them from another version.
+    A hub imports modules when they are first needed, and must not take them from another version.
     """
     try:
         return Path(_version.__file__).read_bytes()

@@ -1,4 +1,4 @@
-"""What a program has in its hub (parts that stand on the verbs), and its hub in a program (calls of functions)."""
+"""Proxies between a program and its hub: parts of the hub for the program, and functions of the program for the hub."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class ProgramToolCall:
 
 
 class PartInHub:
-    """What stands on a Helmsman in a hub: whatever it is asked for, the hub does."""
+    """Proxy for a part of the Helmsman in a hub. Every call on it runs in the hub."""
 
     def __init__(self, hub: _Asks, path: str) -> None:
         self._hub = hub

@@ -1,11 +1,11 @@
-"""What an earlier hub left: turns that go on in supervisors, and work that was acknowledged and has not begun.
+"""Recover the work of an earlier hub: turns that continue in supervisors, and acknowledged work that has not begun.
 
-Turns have outlived the hub that began them. Their questions have deadlines, their tasks limits and ends that somebody is to
-write down, so they are followed again at once, whether or not anybody asks for it. The hub stays for as long as they run.
+Turns outlive the hub that began them. Their questions have deadlines, and their tasks have limits and ends to record. So the
+hub follows them again immediately, even if no client asks for it. The hub stays for as long as they run.
 
-What has not begun is in the store with all that is needed to run it, except the environment it was asked from, which nobody
-writes down. It begins with the first door that brings the same one, or in an engine of that environment which still lives;
-until then it waits, and its task says so. Messages keep their order in their session.
+Work that has not begun is in the store with all that is needed to run it, except the environment it was requested from,
+which is never stored. It begins with the first client that has the same environment, or in an engine of that environment
+which still lives. Until then it waits, and its task says so. Messages keep their order in their session.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AT_ONCE: Final = 4
-"""How many sessions are attached to at the same time: none is to wait for all others, nor a client for them."""
+"""Number of sessions to attach to concurrently, so that neither a session nor a client waits for all others."""
 _LOOK_SECONDS: Final = 3600.0
-"""How often it is looked whether something has waited for too long."""
+"""Interval in seconds of the check for work that has waited too long."""
 _CLOSE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 5.0
 _YOUNG_SECONDS: Final = 60.0
@@ -65,7 +65,7 @@ _NOT_UNDERSTOOD: Final = HelmsmanError(
 
 
 class _Waiting(Value, frozen=True):
-    """A task that waits, and what it takes to run it."""
+    """Waiting task, and the request to run."""
 
     task: Task
     spec: TurnRequest
@@ -78,7 +78,7 @@ class _Waiting(Value, frozen=True):
 
 
 class Recovery:
-    """Goes on with what an earlier hub left."""
+    """Resume the work that an earlier hub left."""
 
     def __init__(self, shared: Shared, open_view: OpenView) -> None:
         self._shared = shared
@@ -87,11 +87,11 @@ class Recovery:
         self._following = anyio.CapacityLimiter(_AT_ONCE)
         self._settings: Settings
         self._starts: dict[str, _Waiting] = {}
-        """Tasks that wait for a session of their own, oldest first."""
+        """Tasks that wait for a new session, oldest first."""
         self._unsent: list[Task] = []
-        """Tasks that their agents never heard of, though the hub before was about to tell them."""
+        """Tasks that their agents never received, though the earlier hub was about to send them."""
         self._jobs: dict[str, Task] = {}
-        """Jobs that go on when a door is there whose they are."""
+        """Jobs that resume when a client with their environment connects."""
         self._messages: dict[str, tuple[Session, _Waiting]] = {}
         """Tasks that wait in the queue of a session."""
 
@@ -135,7 +135,7 @@ class Recovery:
             await anyio.sleep(_LOOK_SECONDS)
 
     async def _found(self, state_dir: Path) -> Sequence[Task] | None:
-        """What there is; None while the store, or the user's settings, cannot be read."""
+        """Return the unfinished tasks; None while the store, or the user's settings, cannot be read."""
         try:
             self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
             return await self._ledger.registry(lambda registry: registry.running())
@@ -155,11 +155,11 @@ class Recovery:
                 log.warning("what became of the tasks of other processes is not known: %s", error)
 
     def _service(self, settings: Settings, surroundings: str) -> Steering:
-        """A service in place of a door that is away."""
+        """Return a service for a client that is not connected."""
         return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings)
 
     def _in_place_of(self, terms: Terms | None) -> Steering:
-        """A service for whoever asked for a task under these terms."""
+        """Return a service for the client that requested a task under these terms."""
         if terms is None:
             return self._service(self._settings, _NOBODY)
         return self._service(terms.settings(self._settings), terms.surroundings or _NOBODY)
@@ -187,7 +187,7 @@ class Recovery:
             log.exception("session %s of task %s is not followed", task.session_id, task.id)
 
     async def _find_end(self, task: Task) -> None:
-        """Write down what became of a turn that nobody runs any more. Its agent may still be writing that."""
+        """Record the end of a turn that no process runs. Its agent may still be writing it."""
         try:
             with anyio.move_on_after(_END_SECONDS):
                 while (task := await self._ledger.now(task)).is_running and not task.is_waiting:  # noqa: ASYNC110 - as above
@@ -211,7 +211,7 @@ class Recovery:
         elif task.session_id is None:
             self._begin(waiting)
         elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
-            # Somebody was asked whether it may begin. Its session is in no file before it has: another one is opened.
+            # A person was asked whether it may begin. Its session is in no file before that: another one is opened.
             self._ledger.update(task.id, {"session_id": None})
             self._ledger.spent_before(task.id, None)
             self._begin(waiting)
@@ -219,7 +219,7 @@ class Recovery:
             await self._queue(waiting, task.session_id)
 
     def _begin(self, waiting: _Waiting) -> None:
-        """A start is done when it can be. That of a job's turn is left to the job, which knows what is to be done before."""
+        """Queue the start of a task. The start of a job's turn is left to the job, which knows the steps before it."""
         if waiting.task.of_job is None:
             self._starts[waiting.task.id] = waiting
 
@@ -260,7 +260,7 @@ class Recovery:
         return next((door for door in doors if door.surroundings == terms.surroundings), None)
 
     def _is_away(self, waiting: _Waiting) -> bool:
-        """Whether nobody can run it now: no door has its environment, and no engine of that environment lives."""
+        """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
         agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
         if self._door(waiting.terms) is not None or is_of_hub(waiting.terms.surroundings):
             return False
@@ -268,10 +268,10 @@ class Recovery:
 
     @asynccontextmanager
     async def _runner(self, waiting: _Waiting) -> AsyncIterator[Steering]:
-        """Whoever can run a task now.
+        """Yield a service that can run a task now.
 
         Raises:
-            ClientAway: Nobody can.
+            ClientAway: There is none.
         """
         door, spec = self._door(waiting.terms), waiting.spec
         helm = self._in_place_of(waiting.terms) if door is None else door.under(waiting.terms)
@@ -311,7 +311,7 @@ class Recovery:
         try:
             task = await self._ledger.registry(lambda registry: registry.get(task_id))
             if task is None or not task.is_waiting:
-                return  # cancelled meanwhile, or begun by whoever asked again
+                return  # cancelled in between, or begun by a client that repeated the call
             async with self._runner(waiting) as helm:
                 await helm.run_waiting(task)
         except TooManySessions as error:
@@ -346,6 +346,6 @@ class Recovery:
             self._ledger.cancel(task_id, changes["note"] or "")
 
     def _forget_images(self, running: set[str]) -> None:
-        """Remove copies that nobody needs. What was asked of us meanwhile has made its own just now."""
+        """Remove copies that no task needs. Recent copies stay: they belong to calls of this hub."""
         old = images_kept(self._shared.state_dir, older_than=_YOUNG_SECONDS)
         forget_images(self._shared.state_dir, {*old} - running)

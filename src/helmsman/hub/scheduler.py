@@ -1,8 +1,8 @@
-"""Begins what is due: the hub's part of schedules.
+"""Start scheduled runs when they are due: the hub's part of schedules.
 
-A run that is due becomes a task that waits, and `Recovery` begins it like any other that waits. It runs in the environment
-of the hub, since whoever made the schedule may be long gone. Its questions wait until somebody answers. Where a time for
-answers is configured, a run has failed when that is over.
+A due run becomes a waiting task, and `Recovery` begins it like all others. It runs in the environment of the hub, because
+the client that made the schedule may be gone. Its questions wait until a person answers. If an approval timeout is
+configured, the run fails when that passes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 30.0
-"""How often the clock is looked at. A machine that slept does not tell, and the time that it slept is not waited for."""
+"""Interval in seconds of the clock check. A timer does not count the time that a machine slept."""
 
 
 class Scheduler:
@@ -60,11 +60,11 @@ class Scheduler:
 
     @property
     def next_at(self) -> datetime | None:
-        """When something is due."""
+        """Time of the next due run."""
         return self._next
 
     async def run(self) -> None:
-        """Begin what is due, when it is due."""
+        """Start runs when they are due."""
         self._shared.roster.listeners.append(self._on_event)
         self._shared.tasks.start_soon(self._check_recovered)
         while True:
@@ -82,7 +82,7 @@ class Scheduler:
             await sleep_until(self._changed, seconds, self._sleep)
 
     async def run_now(self, schedule: Schedule) -> Task:
-        """Begin a run at once, beside those that are due.
+        """Start an extra run immediately, in addition to those that are due.
 
         Raises:
             HelmsmanError: It cannot be entered.
@@ -126,7 +126,9 @@ class Scheduler:
         return task
 
     async def _check_recovered(self) -> None:
-        """Fail the runs whose question timed out, and whose hub ended before it could fail them: the log has the timeout."""
+        """Fail the runs with a question that timed out while their hub ended before it could fail them: the log has the
+        timeout.
+        """
         await self._shared.is_recovered.wait()
         for session in list(self._shared.roster.by_id.values()):
             if session.state.is_running and session.state.timed_out:

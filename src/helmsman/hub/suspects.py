@@ -1,7 +1,7 @@
-"""Tells a call that kills hubs from hubs that are killed by something else.
+"""Tell a call that kills hubs from hubs that are killed by something else.
 
-A call is repeated for as long as its client waits. One that several hubs have died with is held back from the next hub for
-a while. A hub that dies meanwhile clears the call. A hub that lives until it gets the call, and dies soon after, accuses
+A call is repeated for as long as its client waits. A call that several hubs died with is held back from the next hub for a
+while. A hub that dies in that time clears the call. A hub that lives until it gets the call, and dies soon after, accuses
 it. A call that was accused three times is given up. Pipes, HTTP, programs and commands all decide by this.
 
 Imported by pipes and commands, which must start quickly: imports next to nothing.
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ACCUSATIONS = 3
-"""A call is given up after so many hubs that lived without it and died with it."""
+"""Number of hubs that lived without a call and died with it, after which the call is given up."""
 QUICK_RETRIES = 2
-"""So often a call is repeated at once. After that it is held back first."""
+"""Number of immediate repeats of a call. After that it is held back first."""
 HOLD_SECONDS = 0.5
-"""How long the first time; twice as long each time after that."""
+"""Seconds of the first hold. Each later hold is twice as long."""
 LONGEST_HOLD_SECONDS = 64.0
 MAY_BE_DONE = "It may have been done: look before you repeat it. The hub's log says more (helmsman hub log)."
 GAVE_UP = f"{ACCUSATIONS} hubs of Helmsman ended while they worked on this, so it is not tried again. {MAY_BE_DONE}"
 
 
 class Suspect:
-    """One call, and what the deaths of hubs say about it."""
+    """One call, and the evidence against it from the deaths of hubs."""
 
     __slots__ = ("accusations", "deaths", "held_until", "hold", "taken")
 
@@ -59,7 +59,7 @@ class Suspect:
         self.taken, self.held_until = time.monotonic(), None
 
     def hold_back(self) -> bool:
-        """Begin to hold the call back from a new hub. Return False where it goes to the hub at once."""
+        """Begin to hold the call back from a new hub. Return False if it goes to the hub immediately."""
         if self.hold:
             self.held_until = time.monotonic() + self.hold
         return bool(self.hold)

@@ -1,4 +1,4 @@
-"""What a program may ask of the hub, by name."""
+"""Names of the calls that a program may send to the hub."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ VERBS: Final = (
     *("installed", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "fork", "hand"),
     *("history", "list", "session", "last_statuses"),
 )
-"""What `Helmsman` itself is asked for."""
+"""Verbs of `Helmsman` itself."""
 PARTS: Final = ("tasks", "extras")
-"""What stands on it. Whatever these can be asked for is asked for by its path, such as `extras.changes.apply`."""
+"""Parts built on the verbs. Their functions are called by path, such as `extras.changes.apply`."""
 PAGE: Final = "page"
-"""What the dashboard of another machine asks for: a request to the dashboard here, answered as the page would be."""
+"""Call of another machine's dashboard: a request to the dashboard here, with the answer that the page would get."""
 PAGE_CHANGES: Final = "page_changes"
-"""What has changed since, for the same; waits for a while if nothing has."""
+"""Call for the changes since an event, for the same dashboard. Waits for a while if there are none."""
 EVENTS: Final = "events"
 """The events of a session after a cursor, from its log."""

@@ -85,7 +85,8 @@ _OPTIONS: Final = OptionsChanged.event_type()
 _LIVE_OUTPUT_CHARS: Final = 64 * 1024
 """Maximum number of characters kept of a running command's output. The end of the item brings the whole output."""
 _NOT_ANSWERED: Final = " (not answered)"
-"""Marks a question for text among `timed_out`. It was not denied: its agent received the text that the user did not answer.
+"""Marks a question for text among `timed_out`. It was not denied: its agent received the text that the user
+did not answer.
 """
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100

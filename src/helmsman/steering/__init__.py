@@ -1,1 +1,1 @@
-"""What sessions are asked to do, and which there are: the core that front doors and capabilities share."""
+"""Core service for sessions, shared by front ends and capabilities: it starts, steers, stops and lists them."""

@@ -1,4 +1,4 @@
-"""What is asked in sessions, and by which rules it is decided. Loaded with the first question, not with the service."""
+"""Questions of sessions, and the rules that decide them. Loaded with the first question, not with the service."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answering:
 
     @cached_property
     def desk(self) -> Desk:
-        """Where questions wait for their answers."""
+        """Broker for the open questions."""
         from helmsman.sessions.desk import Desk
 
         return Desk(
@@ -55,7 +55,9 @@ class Answering:
     def ask_first(
         self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
     ) -> None:
-        """Ask, for Helmsman itself, how a session goes on before it hears of the end of its turn (`holds_back`)."""
+        """Ask Helmsman's own question about how to continue, before the session receives the end of its
+        turn (`holds_back`).
+        """
         session.ask_own(question.id, answered)
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
         self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))

@@ -1,9 +1,9 @@
-"""Sessions that go from one machine to another: their transcripts are read here while they run, and placed there.
+"""Move sessions between machines: read their transcripts here while they run, and place them there.
 
-`CarriedSession` is one session on this machine. What it has written is given out in parts (`tails`); what another machine
-has written is put into the agent's own storage (`place`), after whoever has the session loaded here has let go of it: an
-engine that goes on with what it has in memory would write to a file that is no more. Then `start(carried=…)` goes on.
-Directory, sandbox and approval policy are said anew there, never taken from what was carried.
+`CarriedSession` is one session on this machine. It returns its new output in parts (`tails`). Output of another machine is
+put into the agent's own storage (`place`), after the engine that has the session loaded here has unloaded it: an engine that
+continues from memory would write to a file that was replaced. Then `start(carried=…)` resumes the session. Directory,
+sandbox and approval policy are set again there, never taken from the carried data.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AWAY: Final = "carried-away"
-"""Where in the state directory copies are that had gone another way than what was carried."""
+"""Subdirectory of the state directory for copies that diverged from the carried session."""
 
 
 class CarriedSession:
-    """A session whose transcript is carried. `of` makes it; None is one of an agent whose sessions stay where they are."""
+    """Session with a carried transcript. Create it with `of`, which returns None for agents that cannot move sessions."""
 
     def __init__(self, helm: Steering, agent: str, session_id: str, transcripts: CarriedTranscripts) -> None:
         self._helm = helm
@@ -46,11 +46,11 @@ class CarriedSession:
         return None if transcripts is None else cls(helm, agent, session_id, transcripts)
 
     async def tails(self) -> list[TranscriptPart]:
-        """What is new since what was `kept`. Call it again until it gives nothing."""
+        """Return the output since the last `kept` part. Call it again until it returns nothing."""
         return await anyio.to_thread.run_sync(self._transcripts.tails, self.id, self._stored)
 
     async def form(self) -> str | None:
-        """What a version of its agent has to know to go on with it (`CarriedTranscripts.forms`)."""
+        """Return the format that a version of its agent must support to resume it (`CarriedTranscripts.forms`)."""
         return await anyio.to_thread.run_sync(self._transcripts.form_of, self.id)
 
     def kept(self, part: TranscriptPart) -> None:
@@ -59,11 +59,11 @@ class CarriedSession:
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """How much was kept of each file."""
+        """Return the number of bytes kept of each file."""
         return dict(self._stored)
 
     async def is_as_kept(self, sizes: Mapping[str, int]) -> bool:
-        """Whether its files here are as large as these; then all of it is known to be kept."""
+        """Return whether its files here have these sizes. If so, all of it counts as kept."""
         found = await anyio.to_thread.run_sync(self._transcripts.files, self.id)
         here = {file.name: file.path.stat().st_size for file in found if file.is_own}
         if not here or any(sizes.get(name) != size for name, size in here.items()):
@@ -72,10 +72,10 @@ class CarriedSession:
         return True
 
     async def place(self, parts: Iterable[TranscriptPart], directory: Path) -> None:
-        """Have the session here as it was carried, to go on in a directory.
+        """Place the carried session here, to continue in a directory.
 
         Raises:
-            CannotMove: It cannot go on here.
+            CannotMove: It cannot continue here.
         """
         helm, parts = self._helm, list(parts)
         engine = await helm.engine(Capability.MOVE, agent=self._agent)

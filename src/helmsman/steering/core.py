@@ -1,7 +1,7 @@
-"""What sessions are asked to do: start, say, steer, answer, interrupt, list.
+"""Verbs for sessions: start, say, steer, answer, interrupt, list.
 
-How turns run is below (`helmsman.steering.turns`). What can be done beyond that (`helmsman.capabilities`) stands on it;
-`helmsman.service.Helmsman` is both.
+The base class runs turns (`helmsman.steering.turns`). Capabilities (`helmsman.capabilities`) build on these verbs;
+`helmsman.service.Helmsman` combines both.
 """
 
 from __future__ import annotations
@@ -87,16 +87,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RECOVERY_SECONDS: Final = 60.0
-"""How long a hub that has just begun may take to find out what an earlier one left."""
+"""Seconds that a new hub may take to recover the work of an earlier one."""
 
 
 class Steering(Turns):
-    """The core that front doors and capabilities share. Use `helmsman.Helmsman`."""
+    """Core that front ends and capabilities share. Use `helmsman.Helmsman`."""
 
     # --- the engine --------------------------------------------------------------------------------------------------
 
     async def installed(self, agent: str) -> Installed | None:
-        """Which program of an agent is used here; None of one that is none of a program.
+        """Return the installed program of an agent, or None for an agent without a program.
 
         Raises:
             CodexNotFound: There is no Codex.
@@ -107,12 +107,12 @@ class Steering(Turns):
 
     @property
     def schedules(self) -> ScheduleStore:
-        """Where schedules are written down."""
+        """Store of the schedules."""
         return self._shared.schedules
 
     @property
     def notices(self) -> NoticeStore:
-        """Where notices are written down."""
+        """Store of the notices."""
         return self._shared.notices
 
     # --- verbs -------------------------------------------------------------------------------------------------------
@@ -141,16 +141,16 @@ class Steering(Turns):
         carried: Carried | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
-        """A new session and its first turn. Returns when the turn is under way.
+        """Start a new session and its first turn. Return when the turn is under way.
 
-        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` gives
-        it a git worktree of its own; `bring`, with `Helmsman(host=…)`, one there of the repository around this
-        directory here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while
-        so much of the account's rate limit is left. The same `idempotency_key` again gives the same session. `on_task`
-        is told the id of the task as soon as it is registered. `kind` is for `extras.reviews` and `extras.plans`.
-        `limits` on the silence of its turns replace those of the settings. The turn is stopped when it costs more than
-        `max_cost_usd`. `tools` are functions of this program that the agent may call. `on_limit` says what becomes of
-        it when the account's usage limit is reached: `ask`, `wait` or `fail`. `placement` and `carried` are a fleet's.
+        `on_question` answers this session's questions, instead of the handler of the whole Helmsman. `worktree` creates a
+        git worktree for it. `bring`, with `Helmsman(host=…)`, creates one there of the repository around this directory
+        here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while that much of
+        the account's rate limit is left. The same `idempotency_key` again returns the same session. `on_task` is called with
+        the id of the task as soon as it is registered. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
+        silence of its turns replace those of the settings. The turn is stopped when it costs more than `max_cost_usd`.
+        `tools` are functions of this program that the agent may call. `on_limit` selects the action when the account's usage
+        limit is reached: `ask`, `wait` or `fail`. `placement` and `carried` are for fleets.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -199,7 +199,9 @@ class Steering(Turns):
     async def _start_once(
         self, key: str, agent: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
     ) -> Session:
-        """The session that a key stands for, begun if there is none. What is in the registry is not kept here as well."""
+        """Return the session of an idempotency key, and start it if there is none. Sessions in the registry are not cached
+        here.
+        """
 
         async def once() -> Session:
             task = await self._ledger.with_key(key, agent)
@@ -212,7 +214,7 @@ class Steering(Turns):
         session = await self._shared.keys.get(key, once)
         if await self._ledger.with_key(key, agent) is not None:
             self._shared.keys.forget(key)
-        self._memory.refuse_outside(session)  # another door may have been the one that used the key first
+        self._memory.refuse_outside(session)  # another client may have used the key first
         return session
 
     def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
@@ -275,10 +277,10 @@ class Steering(Turns):
         return await self.run_turn(session, turn, task_id)  # which asks first
 
     async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:
-        """Whether a new session has no turn yet: somebody is asked first, or its worktree is set up.
+        """Return whether a new session has no turn yet: a person is asked first, or its worktree is set up.
 
         Raises:
-            BudgetExceeded: Nobody can be asked: with this engine there is no session before that turn.
+            BudgetExceeded: No person can be asked: with this engine there is no session before that turn.
         """
         used_up = await self.used_up(None if options.cwd is None else str(options.cwd), task_id)
         if Capability.ASK in engine.capabilities.lacking:
@@ -319,14 +321,14 @@ class Steering(Turns):
             self._ledger.fail(task.id, self.as_known(error, options.agent))
 
     async def _begin_shielded(self, begin: Callable[[], Awaitable[Session]]) -> Session:
-        """Begin a turn to the end, even if the caller is cancelled; a turn nobody waits for any more is interrupted.
+        """Begin a turn to the end, even if the caller is cancelled. A turn without a waiting caller is interrupted.
 
-        Codex cannot take a request back: a turn that was asked for may run whether or not its answer was awaited.
+        Codex cannot take a request back: a requested turn may run even if its answer was not awaited.
         """
 
         async def begun() -> Session:
             engines = self._engines
-            engines.users += 1  # the door may leave meanwhile
+            engines.users += 1  # the client may leave in between
             try:
                 return await begin()
             finally:
@@ -359,14 +361,14 @@ class Steering(Turns):
         placement: Placement | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
-        """The next message of a session: ours, an earlier process's, or one a person made in the terminal.
+        """Send the next message of a session: ours, an earlier process's, or one that a person made in the terminal.
 
-        `options`, `limits` and `on_limit` replace those the session has, from this turn on; so does `on_question` its
-        handler, and `tools` the functions that it was started with: Codex goes on calling those. `on_task` and
+        `options`, `limits` and `on_limit` replace those of the session, from this turn on. So does `on_question` its
+        handler, and `tools` the functions that it was started with: Codex continues to call those. `on_task` and
         `max_cost_usd` are as for `start`.
 
-        Another `agent` than the session's gets it handed over (`helmsman.steering.handing_over`): what is returned is a new
-        session of that agent, which goes on in the same place, knowing what was said and done so far.
+        With another `agent` than the session's, the session is handed over (`helmsman.steering.handing_over`). The result is
+        a new session of that agent, which continues in the same place with a summary of the earlier turns.
         """
         before = done_before()
         if before is not None and before.session_id is not None:
@@ -450,7 +452,7 @@ class Steering(Turns):
         await self._ledger.enter(replace(draft, spec=spec))
         session.attach_queued(task_id, QueuedTurn(turn, options, self.run_queued, limits=limits))
         session.apply(MessageQueued(session_id=session.id, task_id=task_id, text=turn.text))
-        self.make_room()  # the turn it was to wait for may have ended meanwhile
+        self.make_room()  # the turn that it waits for may have ended by now
         return session
 
     async def run_other_turn(
@@ -499,7 +501,9 @@ class Steering(Turns):
         return any(isinstance(event, SteerRequested) and event.call == called.name for event in logged)
 
     def _refuse_wider(self, session: Session) -> None:
-        """Make sure that a turn may not write where this door may not: it would do what it is told wherever it may."""
+        """Refuse if the running turn may write where this client may not: the message would act with the
+        turn's permissions.
+        """
         begun_by = session.verbs.allowed_roots if isinstance(session.verbs, Turns) else ()
         is_wider = not begun_by or not all(is_inside(root, self.allowed_roots) for root in begun_by)
         if self.allowed_roots and is_wider:
@@ -510,7 +514,7 @@ class Steering(Turns):
             )
 
     async def session_with_queue(self, session_id: str) -> Session:
-        """A session and all that waits in it: a hub that has just begun may still be reading what an earlier one queued.
+        """Return a session with its whole queue. A new hub may still be reading the messages that an earlier one queued.
 
         Raises:
             SessionNotFound: There is none.
@@ -560,7 +564,7 @@ class Steering(Turns):
     async def respond(
         self, session_id: str, question_id: str, answers: Sequence[str], *, by: AnsweredBy = PROGRAM
     ) -> Session:
-        """Answer a question. `by` is written down as who gave the answer.
+        """Answer a question. `by` is recorded as the author of the answer.
 
         Raises:
             QuestionNotOpen: No such question, or it was answered already.
@@ -580,7 +584,7 @@ class Steering(Turns):
         return session
 
     async def require_own(self, session_id: str, doing: str) -> None:
-        """Make sure that a client's model acts on a session of its own client. People and programs may act on any.
+        """Make sure that a client's model acts on a session that its client owns. People and programs may act on any.
 
         Raises:
             NotYours: Another client or a person opened it.
@@ -595,7 +599,7 @@ class Steering(Turns):
         return await self._ledger.registry(lambda registry: registry.owner_of(session_id))
 
     async def hand(self, session_id: str, to: str | None) -> Session:
-        """Hand a session to the MCP clients of a name, whose models then answer its questions; None takes it back.
+        """Hand a session to the MCP clients with this name, so that their models answer its questions. None takes it back.
 
         Raises:
             NotYours: A client asks for it. Only a person hands sessions over.
@@ -617,14 +621,14 @@ class Steering(Turns):
         return session
 
     async def give_up(self, session_id: str, question_id: str) -> None:
-        """Refuse a question whose handler has failed, in another process."""
+        """Refuse a question after its handler failed in another process."""
         session = await self.session(session_id)
         question = session.state.questions.get(question_id)
         if question is not None:
             await self.desk.give_up(session, question)
 
     async def _has_answered(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
-        """Whether a hub that is gone has given just this answer to a question, when the same was asked of it."""
+        """Return whether an earlier hub gave exactly this answer to the question, when the same call was sent to it."""
         if not is_repeated():
             return False
         logged = (await self._memory.log_of(session.id)).events
@@ -644,7 +648,7 @@ class Steering(Turns):
         on_question: QuestionHandler | None = None,
         **options: Unpack[StartOptions],
     ) -> Session:
-        """A new session that shares the history of another, and goes on with `message` where one is given.
+        """Create a session that shares the history of another, and send it `message` if given.
 
         `from_turn` is the last turn it shares: its number, counted from 1, or its id.
         """
@@ -711,6 +715,6 @@ class Steering(Turns):
         return await anyio.to_thread.run_sync(directories_of, searched_directory(directory), self.settings.state_dir)
 
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
-        """How the last turn of listed sessions ended, of those that were not looked up here; each with its tasks."""
+        """Return the outcome of the last turn of listed sessions that are not loaded here. Each is given with its tasks."""
         known = self.sessions
         return await self._memory.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)

@@ -1,9 +1,9 @@
-"""A session handed over: another agent goes on where one has worked, knowing what was said and done so far.
+"""Handover of a session: another agent continues the work of the first, with a summary of it.
 
-What was said and done is read from the first agent's files, which need not run, and told to the other in its first
-prompt: prompts, final messages, commands and changed files, the newest in full. Secrets are left out, for the other's model
-may be another company's, and no text in it can look like a line of ours. The new session works in the same directory or
-worktree, and may do what the caller says or else what the first one might, never more.
+The summary is read from the first agent's files, so that agent need not run. It is part of the other agent's first prompt:
+prompts, final messages, commands and changed files, the newest in full. Secrets are left out, because the other model may
+belong to another company, and no text in it can look like a line of ours. The new session works in the same directory or
+worktree. Its permissions are those that the caller gives, or else those of the first session, never more.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from helmsman.steering.turns import Turns
 
 _TOLD_CHARS: Final = 40_000
-"""All that is told: about 10,000 tokens."""
+"""Maximum length of the summary: about 10,000 tokens."""
 _TEXT_CHARS: Final = 4_000
 _COMMAND_CHARS: Final = 200
 _MOST_COMMANDS: Final = 20
@@ -59,18 +59,12 @@ async def hand_over(
     on_task: Callable[[str], None] | None,
     start: Callable[..., Awaitable[Session]],
 ) -> Session:
-    """A new session of `agent` that goes on with another.
+    """Start a session of `agent` that continues another one.
 
-    Args:
-        helm: The service.
-        source: The session that is handed over.
-        message: What the other agent is to do.
-        agent: Who goes on.
-        known: What the first session may do, as far as this door may use it.
-        given: What the caller asks for.
-        when_busy: Only `error` makes sense while the first one is still at it.
-        on_task: Told the id of the new task.
-        start: Starts a session, with all else that the caller asks for.
+    Args: helm: The service. source: The session to hand over. message: The instruction for the other agent. agent: The agent
+    that continues. known: The permissions of the first session, as far as this client may use them. given: The options of
+    the caller. when_busy: Only `error` makes sense while the first session is running. on_task: Called with the id of the
+    new task. start: Starts a session, with all other options of the caller.
 
     Raises:
         SessionBusy: A turn is running in the first session.
@@ -90,7 +84,7 @@ async def hand_over(
     policy, remark = _policy(source, known, given)
     told = _told(await helm.known_turns(source.id))
 
-    # With the task, not after it: a hub that takes over from a dead one goes on with what is there.
+    # With the task, not after it: a hub that takes over from a dead one resumes from the stored task.
     noted = {} if (outer := next_turn.get()) is None else outer.take()
     before_this = next_turn.set(NextTurn(**noted, **{HANDED_OVER: source.id}))
     try:
@@ -116,13 +110,15 @@ async def hand_over(
 
 
 def _opens_network(helm: Turns, first: SessionOptions, second: SessionOptions) -> bool:
-    """Whether a session whose sandbox closes the network is followed by one whose does not."""
+    """Return whether the first session's sandbox closes the network and the second one's does not."""
     known = helm.agents.get(first.agent)
     return known is not None and not known.reaches_network(first) and helm.agents[second.agent].reaches_network(second)
 
 
 def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tuple[SessionOptions, str | None]:
-    """What the first session might do, in no agent's words. Where neither that nor the caller's wish is known, the least."""
+    """Return the permissions of the first session, in agent-neutral terms. The least, if neither they nor the caller's are
+    known.
+    """
     asks = known.asks or ASKS.get(source.state.approval_policy or "")
     writes = known.writes or WRITES.get(source.state.sandbox or "")
     roots = known.writable_roots if writes == "workspace" else ()
@@ -139,7 +135,7 @@ def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tupl
 
 
 def _told(turns: Sequence[PastTurn]) -> str:
-    """The turns in a size: the newest are told, of older ones how many there were."""
+    """Summarise the turns within the size limit: the newest in full, and the number of older ones."""
     shown: list[str] = []
     left = _TOLD_CHARS
     for number, turn in reversed(list(enumerate(turns, 1))):

@@ -1,4 +1,4 @@
-"""What the core asks of the capabilities that stand on it; `helmsman.service.Helmsman` passes it on to them."""
+"""Hooks that the core calls in the capabilities; `helmsman.service.Helmsman` dispatches them."""
 
 from __future__ import annotations
 
@@ -21,28 +21,31 @@ class Hooks(ABC):
 
     @abstractmethod
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
-        """Refuse a start when less than so much of the account's limit is left; else what there is to remark."""
+        """Refuse a start when less than this percentage of the account's limit is left. Return remarks otherwise."""
 
     @abstractmethod
     async def used_up(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
-        """Why a new task in a directory may not begin before somebody has granted more than a budget, if it may not."""
+        """Return the reason why a new task in a directory needs a person to grant more than a budget, or None."""
 
     @abstractmethod
     async def needs_session_first(self, task_id: str, directory: Path) -> bool:
-        """Whether a session in a new worktree is opened before its first turn is asked for, which `holds` has wait then."""
+        """Return whether a session in a new worktree is opened before its first turn is requested. `holds` then delays the
+        turn.
+        """
 
     @abstractmethod
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Whether a turn that was requested does not begin yet: somebody is asked, or the session's worktree is set up.
+        """Return whether a requested turn is delayed: a person is asked, or the session's worktree is set up.
 
         Then `go_on` is called, unless the answer is no.
         """
 
     @abstractmethod
     def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
-        """Begin what has to be done before an agent hears of a turn; what is returned waits for it. Neither raises.
+        """Start the preparations for a turn. The returned function waits for them before the agent gets the turn. Neither
+        raises.
 
-        `sandbox` is what holds the session, as far as it is known.
+        `sandbox` is the sandbox of the session, as far as it is known.
         """
 
     @abstractmethod
@@ -51,16 +54,16 @@ class Hooks(ABC):
 
     @abstractmethod
     async def spent_by(self, session_id: str) -> Sequence[SpentTurn]:
-        """Return what each turn of a session and of its sub-agents has spent, by what is on disk."""
+        """Return the usage of each turn of a session and of its sub-agents, by the records on disk."""
 
     @abstractmethod
     def check_spending(self, session: Session) -> None:
-        """Look at what a session has spent: its turn may have to be stopped."""
+        """Check the spending of a session: its turn may have to be stopped."""
 
     @abstractmethod
     def resume_job(self, task: Task) -> None:
-        """Go on with a job that an earlier hub left."""
+        """Resume a job that an earlier hub left."""
 
     @abstractmethod
     def holds_back(self, session: Session, event: Event) -> bool:
-        """Whether a session is not to hear of this yet: somebody is asked first how it goes on."""
+        """Return whether to withhold this event from the session: a person is asked first how to continue."""

@@ -1,4 +1,4 @@
-"""The sessions a service knows: those it has started, and those of others that somebody asked for by their id."""
+"""Sessions that a service knows: those it started, and those of others that a client requested by id."""
 
 from __future__ import annotations
 
@@ -50,23 +50,25 @@ _UNTOLD: Final = Failure(
 
 
 class Roster:
-    """The sessions of a process, whichever door asked for them, and who is told what happens in them."""
+    """Sessions of a process, for all clients, and the listeners to their events."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, Session] = {}
         self.at_work: dict[str, Session] = {}
         """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
         self.elsewhere: dict[str, Callable[[], Awaitable[None]]] = {}
-        """How to look at those again whose turn another process runs: only the store tells of its end."""
+        """Functions that refresh sessions with a turn in another process: only the store has the end of that turn."""
         self.has_elsewhere = anyio.Event()
-        """Set when there is one of these, for whoever waits for the first."""
+        """Set when `elsewhere` gets an entry, for the task that waits for the first."""
         self.sending: set[str] = set()
-        """Sessions whose first queued message is about to be sent."""
+        """Sessions with a first queued message that is about to be sent."""
         self.restored = OnceEach[Session]()
         self.listeners: list[Callable[[Session, Event], None]] = []
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
-        """Tell somebody what happens in all sessions, until the answer is called, once or more often."""
+        """Call a listener for the events of all sessions, until the returned function is called. Calling it
+        twice is safe.
+        """
 
         def stop() -> None:
             if listener in self.listeners:
@@ -84,9 +86,10 @@ class Roster:
 
 
 class KnownSessions:
-    """The roster as one door uses it.
+    """View of the roster for one client.
 
-    `take_over` attaches a session to the engine in which an earlier hub left its turn, and says whether that runs it.
+    `take_over` attaches a session to the engine in which an earlier hub left its turn, and returns whether the engine runs
+    it.
     """
 
     def __init__(
@@ -108,7 +111,7 @@ class KnownSessions:
     def fresh(
         self, session_id: str, options: SessionOptions, *, directory: str | None, limits: TurnLimits | None = None
     ) -> Session:
-        """Return a session that has just been opened. Listeners hear of it when its first turn is under way (`add`)."""
+        """Return a session that has just been opened. Listeners get its events when its first turn is under way (`add`)."""
         session = self._make(SessionState(session_id, directory=directory), listeners=None)
         usual = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
         held = usual if limits is None else limits
@@ -121,16 +124,16 @@ class KnownSessions:
         session.introduce(self._roster.listeners)
 
     async def get(self, session_id: str) -> Session:
-        """A session by its id, known or found on disk, as it is now.
+        """Return the current state of a session by its id, known or found on disk.
 
         Raises:
             SessionNotFound: There is none.
-            InvalidInput: It works outside the allowed roots of this door.
+            InvalidInput: It works outside the allowed roots of this client.
         """
         known = self._roster.by_id.get(session_id)
         if known is None:
             known = await self._roster.restored.get(session_id, lambda: self._restore(session_id))
-            self._memory.refuse_outside(known)  # another door may have been the one that asked first
+            self._memory.refuse_outside(known)  # another client may have asked first
             return known
         self._memory.refuse_outside(known)
         await self._catch_up(known)
@@ -139,11 +142,11 @@ class KnownSessions:
     async def _catch_up(self, session: Session) -> None:
         """Others may have gone on with a session since we last looked at it."""
         if self._runs_here(session):
-            return  # at once: whoever is cancelled from here on has been heard
+            return  # without a checkpoint: a caller cancelled from here on has had its effect
         async with session.catching_up:
             version = self._ledger.version_of_others()
             if version is not None and version == session.seen_version and not session.state.is_running:
-                return  # nobody else has written anything since
+                return  # no other process has written since
             news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
             if news is None:
                 session.mark_seen(version)
@@ -173,7 +176,7 @@ class KnownSessions:
         if not await self._take_over(session, task, now.spent):
             is_news = not session.state.is_running
             if is_news and again and (later := await self._memory.of(session.id)) is not None:
-                # It may have ended just now, between what was written of it and our look at its engine.
+                # It may have ended between the read of its record and the check of its engine.
                 await self._bring_up_to_date(session, later, again=False)
                 return
             session.runs_elsewhere(runner := self._ledger.who_runs(task))
@@ -186,13 +189,13 @@ class KnownSessions:
 
     def _runs_here(self, session: Session) -> bool:
         if session.state.is_running and usable(session.engine):
-            return True  # also what somebody else began in our engine
+            return True  # also a turn that another client began in our engine
         return (
             session.has_queued_turns or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
         )
 
     def forget(self, session_id: str) -> None:
-        """Let go of a session; whoever asks for it again gets it from disk."""
+        """Unload a session. The next request loads it from disk."""
         self._roster.by_id.pop(session_id, None)
         self._roster.at_work.pop(session_id, None)
         self._roster.elsewhere.pop(session_id, None)
@@ -211,7 +214,7 @@ class KnownSessions:
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
         tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id, known.directory)
-        if session_id in self._roster.by_id:  # it has been started here meanwhile
+        if session_id in self._roster.by_id:  # it was started here in the meantime
             return self._roster.by_id[session_id]
         state = SessionState(
             session_id,

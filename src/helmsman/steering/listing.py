@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 def page_of_all(
     indexes: Mapping[str, SessionIndex], cursor: str | None, *, limit: int, **filters: Any
 ) -> tuple[list[SessionInfo], str | None]:
-    """One page of what several agents keep, and the cursor of the next: that of each agent which has more. Blocks."""
+    """Return one page of the sessions of several agents, and the next cursor, which has one for each agent with more.
+    Blocks.
+    """
     if len(indexes) == 1:
         page, after = next(iter(indexes.values())).list(limit=limit, cursor=cursor, **filters)
         return list(page), after
@@ -51,7 +53,7 @@ def first_shown(
 
 
 def _read(cursor: str | None, indexes: Mapping[str, SessionIndex]) -> dict[str, str | None]:
-    """Where to go on with each agent. A cursor of one agent alone, as earlier versions gave it, is the first one's."""
+    """Return the position for each agent. A plain cursor, as earlier versions gave it, belongs to the first agent."""
     if cursor is None:
         return dict.fromkeys(indexes)
     if (found := json_object(cursor)) is None:

@@ -1,7 +1,7 @@
-"""What is known of a session that this process has not seen: from the disk, the registry and Codex's own record.
+"""Load sessions that this process has not seen: from the disk, the registry and Codex's own record.
 
-A session outlives the processes that use it. Whoever asks for one by its id gets it as it is now: the options its caller
-gave, its tasks, how its last turn ended, and, while a detached engine runs it, the engine to attach to.
+A session outlives the processes that use it. A caller that requests one by its id gets its current state: the options of its
+caller, its tasks, the end of its last turn, and, while a detached engine runs it, the engine to attach to.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ class Remembered(Value, frozen=True, kw_only=True):
     opened_by: McpClient | None
     created_at: datetime
     changed_at: datetime
-    """When something last happened in it."""
+    """Time of its last event."""
     spent: Sequence[SpentTurn]
 
 
 class SpentTurn(NamedTuple):
-    """What a turn of a session, or of one of its sub-agents, has spent. `at` is when it began, in seconds since 1970."""
+    """Usage of one turn of a session, or of one of its sub-agents. `at` is its start, in seconds since 1970."""
 
     turn_id: str | None
     at: float
@@ -90,7 +90,7 @@ def spent_so_far(session_id: str, spent: Sequence[SpentTurn]) -> UsageReported:
 
 
 def spent_in_turn(session_id: str, spent: Sequence[SpentTurn], turn: RecordedTurn) -> UsageReported:
-    """Report what a session has spent in the turn that runs, by what its agent has recorded, and before it."""
+    """Report the usage of a session in its running turn, by its agent's records, and the usage before it."""
     began = None if turn.began_at is None else turn.began_at.timestamp()
     before: list[ModelUsage] = []
     sub_agents = Usage()
@@ -120,7 +120,7 @@ class Memory:
         self._spent_by = spent_by
 
     async def of(self, session_id: str) -> Remembered | None:
-        """What is known of a session; None if there is none.
+        """Return the stored state of a session, or None if it does not exist.
 
         Raises:
             InvalidInput: It works outside the allowed roots.
@@ -161,7 +161,7 @@ class Memory:
     async def statuses(
         self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]], indexes: Mapping[str, SessionIndex]
     ) -> dict[str, SessionStatus]:
-        """How the last turn ended of sessions that nobody runs, each given with its tasks."""
+        """Return the outcome of the last turn of sessions that are not running, each given with its tasks."""
         turns = await self._truth.last_turns([info for info, _ in sessions], indexes)
         ended: dict[str, SessionStatus] = {}
         for info, tasks in sessions:
@@ -180,7 +180,7 @@ class Memory:
             return StoredEvents()
 
     def refuse_outside(self, session: Session) -> None:
-        """Make sure that this door may look at a session.
+        """Make sure that this client may read a session.
 
         Raises:
             InvalidInput: It works outside the allowed roots.
@@ -189,15 +189,15 @@ class Memory:
             refuse_outside(place, self._allowed_roots, "session_id")
 
     def is_inside(self, session: Session) -> bool:
-        """Whether this door may look at a session."""
+        """Return whether this client may read a session."""
         return self.is_place_inside(_asked_for(session))
 
     def is_place_inside(self, place: str | Path | None) -> bool:
-        """Whether this door may look at what is done in a directory, if that is known."""
+        """Return whether this client may read sessions in a directory. True if the directory is unknown."""
         return not self._allowed_roots or place is None or is_inside(place, self._allowed_roots)
 
     async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
-        """What is known of a session now, unless that can be no news to somebody who knows these tasks."""
+        """Return the current stored state of a session, or None if it cannot be new to a caller that knows these tasks."""
         await self._ledger.write()
         tasks = await self._tasks(session_id)
         if not tasks or (tasks[0].id in task_ids and not tasks[0].is_running and not is_running):
@@ -205,7 +205,9 @@ class Memory:
         return await self.of(session_id)
 
     async def _owner(self, session_id: str) -> McpClient | None:
-        """Return the MCP client that owns a session. Without the registry it is a person's: nobody gains by that."""
+        """Return the MCP client that owns a session. Without the registry a person owns it: that gives no client more
+        rights.
+        """
         try:
             return await self._ledger.registry(lambda registry: registry.owner_of(session_id))
         except RegistryUnavailable:
@@ -224,18 +226,18 @@ class Memory:
         checked = session_options(place, {"agent": agent}, self._allowed_roots)
         if tasks and place is not None:  # as it was given: where it leads now is compared before each turn
             checked = replace(checked, cwd=place)
-        # What was asked for and refused never held: the options are those of the last turn that began.
+        # Refused options were never in force: use those of the last turn that began.
         begun = next((task for task in tasks if task.turn_id is not None), tasks[-1] if tasks else None)
         kept = None if begun is None else begun.options
         return checked if kept is None else self.usable(replace(kept, agent=checked.agent, cwd=checked.cwd, tools=()))
 
     def usable(self, options: SessionOptions) -> SessionOptions:
-        """Return the options of a loaded session, without directories that are gone, as far as this door may use them."""
+        """Return the options of a loaded session without missing directories, limited to this client's roots."""
         there = tuple(root for root in options.writable_roots if root.is_dir())
         return self.narrowed(options if there == options.writable_roots else replace(options, writable_roots=there))
 
     def narrowed(self, options: SessionOptions) -> SessionOptions:
-        """The options of a session as far as this door may use them: others may have had wider roots, or none."""
+        """Limit the options of a session to this client's roots. Other clients may have had wider roots, or none."""
         roots = self._allowed_roots
         if not roots:
             return options
@@ -247,7 +249,7 @@ class Memory:
 
 
 def _directory(info: SessionInfo | None, tasks: Sequence[Task]) -> str | None:
-    """Where a session works. One that was begun elsewhere and carried here works where its last task here did."""
+    """Return the directory of a session. A session that was carried here works in the directory of its last task here."""
     told = None if info is None else info.directory
     if not tasks and told is not None:  # begun in the agent's own program: from now on it is where it leads now
         return os.path.realpath(told)
@@ -269,14 +271,14 @@ def _changed_at(info: SessionInfo | None, tasks: Sequence[Task]) -> datetime:
 
 
 def _asked_for(session: Session) -> str | Path | None:
-    """The directory that the work was asked for. All worktrees lie together, whichever repositories they are of."""
+    """Return the directory that the work was requested for. All worktrees are in one place, whatever their repository."""
     if (tree := session.worktree) is not None and tree.directory.is_relative_to(tree.path):
         return tree.repository / tree.directory.relative_to(tree.path)
     return session.options.cwd or session.directory
 
 
 def _was_a_turn(task: Task) -> bool:
-    """Whether this was a turn of its session, as a message is not that was queued and taken back, or came while one ran."""
+    """Return whether this task was a turn. A message that was queued and taken back, or refused during a turn, was not."""
     if task.is_waiting:
         return False
     was_refused = task.error is not None and task.error.get("code") == SessionBusy.code
@@ -308,7 +310,7 @@ def _is_known(event: Event, state: StateView) -> bool:
 
 
 def _past(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:
-    """What is known of a turn that is over, which may have been this task."""
+    """Return the events of a finished turn, which may have been this task."""
     known = () if task is None else _end_by_task(session_id, task, turn)
     return known or (() if turn is None else _as_events(session_id, turn))
 

@@ -1,4 +1,4 @@
-"""How sessions come to be: opened anew, perhaps in a worktree of their own, or forked from another."""
+"""Open sessions: new ones, optionally in their own worktree, or forks of others."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 class Fresh(Value, frozen=True):
-    """A session that has just been opened, and what it is to have before it hears of anything. `made` is the worktree that
-    was made for it here, and goes if it comes to nothing.
+    """Session that has just been opened, with its setup for the first turn. `made` is the worktree that was created for it
+    here, and is removed if the start fails.
     """
 
     opened: Opened
@@ -44,22 +44,20 @@ class Fresh(Value, frozen=True):
 
 
 class Carried(Value, frozen=True):
-    """What a session is opened with that another machine began: the one that it goes on with, if it is known, and the
-    worktree that was made for it.
-    """
+    """Input for opening a session that another machine began: its id, if known, and the worktree that was created for it."""
 
     session_id: str | None = None
     tree: Worktree | None = None
 
 
 PICTURES: Final = "pictures"
-"""Where in the state directory the images are that a person gave the dashboard."""
+"""Subdirectory of the state directory for images from the dashboard."""
 
 SessionOpener = Callable[["Engine"], Awaitable[Fresh]]
 
 
 def needed_for(options: SessionOptions, turn: TurnInput | None, allowed_roots: Sequence[Path]) -> Iterator[Capability]:
-    """What an engine must be able to do for a turn under these options."""
+    """Yield the capabilities that an engine needs for a turn with these options."""
     if allowed_roots or (options.writes in ("nothing", "workspace") and not options.unenforced):
         yield Capability.SANDBOX
     if options.asks not in (None, "never"):
@@ -102,9 +100,9 @@ def start_session(
     tools: Mapping[str, ToolRunner] | None = None,
     carried: Carried | None = None,
 ) -> SessionOpener:
-    """Open a new one; with `worktrees_in`, a state directory, in a worktree of its own.
+    """Open a new session. With `worktrees_in`, a state directory, create a worktree for it.
 
-    One that was `carried` here is gone on with; all that it may do is said anew, as for a new one.
+    A session that was `carried` here is resumed; its permissions are set again, as for a new one.
     """
     carried = carried or Carried()
 
@@ -141,7 +139,7 @@ def start_session(
 
 
 def _refuse_replaceable(engine: Engine) -> None:
-    """Begin nothing in an engine whose program, or what it starts by name, the new session could replace.
+    """Refuse an engine if the new session could replace its program, or a program that it starts by name.
 
     Another engine runs a copy of the program, and has another PATH.
 

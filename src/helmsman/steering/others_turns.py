@@ -1,6 +1,6 @@
-"""Turns that nobody here asked for: Codex's own, towards a goal, or those a person begins in its own terminal program.
+"""Turns that no client of Helmsman requested: Codex's own, towards a goal, or those a person begins in the agent's program.
 
-In an engine of ours each is a task like any other. In a person's own engine it is theirs, and only followed.
+In an engine of Helmsman each becomes a task. In a person's own engine Helmsman only follows it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def is_theirs(session: Session, ledger: Ledger) -> bool:
-    """Whether what runs in a session was begun by a person in an engine of theirs."""
+    """Return whether a person began the running turn of a session in their own engine."""
     engine = session.engine
     return engine is not None and engine.is_of_a_person and ledger.running_task(session.id) is None
 
 
 def towards(goal: str) -> str:
-    """What a turn towards a goal is called."""
+    """Return the title of a turn towards a goal."""
     return f"Work towards the goal: {goal}"
 
 
@@ -40,10 +40,10 @@ class OthersTurns(ABC):
 
     @abstractmethod
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
-        """What holds for a turn that is begun here, for the registry."""
+        """Return the terms of a turn that begins here, for the registry."""
 
     def on_others_turn(self, session: Session, event: ItemStarted | TurnStarted) -> None:
-        """A turn has begun, or a message has come to the agent: where that is none of ours, it is a task."""
+        """Register a task for a turn or message that Helmsman did not send."""
         if isinstance(event, TurnStarted):
             if session.goal is not None:
                 self._register_turn(session, towards(session.goal))
@@ -61,7 +61,7 @@ class OthersTurns(ABC):
             await self._ledger.enter(draft)
         finally:
             self._shared.registering.discard(session.id)
-        if self._ledger.running_task(session.id) is not None:  # the next turn has begun meanwhile, and has a task
+        if self._ledger.running_task(session.id) is not None:  # the next turn has begun, and has a task
             self._ledger.cancel(task_id, "The turn was over before it was registered.")
             return
         session.apply(TaskLinked(session_id=session.id, task_id=task_id))

@@ -1,10 +1,9 @@
-"""Whose session it is: what the model of an MCP client may do with sessions that its client did not open.
+"""Ownership of sessions: what the model of an MCP client may do with sessions that its client did not open.
 
 A model may look at every session, and stop it. It answers, applies, discards, rewinds, renames, archives, compacts, sets
 goals and changes permissions only in sessions that its client opened or that a person handed to it. It may send messages to
-other sessions as long as these work in a sandbox and a person answers what they ask. A session with full access, or with
-answers that a person gave for the whole session, would do what the message says without asking: there a message is a
-permission.
+other sessions as long as these work in a sandbox and a person answers their questions. A session with full access, or with
+answers that a person gave for the whole session, would follow the message without asking: there a message is a permission.
 
 The calling client is part of the caller's context (`helmsman.base.surroundings`). People and programs of the user have none.
 """
@@ -36,7 +35,7 @@ def owner_in_words(owner: McpClient | None) -> str:
 
 
 def refuse_foreign(session_id: str, owner: McpClient | None, settings: Settings, doing: str) -> None:
-    """Make sure that a client's model acts on a session of its own client.
+    """Make sure that a client's model acts on a session that its client owns.
 
     Raises:
         NotYours: Another client or a person opened it.
@@ -49,7 +48,7 @@ def refuse_foreign(session_id: str, owner: McpClient | None, settings: Settings,
 
 
 def refuse_unasked(session: Session, settings: Settings, doing: str, *, changes_options: bool = False) -> None:
-    """Make sure that a message of a client's model gets no permission that a person gave to a session of their own.
+    """Make sure that a message of a client's model gains no permission that a person gave to another session.
 
     Raises:
         NotYours: Another client or a person opened the session, and it has full access or lasting answers, or the message

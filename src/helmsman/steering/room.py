@@ -1,4 +1,4 @@
-"""How many turns may run at once, and what runs when one of them has ended."""
+"""Limit the number of concurrent turns, and start queued ones when a turn ends."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def _send_first(session: Session) -> bool:
     except (TooManySessions, ClientAway) as error:  # of the client that sent it; others may do better
         log.debug("a queued message of session %s waits: %s", session.id, error)
         return False
-    except Exception as error:  # the session has been told; the others go on
+    except Exception as error:  # the session has the error; the other sessions continue
         is_known = isinstance(error, HelmsmanError)
         log.warning("a queued message of session %s was not sent: %s", session.id, error, exc_info=not is_known)
     if any(one.task_id == task_id for one in session.queue):

@@ -1,7 +1,7 @@
-"""What all doors of a process share: the sessions, the engines, the ledger, and the tasks in the background.
+"""State that all clients of a process share: the sessions, the engines, the ledger, and the background tasks.
 
-A `Helmsman` by itself makes its own. A hub makes one, and each of its doors is a `Helmsman` on it, with the door's settings,
-environment and directory.
+A standalone `Helmsman` creates its own. A hub creates one, and each of its clients is a `Helmsman` on it, with the client's
+settings, environment and directory.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OpenFleet: TypeAlias = "Callable[[Verbs], AbstractAsyncContextManager[Any]]"
-"""Opens a fleet for a door, which asks it for everything from then on (`helmsman.service.Elsewhere`)."""
+"""Opens a fleet for a client, which sends all its calls to it from then on (`helmsman.service.Elsewhere`)."""
 
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 30.0
-"""How often the clock is looked at: the time that a machine slept is not waited for."""
+"""Interval in seconds of the clock check: a timer does not count the time that a machine slept."""
 
 
 class Shared:
-    """One for each process and state directory. Use it as an async context manager.
+    """Shared state of one process and state directory. Use it as an async context manager.
 
-    A hub has an `owner`, which its engines are opened for, and a `fence`: what it acknowledges, the next one runs.
+    A hub has an `owner`, for which its engines are opened, and a `fence`: the next hub runs the tasks that it acknowledges.
     """
 
     def __init__(
@@ -86,20 +86,20 @@ class Shared:
         self.doors: list[Verbs] = []
         """Those that are connected."""
         self.on_room: list[Callable[[], None]] = []
-        """Who is told that something that waited may be able to run: a door has come, or a turn has ended."""
+        """Callbacks for when waiting work may be able to run: a client has connected, or a turn has ended."""
         self.is_recovered = anyio.Event()
-        """Set once what an earlier hub left is known here: until then a session may lack what waits in it."""
+        """Set once the work of an earlier hub is loaded. Until then a session may lack queued messages."""
         self._needed: dict[str, frozenset[str]] | None = None
         if fence is not None:
             self.roster.listeners.append(self._on_event)
         else:
             self.is_recovered.set()
         self.keys = OnceEach[Session]()
-        """What is being begun, or could not be registered, by its idempotency key."""
+        """Sessions that are being started, or could not be registered, by idempotency key."""
         self.registering = set[str]()
-        """The sessions whose turn somebody else began, and is about to be a task."""
+        """Sessions with a turn that another program began and that is about to become a task."""
         self.open_fleet: OpenFleet | None = None
-        """Opens the fleet of a door that has one. None where doors cannot reach any."""
+        """Opens the fleet of a client that has one. None if clients cannot reach any."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, EngineHolder] = {}
@@ -107,7 +107,7 @@ class Shared:
         self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:
-        self._exit.push_async_callback(self.ledger.close)  # the last of all: ends are told while the rest closes
+        self._exit.push_async_callback(self.ledger.close)  # last: turns end while the rest closes
         self._tasks = logging_failures(await self._exit.enter_async_context(background_tasks()))
         self._tasks.start_soon(self.ledger.run)
         self._tasks.start_soon(self._close_unused_engines)
@@ -126,12 +126,12 @@ class Shared:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it is open, and not about to close: what is begun now is done."""
+        """Return whether it is open, and not about to close: new work will be done."""
         return self._tasks is not None and not self._tasks.cancel_scope.cancel_called
 
     @property
     def tasks(self) -> TaskGroup:
-        """What runs for as long as this is open."""
+        """Task group for work that runs as long as this is open."""
         if self._tasks is None:
             raise NOT_OPEN.again()
         return self._tasks
@@ -139,9 +139,9 @@ class Shared:
     def engines(
         self, settings: Settings, env: Mapping[str, str] | None, surroundings: str, *, is_away: bool = False
     ) -> EngineHolder:
-        """The engines for a door: shared with those for which they would be started in the same way. See `leave`.
+        """Return the engines for a client, shared with clients that would start them in the same way. See `leave`.
 
-        `is_away`: the door is not there, and these are neither its environment nor all of its settings.
+        `is_away`: the client is not connected, and these are neither its environment nor all of its settings.
         """
         holder, agents = self._engines.get(surroundings), self.agents.seen_from(settings.files)
         if holder is None:
@@ -152,7 +152,9 @@ class Shared:
         return holder
 
     def leave(self, holder: EngineHolder) -> None:
-        """A door that had these engines has gone. What runs in them is followed to its end; then they are let go of."""
+        """Release the engines of a client that has left. Their turns are followed to the end; then the
+        engines are closed.
+        """
         holder.users -= 1
 
     def make_room(self) -> None:
@@ -161,7 +163,9 @@ class Shared:
             tell()
 
     def work(self) -> int:
-        """How many sessions have a turn under way, or a message queued that somebody who is here can send; and jobs."""
+        """Return the number of sessions with a running turn or a queued message that a connected client can send, plus the
+        jobs.
+        """
         return len(self.ledger.jobs) + sum(
             session.state.is_running
             or any(not queued.is_early and not session.is_away(queued) for queued in session.queue)
@@ -169,7 +173,7 @@ class Shared:
         )
 
     def next_at(self) -> datetime | None:
-        """When something that waits in a session is to go on by itself."""
+        """Return the time at which the next queued message may start."""
         queued = (one for session in self.roster.at_work.values() for one in session.queue)
         return min((one.not_before for one in queued if one.not_before is not None), default=None)
 
@@ -196,9 +200,9 @@ class Shared:
                 agent.need_engines(self.state_dir, self._needed.get(agent.name, frozenset()))
 
     def need_engines(self, *, none: bool = False) -> None:
-        """Tell the supervisors of the engines in which something is under way, and no others, that a hub has to be there.
+        """Tell the supervisors of the engines with work, and no others, that they need a hub.
 
-        With `none`, that none has to be: this one ends, and whatever runs goes on without.
+        With `none`, no engine needs one: this hub ends, and the turns continue without it.
         """
         needed: dict[str, frozenset[str]] = {}
         for session in () if none else self.roster.at_work.values():
@@ -211,7 +215,7 @@ class Shared:
                 one.need_engines(self.state_dir, needed.get(one.name, frozenset()))
 
     async def _refresh_elsewhere(self) -> None:
-        """See what becomes of turns that other processes run, for whoever looks at them here."""
+        """Poll the turns that other processes run, for clients that watch them here."""
         while True:
             if not self.roster.elsewhere:  # an idle hub need not wake up every second
                 self.roster.has_elsewhere = anyio.Event()
@@ -225,7 +229,7 @@ class Shared:
                     self.roster.elsewhere.pop(session_id, None)
 
     async def _close_unused_engines(self) -> None:
-        """Let go of engines that nobody has needed between two looks: something may just be ending in them at the first."""
+        """Close engines that were unused at two checks in a row: at the first one a turn may just be ending in them."""
         unused: set[str] = set()
         while True:
             await anyio.sleep(self.linger)
@@ -242,13 +246,13 @@ class Shared:
                 holder = self._engines.pop(key)
                 for session in self.roster.by_id.values():
                     if session.engine is not None and holder.holds(session.engine):
-                        session.engine.detach(session.id)  # nothing happens in it that anybody is to be told of
+                        session.engine.detach(session.id)  # no event in it is of interest
                         session.detach()
                 holder.close()
 
 
 def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
-    """What an engine for a door would be started with, as a fingerprint: it tells nothing, and is good for comparing."""
+    """Return a fingerprint of the environment in which an engine for a client would start. It reveals no values."""
     parts = (
         settings.codex_path,
         settings.codex_home,
@@ -275,12 +279,12 @@ _OF_HUB: Final = "hub:"
 
 
 def surroundings_of_hub(settings: Settings) -> str:
-    """The surroundings of what the hub begins by itself: its own environment, which may change from hub to hub."""
+    """Return the fingerprint for work that the hub begins: its own environment, which may change from hub to hub."""
     return _OF_HUB + surroundings_of(settings, {})
 
 
 def is_of_hub(surroundings: str) -> bool:
-    """Whether these are the hub's own, so that nobody has to be there."""
+    """Return whether the fingerprint is the hub's own, so that no client has to be connected."""
     return surroundings.startswith(_OF_HUB)
 
 

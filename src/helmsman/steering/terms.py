@@ -1,8 +1,8 @@
-"""The terms a turn was begun under: they hold to its end, whoever follows it then.
+"""Terms of a turn. They apply until its end, also when another process follows it.
 
-How long its questions may wait, where it may write and how long it may be silent are the door's that began it. They are kept
-with the task, so that the next process that finds the turn running holds it to them. What else counts (rules, prices) is in
-files, which that process reads too.
+The client that begins a turn decides how long its questions may wait, where it may write and how long it may be silent.
+These terms are stored with the task, so that the next process that finds the turn running applies them. Rules and prices are
+in files, which that process reads too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class Terms(Value, frozen=True):
-    """What holds for a turn beside its options."""
+    """Terms of a turn, in addition to its options."""
 
     approval_timeout: float | None
     allowed_roots: tuple[Path, ...]
     limits: TurnLimits
     home: str = ""
-    """Where Codex keeps its sessions."""
+    """Directory of Codex's sessions."""
     surroundings: str = ""
     """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
     max_sessions: int | None = None
@@ -36,11 +36,11 @@ class Terms(Value, frozen=True):
     claude_path: str = ""
     """The same two of Claude Code."""
     client: McpClient | None = None
-    """The MCP client whose model asked for the turn."""
+    """MCP client that requested the turn for its model."""
 
     @classmethod
     def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> Terms:
-        """`goes_on`: whether the turn may go on when a usage limit has ended it, as one that is no message cannot."""
+        """`goes_on` is False for a turn that cannot resume after a usage limit because it is no message."""
         limits = replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None)
         home, most = str(settings.codex_home), settings.max_sessions
         path = "" if settings.codex_path is None else str(settings.codex_path)
@@ -58,7 +58,7 @@ class Terms(Value, frozen=True):
         )
 
     def settings(self, ours: Settings) -> Settings:
-        """Our settings with what holds for the turn in place of ours."""
+        """Return our settings, overridden by the terms of the turn."""
         return replace(
             ours,
             approval_timeout=self.approval_timeout,

@@ -1,4 +1,4 @@
-"""When a turn does not come to be: why, as an error of ours and as an event of its session."""
+"""Errors of turns that do not start, as a HelmsmanError and as an event of the session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def known_error(error: Exception) -> HelmsmanError:
-    """The error as one of ours; anything else is a mistake of Helmsman's own."""
+    """Return the error if it is a HelmsmanError, else wrap it as an internal error of Helmsman."""
     return (
         error if isinstance(error, HelmsmanError) else HelmsmanError(f"Helmsman itself failed: {error!r}. Report it.")
     )
@@ -32,7 +32,7 @@ def ended_by_limit(session_id: str, turn: RecordedTurn) -> TurnEnded:
 
 
 def refuse_if_running(session_id: str, turn_id: str | None) -> None:
-    if turn_id is not None:  # another program began it, and it goes on
+    if turn_id is not None:  # another program began it, and it continues
         raise busy(session_id)
 
 

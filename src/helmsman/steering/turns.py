@@ -1,7 +1,7 @@
-"""How turns run: the engines, the sessions they are part of, the room there is for them, and what happens in them.
+"""Run turns: the engines, their sessions, the limit on concurrent turns, and the events.
 
-`Turns` owns the engines, the sessions that were seen, the desk where questions wait, and the ledger in which every turn is a
-task. The verbs that callers use are in `helmsman.steering.core`.
+`Turns` owns the engines, the loaded sessions, the broker for questions, and the ledger in which every turn is a task. The
+verbs that callers use are in `helmsman.steering.core`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ASKED_AGAIN_SECONDS: Final = 5.0
-"""How long an engine that was asking something may take to ask us too, before we show a session that asks nothing."""
+"""Seconds for an engine to repeat its open question to us, before the session is shown without one."""
 
 
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
@@ -106,7 +106,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         in_place_of: str | None = None,
         is_door: bool = True,
     ) -> None:
-        """`in_place_of` are the surroundings of a door that is away: what it asked for is done with what is there of it.
+        """`in_place_of` is the environment fingerprint of a client that is not connected. Its requests run with what is
+        available.
 
         `is_door` is False for a second view of a client that has one already.
         """
@@ -155,23 +156,23 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables of whoever asks."""
+        """Environment variables of the caller."""
         return self._surroundings.environment if self._env is None else self._env
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
-        """What an agent (the default one) can do, and who can do the rest."""
+        """Return the capabilities of an agent (the default one), and the agents that have the others."""
         can = await self.agents[agent or self.settings.default_agent].capabilities(self.settings, self._env)
         return self.agents.explained(can)
 
     async def agents_here(self) -> list[Agent]:
-        """The agents whose programs are here; whether they are of use is not asked (`installed`)."""
+        """Return the agents with an installed program. Does not check that the program works (`installed`)."""
         return await anyio.to_thread.run_sync(self.agents.here, self.settings, self._env)
 
     async def engine(self, *needed: Capability, agent: str | None = None) -> Engine:
-        """The engine of an agent (the default one), opened if need be.
+        """Return the engine of an agent (the default one), opened if need be.
 
         Raises:
-            Unsupported: It cannot do what is needed.
+            Unsupported: It lacks a needed capability.
         """
         engine = await self._engines.get(agent or self.settings.default_agent)
         self.agents.require(engine, *needed)
@@ -188,12 +189,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         return self._in_place_of or surroundings_of(self.settings, self._env)
 
     def under(self, terms: Terms) -> Self:
-        """The same service, with what held for a turn when it was asked for in place of its own."""
+        """Return the same service with the terms of a turn instead of its own settings."""
         settings = terms.settings(self.settings)
         return self if settings == self.settings else self._also(settings)
 
     def staying(self) -> Self:
-        """The same service, to be held open by work that goes on when its door has left."""
+        """Return a second view of the service, for work that continues after its client has left."""
         return self._also(self.settings)
 
     def _also(self, settings: Settings) -> Self:
@@ -208,11 +209,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     @property
     def ledger(self) -> Ledger:
-        """Where every turn is a task."""
+        """Ledger in which every turn is a task."""
         return self._ledger
 
     def in_background(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run something for as long as this Helmsman, or the hub it is a door of, is open. It must not raise."""
+        """Run a function in the background while this Helmsman, or its hub, is open. It must not raise."""
         self._shared.tasks.start_soon(function)
 
     async def _open(
@@ -223,7 +224,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         limits: TurnLimits | None,
         engine: Engine,
     ) -> Session:
-        """A new session with its first turn under way; if that comes to nothing, nobody has heard of the session."""
+        """Open a session and begin its first turn. If that fails, the session is never published."""
         fresh = await open_session(engine)
         session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory, limits=limits)
         session.handle_questions(fresh.on_question)
@@ -239,7 +240,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             if turn is not None:
                 self._request_turn(session, turn, task_id, is_message=turn.review is None)
                 ready = self.before_turn(session, task_id, fresh.opened.sandbox)
-                await ready()  # until it is written down that an agent hears of it, the next hub can begin it
+                await ready()  # until the intent to send it is written, the next hub can begin it
                 await self._refuse_moved(session)
                 await self._compare_place(session)
                 await engine.get_ready(session.id, session.options, turn)
@@ -257,7 +258,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 session.apply(WorktreeAssigned(session_id=session.id, worktree=tree))
         except Exception as error:
             session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
-            if runs:  # and nobody will ever hear of it
+            if runs:  # it would run without a task
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
             if fresh.made is not None:
@@ -383,10 +384,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     async def _begin_turn(
         self, session: Session, turn: TurnInput, task_id: str, begin: TurnBeginner | None, ready: Ready | None = None
     ) -> None:
-        """Have an engine begin a turn that was requested. One that was held gets ready once more."""
+        """Begin a requested turn in an engine. A turn that was held prepares again."""
         running: str | None = None
         try:
-            with self._surroundings.entered():  # not those of whoever has answered
+            with self._surroundings.entered():  # not the context of the client that answered
                 ready = ready or self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
@@ -422,7 +423,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self.make_room()
 
     def remember_writable(self, options: SessionOptions, directory: Path | str | None) -> None:
-        """Record what a session may write, before its engine is found: no program is taken from there from now on."""
+        """Record the writable directories of a session, before its engine is found: programs there are not
+        used from now on.
+        """
         if options.writes == "nothing":
             return
         roots = [root for root in (directory, *options.writable_roots) if root is not None]
@@ -437,10 +440,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 )
 
     async def load(self, session_id: str, *needed: Capability) -> tuple[Session, Engine]:
-        """An idle session and the engine, which has it loaded.
+        """Return an idle session and the engine that has loaded it.
 
         Raises:
-            Unsupported: The engine cannot do what is needed.
+            Unsupported: The engine lacks a needed capability.
             SessionBusy: A turn is running in it.
         """
         session = await self.session(session_id)
@@ -452,10 +455,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         return session, engine
 
     async def _load(self, session: Session, engine: Engine) -> tuple[Engine, str | None]:
-        """Have the engine load a session; which one has it then, and the turn that was found running in it, if one was.
+        """Load a session into the engine. Return the engine that has it, and the turn that was found running in it, if any.
 
-        The session follows that turn from now on. The one that was requested of it is over before it hears of the other,
-        or its task would be given the other's end.
+        The session follows that turn from now on. The requested turn ends before the other one's start is published.
+        Otherwise its task would get the end of the other.
         """
         if session.engine is engine or (session.engine is not None and self._engines.is_ending(session.engine)):
             return session.engine, None  # from one that is ending, no other can take it over
@@ -466,7 +469,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:
             session.apply(failed_turn(session.id, busy(session.id)))
-        if opened.turn_id is not None:  # before what it asks, which waits to be told
+        if opened.turn_id is not None:  # before its questions, which are delivered on attach
             session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
         self._attach(session, engine)
         return engine, opened.turn_id
@@ -491,7 +494,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             session.apply(PlaceRecorded(session_id=session.id, place=now))
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
-        """What went wrong with an agent, as one of our errors. What one that was plugged in raises is its engine's own."""
+        """Convert an error of an agent to a HelmsmanError. Unknown errors of a plugged-in agent are blamed on its engine."""
         if isinstance(error, HelmsmanError) or agent == DEFAULT_AGENT:
             return known_error(error)
         title = self.agents.title(agent)
@@ -500,16 +503,16 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         )
 
     def _enters_soon(self, options: SessionOptions, on_task: Callable[[str], None] | None) -> bool:
-        """Whether a task can be written down just before its agent hears of it: it is new, and no engine starts for it."""
+        """Return whether a task can be written just before its agent gets it: it is new, and no engine starts for it."""
         return on_task is None and not is_repeated() and self._engines.is_open(options.agent)
 
     def forget(self, session_id: str) -> None:
-        """Let go of a session that the engine has unloaded; whoever asks for it again gets it from disk."""
+        """Forget a session that the engine has unloaded. The next request loads it from disk."""
         self._known.forget(session_id)
 
     def _needed(self, options: SessionOptions, turn: TurnInput | None, task_id: str) -> Iterator[Capability]:
         yield from needed_for(options, turn, self.allowed_roots)
-        if task_id in self._ledger.max_costs:  # or nobody would notice that it has cost more
+        if task_id in self._ledger.max_costs:  # without usage reports the cost limit would have no effect
             yield Capability.USAGE
 
     def make_room(self) -> None:
@@ -534,7 +537,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._shared.tasks.start_soon(watch_turn, session, session.limits)
 
     async def session(self, session_id: str) -> Session:
-        """A session by its id, known or found on disk.
+        """Return a session by its id, known or found on disk.
 
         Raises:
             SessionNotFound: There is none.
@@ -589,7 +592,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             log.warning("the turn of session %s could not be stopped: %s", session.id, error)
 
     def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
-        """What holds for a turn that is begun here, for the registry."""
+        """Return the terms of a turn that begins here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
         held = usual if limits is None else limits
         return dict(pack(Terms.of(self.settings, held, self.surroundings, goes_on=is_message)))
@@ -603,7 +606,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         *,
         worktree: bool = False,
     ) -> dict[str, Any] | None:
-        """What the next hub needs to run a turn, if this is one; see `helmsman.model.request`."""
+        """In a hub, return the request that the next hub needs to run a turn; see `helmsman.model.request`. Else None."""
         if self._shared.fence is None:
             return None
         known = engine.id if engine is not None and engine.lost is None else self._engines.known(options.agent)
@@ -613,11 +616,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         return await anyio.to_thread.run_sync(packed_with_copies, spec, self._shared.state_dir, task_id)
 
     async def reaches(self, agent: str, engine_id: str) -> bool:
-        """Whether a detached engine of an agent is there, to be used for what is asked here."""
+        """Return whether a detached engine of an agent can be reached and used here."""
         return await self._engines.reach(agent, engine_id) is not None
 
     async def run_waiting(self, task: Task) -> None:
-        """Start the session of a task that an earlier hub acknowledged, if nobody else does.
+        """Start the session of a task that an earlier hub acknowledged, unless another process does.
 
         Raises:
             TooManySessions: As many turns are running as are allowed.
@@ -633,7 +636,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     @abstractmethod
     async def start_waiting(self, task: Task, spec: TurnRequest) -> None:
-        """Start the session of a task that is in the registry. What comes of it, the task says.
+        """Start the session of a registered task. Its outcome is recorded in the task.
 
         Raises:
             TooManySessions: As many turns are running as are allowed; it waits again.
@@ -644,7 +647,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         with self._surroundings.entered():
             self._engines.require(session.options.agent)  # or the turn would have failed, and not wait
             if all(one.task_id != task_id for one in session.queue):
-                return session  # it was taken back meanwhile
+                return session  # it was taken back in the meantime
             return await self.run_turn(session, queued.turn, task_id, options=queued.options, limits=queued.limits)
 
     def run_later(self, session: Session, task_id: str) -> None:
@@ -652,14 +655,16 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._shared.run_later(session, task_id, self.make_room)
 
     def _hold_to_terms(self, session: Session, task: Task) -> None:
-        """What held for a turn when it was begun holds for us who follow it now."""
+        """Apply the stored terms of a turn that this service now follows."""
         terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
         if terms is not None:
             session.fold(OptionsChanged(session_id=session.id, limits=terms.limits))
         session.serve_by(self if terms is None else self.under(terms))
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
-        """Be told of every event of every session; the answer ends it. A listener must not block or raise."""
+        """Call a listener for every event of every session. The returned function ends it. A listener must not block or
+        raise.
+        """
 
         def filtered(session: Session, event: Event) -> None:
             if self._memory.is_inside(session):
@@ -667,7 +672,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
         stop = self._shared.roster.listen(filtered if self.allowed_roots else listener)
         if not self._is_alone:
-            self._exit.callback(stop)  # a door that has closed hears nothing more
+            self._exit.callback(stop)  # a closed client gets no more events
         return stop
 
     @property
@@ -679,7 +684,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
 
     def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
-        """What an engine said of a session it has opened: its id, the settings in force, and remarks."""
+        """Record an engine's report on an opened session: its id, the settings in force, and remarks."""
         remarks = (*opened.notes, *(() if begun is None else begun.notes))
         if remarks != session.notes:
             session.apply(RemarksChanged(session_id=session.id, remarks=remarks))
@@ -702,7 +707,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             engine.attach(session.id, lambda event: session.verbs.on_event(session, event))
             if engine.lost is not None:
                 raise engine.lost.again()
-        except HelmsmanError as error:  # it died just now: nobody else will tell the session
+        except HelmsmanError as error:  # it died just now: no other event will end the turn
             if session.state.is_running:
                 session.apply(failed_turn(session.id, error))
             self.make_room()
@@ -710,13 +715,13 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             self._shared.need_engines()
 
     def on_event(self, session: Session, event: Event) -> None:
-        """What an engine tells of a session whose turn was begun here."""
+        """Handle an engine's event for a session with a turn that began here."""
         if not (isinstance(event, EngineGone) and self.looks_for_end(session, event)):
             self.take(session, event)
 
     def take(self, session: Session, event: Event) -> None:
-        with self._surroundings.entered():  # not those of whoever opened the engine
-            if type(event) is ItemDelta:  # by far the most, and nothing but told
+        with self._surroundings.entered():  # not the context of the client that opened the engine
+            if type(event) is ItemDelta:  # by far the most frequent, and only published
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):

@@ -1,7 +1,7 @@
-"""Turns that an agent was about to hear of when their hub died: whoever holds the agent can tell whether it did.
+"""Turns that were about to be sent to an agent when their hub died. The agent's supervisor knows whether they arrived.
 
-That it is about to is written down first, with how much the agent had been told by then (`Engine.input_position`). If that
-is still all when the next hub is there, the turn never reached it, and the task waits again as if nobody had begun with it.
+The hub records its intent first, with the amount of input that the agent had received (`Engine.input_position`). If the
+amount is unchanged when the next hub starts, the turn never arrived, and the task waits again as before.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _HEARD: Final[TaskChanges] = {"metadata": {INPUT_POSITION: None}}
 _SENT: Final[TaskChanges] = {"spec": None, **_HEARD}
-"""An agent has heard of it, or may have: nobody may run it again."""
+"""The agent has received it, or may have: it must not run again."""
 
 
 class UnsentTurns(ABC):
@@ -47,7 +47,7 @@ class UnsentTurns(ABC):
     async def _spec(
         self, task_id: str, turn: TurnInput, options: SessionOptions, engine: Engine | None = None
     ) -> dict[str, Any] | None:
-        """What the next hub needs to run a turn."""
+        """Return the request that the next hub needs to run a turn."""
 
     async def _send(
         self,
@@ -57,7 +57,7 @@ class UnsentTurns(ABC):
         turn: TurnInput | None,
         run: Callable[[], Awaitable[Begun]],
     ) -> Begun:
-        """Write down that an agent is about to hear of a task, and have it hear. A message's `turn` is kept until it has.
+        """Record the intent to send a task to an agent, and send it. The `turn` of a message is kept until the agent has it.
 
         Raises:
             RegistryUnavailable: See `Ledger.write_intent`.
@@ -72,18 +72,18 @@ class UnsentTurns(ABC):
                 self._ledger.update(task_id, {"spec": spec}, urgent=False)
         await self._ledger.write_intent(task_id)
         begun = await run()
-        if position is not None:  # it may have ended by now, and wait to go on with another turn
+        if position is not None:  # it may have ended by now, and wait for its next turn
             sent = _HEARD if self._ledger.goes_on(task_id) else _SENT
             self._ledger.update(task_id, sent, urgent=False)
         return begun
 
     async def take_back(self, task: Task) -> Task | None:
-        """A task that its agent never heard of, as it waits again; None where it may have.
+        """Requeue a task that its agent never received. Return None if it may have received it.
 
-        One that nobody knows how to run fails, and says that it can be sent again.
+        A task without a stored request fails, and says that it can be sent again.
 
         Raises:
-            RegistryUnavailable: It cannot be written down.
+            RegistryUnavailable: It cannot be written.
         """
         if task.input_position is None or task.engine is None:
             return None

@@ -1,7 +1,7 @@
-"""Ends of turns that nobody was told of: what the agent has recorded counts.
+"""Find unreported ends of turns in the agent's own record.
 
-A Codex that ends hangs up when its last turn is over, often before it has told of that, and a usage limit may end a turn
-while there is no hub. The session's file says both.
+A Codex that exits closes the connection when its last turn is over, often before it has reported the end. A usage limit may
+end a turn while there is no hub. The session's file has both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RECORD_SECONDS: Final = 5.0
-"""How long an engine that has hung up, and is still there, may take to write down how its last turn has ended."""
+"""Seconds for an engine that closed the connection, but still runs, to record the end of its last turn."""
 _RECORD_POLL: Final = 0.05
 
 
@@ -52,18 +52,18 @@ class UntoldEnds(ABC):
 
     @abstractmethod
     def _hold_to_terms(self, session: Session, task: Task) -> None:
-        """What held for a turn when it was begun holds for us who follow it now."""
+        """Apply the stored terms of a turn that this service now follows."""
 
     def looks_for_end(self, session: Session, gone: EngineGone) -> bool:
-        """Whether it is looked first how the running turn of a session has ended whose engine is gone, and told then."""
+        """Return whether the recorded end of the running turn is looked up first, after the session's engine is gone."""
         if not session.state.is_running or session.state.turn_id is None or not self._shared.is_at_work:
             return False
         if session.own_question is not None:
-            return False  # its end is known, and somebody is asked how it goes on
+            return False  # its end is known, and a person is asked how to continue
         if session.questions:
-            return False  # a turn that asks has not ended, and nobody is there any more to hear the answer
+            return False  # a turn with a question has not ended, and the engine that would take the answer is gone
         if session.engine is not None and isinstance(session.engine.lost, EngineHangs):
-            return False  # whoever gave it up has waited already
+            return False  # the code that gave it up has already waited
         self._shared.tasks.start_soon(self._apply_recorded_end, session, gone)
         return True
 
@@ -71,7 +71,7 @@ class UntoldEnds(ABC):
         turn_id = session.state.turn_id
         try:
             turn = await self._recorded(session, turn_id)
-        except Exception:  # or nobody would be told at all
+        except Exception:  # otherwise the turn would never end
             log.exception("how the last turn of session %s has ended is not known", session.id)
             turn = None
         except anyio.get_cancelled_exc_class():
@@ -81,9 +81,9 @@ class UntoldEnds(ABC):
         self._take_end(session, gone, turn_id, turn)
 
     def _take_end(self, session: Session, gone: EngineGone, turn_id: str | None, turn: RecordedTurn | None) -> None:
-        # Its task tells nothing: it may have become one only now, and one that goes on has several turns.
+        # The task is no evidence: it may be registered only now, and a task that resumes has several turns.
         if session.state.turn_id != turn_id or not session.state.is_running:
-            return  # it was ended meanwhile, and another one may run in another engine
+            return  # it was ended in the meantime, and another one may run in another engine
         for event in () if turn is None else _end_of(session, turn):
             self.take(session, event)
         self.take(session, gone)
@@ -92,7 +92,7 @@ class UntoldEnds(ABC):
         """The running turn of a session, if its end is recorded, or is while its engine is still there."""
         deadline = anyio.current_time() + _RECORD_SECONDS
         while True:
-            may_write = await self._is_there(session.engine, session.options.agent)  # what it writes last is read, too
+            may_write = await self._is_there(session.engine, session.options.agent)  # before the read of its last write
             turn = await self.truth.turn(session.id, turn_id)
             if turn is not None and turn.turn_id == turn_id and turn.outcome != "open":
                 return turn
@@ -101,9 +101,9 @@ class UntoldEnds(ABC):
             await anyio.sleep(_RECORD_POLL)
 
     async def _is_there(self, engine: Engine | None, agent: str) -> bool:
-        """Whether an engine that we have lost still runs; one that ends with us has ended.
+        """Return whether an engine that we lost still runs. An engine that ends with this process has ended.
 
-        Of one that is not lost, it is the session's own process that has ended.
+        If the engine is not lost, the session's own process has ended.
         """
         if engine is None or engine.id is None or engine.lost is None:
             return False
@@ -119,7 +119,7 @@ class UntoldEnds(ABC):
 
 
 def _end_of(session: Session, turn: RecordedTurn) -> Iterator[Event]:
-    """What was not told any more of a turn."""
+    """Yield the events of a turn that the agent recorded but did not report."""
     assert turn.outcome != "open"
     told = (item.text for item in session.items if isinstance(item, AgentMessage))
     if turn.message is not None and turn.message not in told:
