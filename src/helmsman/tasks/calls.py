@@ -1,9 +1,9 @@
-"""Calls that change something, by the number that a door gave them: asked again of a new hub, they are done once.
+"""Calls that change something, by the number that a client gave them. Repeated to a new hub, each is done once.
 
-What is about to be done is entered before it is done, and what came of it before anybody is told. A hub that finds a call
-with an answer gives that; one without an answer was begun by a hub that is gone. If it was to begin a turn, the task says
-what became of it (`call_key` is its idempotency key); else nobody can tell, and it is not done a second time. All doors of
-a hub use this: pipes, programs and commands.
+The hub records a call before it runs it, and its result before it answers. A hub that finds a call with an answer returns
+that. A call without an answer was begun by a hub that is gone. If it was to begin a turn, the task has its outcome
+(`call_key` is its idempotency key). Otherwise the outcome is unknown, and the call is not repeated. All clients of a hub use
+this: pipes, programs and commands.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 ResultT = TypeVar("ResultT")
 
 _KEPT_BEHIND: Final = 100
-"""So many answers of a door are kept. It has long forgotten what it asked before."""
+"""Number of answers kept for a client. It does not repeat older calls."""
 _KEPT_SECONDS: Final = 24 * 3600
-"""For so long they are kept for a door on another machine, of which nobody knows whether it lives."""
+"""Seconds for which answers are kept for a client on another machine, because the hub cannot tell whether it lives."""
 ELSEWHERE: Final = Process(0, "")
-"""The process of such a door. Its connection may break while a call is under way; it comes back and asks again."""
+"""Process of a client on another machine. Its connection may break during a call; it reconnects and repeats the call."""
 _MAY_BE_DONE: Final = (EngineLost, EngineTimeout, OutcomeUnknown)
-"""Errors after which nobody can tell whether an agent has heard of it: they are the answer, and it is not done again."""
+"""Errors after which an agent may or may not have received the call. They are its answer, and it is not repeated."""
 
 
 class CallId(NamedTuple):
-    """A call: the id of its door, the number that the door gave it, and the door's process."""
+    """Key of a call: the id of its client, the number that the client gave it, and the client's process."""
 
     door: str
     number: int
@@ -90,13 +90,13 @@ def done_before() -> Task | None:
 
 
 def is_repeated() -> bool:
-    """Whether an earlier hub had begun this very call, and is gone."""
+    """Return whether an earlier hub, now gone, had begun this call."""
     called = call_key.get()
     return called is not None and called.is_repeated
 
 
 class CallLog:
-    """The calls of all doors, in the registry's file: what comes of one is written with what the ledger has to write."""
+    """Calls of all clients, in the registry's file. Results are written together with the changes of the ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -113,10 +113,10 @@ class CallLog:
         restored: Callable[[str], ResultT],
         failed: Callable[[HelmsmanError], ResultT],
     ) -> ResultT:
-        """What a call gives; what it gave, if an earlier hub has done it. One that did nothing may be asked for again.
+        """Run a call, or return its result if an earlier hub has done it. A call that did nothing may be repeated.
 
-        `stored` makes what is written down of it, if anything is; `restored` makes a result of that, and `failed` of an
-        error. See also `begin`.
+        `stored` serialises the result, or returns None to store nothing. `restored` makes a result from that, and `failed`
+        makes one from an error. See also `begin`.
         """
         try:
             key = await self.begin(call, name, repeatable=repeatable)
@@ -139,16 +139,16 @@ class CallLog:
             self._ended(call)
 
     async def begin(self, call: CallId, name: str, *, repeatable: bool) -> CallKey:
-        """Enter a call, before anything of it is done; the key of what it begins. Where it is under way, wait for its end:
-        it was asked on another connection, which broke.
+        """Record a call before it runs, and return the key for the work it begins. If it is already running, wait for its
+        end: it came on another connection, which broke.
 
-        One that an earlier hub had begun is done again only if it is `repeatable`: it finds out what came of it, or does no
+        A call that an earlier hub had begun is run again only if it is `repeatable`: it looks up its outcome, or does no
         harm when it is done twice.
 
         Raises:
             AnsweredBefore: It was done.
-            OutcomeUnknown: An earlier hub had begun it, and nobody can tell what came of it.
-            RegistryUnavailable: It cannot be entered.
+            OutcomeUnknown: An earlier hub had begun it, and its outcome is unknown.
+            RegistryUnavailable: It cannot be recorded.
         """
         key, place = f"{call.door}:{call.number}", (call.door, call.number)
 
@@ -189,10 +189,10 @@ class CallLog:
             under_way.set()
 
     async def answer(self, call: CallId, answer: str | None) -> None:
-        """Write down what a call gave; None if it did nothing, and may be done when it is asked again.
+        """Record the result of a call; None if it did nothing, and may run when it is repeated.
 
         Raises:
-            RegistryUnavailable: It cannot be written down.
+            RegistryUnavailable: It cannot be written.
         """
 
         def work(connection: StoreConnection) -> None:
@@ -208,7 +208,7 @@ class CallLog:
             self._ended(call)
 
     async def sessions_of(self, door: str) -> list[str]:
-        """The sessions that calls of a door began or went on with, as their answers say."""
+        """Return the sessions that calls of a client started or continued, according to their answers."""
 
         def work(connection: StoreConnection) -> list[str]:
             rows = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND answer IS NOT NULL", (door,))
@@ -219,7 +219,7 @@ class CallLog:
         return await self._ledger.registry(lambda registry: registry.read(work))
 
     async def forget_gone(self) -> None:
-        """Forget the calls of doors that are gone: nobody will ask again.
+        """Forget the calls of clients that are gone: they cannot be repeated.
 
         Raises:
             RegistryUnavailable: The file cannot be written.

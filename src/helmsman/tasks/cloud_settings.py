@@ -34,7 +34,7 @@ class CloudSettings:
     note: str | None = None
 
     def reference(self, asked: str | None = None) -> str | None:
-        """What to name to the cloud for a name, id or label that was asked for, else for the default, else None."""
+        """Return the reference to send to the cloud for a name, id or label, else for the default, else None."""
         wanted = asked or self.default
         return None if wanted is None else self.environments.get(wanted, wanted)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NextTurn:
-    """What is noted of the next turn that is drafted. It is one turn: what else is begun in the same context is not."""
+    """Metadata for the next drafted turn. It applies to one turn only, not to others begun in the same context."""
 
     def __init__(self, **noted: str) -> None:
         self._noted = noted

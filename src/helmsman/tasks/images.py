@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IMAGES: Final = "images"
-"""Where in the state directory they are."""
+"""Subdirectory of the state directory for the copies."""
 
 
 def packed_with_copies(request: TurnRequest, state_dir: Path, task_id: str) -> dict[str, Any] | None:
@@ -43,7 +43,9 @@ def _with_copies(turn: TurnInput, directory: Path) -> TurnInput:
 
 
 def forget_copies(state_dir: Path, task_id: str, turn: TurnInput) -> None:
-    """A turn has begun with images of its own: no copies are needed. One that has the copies may still read them. Blocks."""
+    """Remove the copies of a turn that began with the original images. A turn with the copies may still
+    read them. Blocks.
+    """
     if turn.images and turn.images[0].parent != state_dir / IMAGES / task_id:
         forget_images(state_dir, [task_id])
 
@@ -55,7 +57,7 @@ def forget_images(state_dir: Path, of_tasks: Collection[str]) -> None:
 
 
 def images_kept(state_dir: Path, *, older_than: float) -> list[str]:
-    """The tasks of which there are copies, made so many seconds ago. Blocks."""
+    """Return the tasks with copies that are at least this many seconds old. Blocks."""
     before = time.time() - older_than
     with suppress(OSError):
         return [entry.name for entry in (state_dir / IMAGES).iterdir() if entry.stat().st_mtime <= before]

@@ -1,4 +1,4 @@
-"""Jobs: tasks that run turns of sessions, each of which is a task of its own.
+"""Jobs: tasks that run turns of sessions, each of which is a separate task.
 
 The job's task holds the request. Each finished step is stored (`Registry.keep_step`), so that the next hub resumes there.
 """
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 async def enter_job(ledger: Ledger, draft: TaskDraft) -> tuple[Task, bool]:
-    """Enter a job, which runs here from now on. False with the one that has its idempotency key already.
+    """Register a job that runs here from now on. Return False with the existing job if its idempotency key is in use.
 
     Raises:
-        RegistryUnavailable: It cannot be entered. Nobody could go on with it, so it does not begin.
+        RegistryUnavailable: It cannot be registered. No hub could resume it, so it does not begin.
     """
     task, is_fresh = await ledger.registry(lambda registry: registry.add(replace(draft, owner=ledger.me)))
     if is_fresh:
@@ -29,7 +29,7 @@ async def enter_job(ledger: Ledger, draft: TaskDraft) -> tuple[Task, bool]:
 
 
 async def take_job(ledger: Ledger, task: Task) -> bool:
-    """Be the one to go on with a job that an earlier hub left; False where somebody is at it, or it has ended."""
+    """Claim a job that an earlier hub left. Return False if another process runs it, or it has ended."""
     if not await ledger.take(task):
         return False
     ledger.jobs[task.id] = RunningJob()
@@ -38,7 +38,7 @@ async def take_job(ledger: Ledger, task: Task) -> bool:
 
 
 async def end_job(ledger: Ledger, task_id: str, changes: TaskChanges, outcome: TaskOutcome | None = None) -> None:
-    """A job has ended, with what is to be kept of it."""
+    """End a job, and store its outcome."""
     if outcome is not None:
         ledger.keep_outcome(task_id, outcome)
     ledger.update(task_id, changes)

@@ -1,8 +1,8 @@
-"""The ledger: every turn of every session is a task, and what happens in it is written into the registry.
+"""The ledger: every turn of every session is a task, and its events update the registry.
 
-A turn is entered before Codex hears of it, so that a process which dies at any moment leaves a trace. What happens then
-comes as events; changes of one task are gathered and written a few times a second at most, an end and a question at once.
-A registry that cannot be written (a full disk, a read-only directory) is told of in the log and stops no work.
+A turn is registered before Codex receives it, so that a process which dies at any moment leaves a trace. Later changes come
+as events. Changes of one task are batched and written a few times a second at most; an end or a question is written
+immediately. If the registry cannot be written (a full disk, a read-only directory), the ledger logs that and stops no work.
 """
 
 from __future__ import annotations
@@ -72,29 +72,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _INTERVAL: Final = 0.5
-"""So long what is not urgent waits for something that is written with it."""
+"""Seconds for which non-urgent changes wait, to be written in one batch."""
 _AGAIN_SECONDS: Final = 5.0
 """Until what could not be written is tried again, if nothing else is to be written before."""
 _STOPPED: Final = "It was stopped when its server ended."
 _MOST_KEPT: Final = 1000
-"""So many tasks' changes are kept for a registry that cannot be written, besides those of what runs."""
+"""Maximum number of tasks with unwritten changes kept while the registry cannot be written, besides running ones."""
 _MOST_EVENTS_KEPT: Final = 20_000
-"""So many events wait for a store that cannot be written."""
+"""Maximum number of events kept while the store cannot be written."""
 _CLOSE_SECONDS: Final = 5.0
 _START_SECONDS: Final = 60.0
 _START_POLL: Final = 0.05
 
 _NOBODY: Final = Process(0, "")
-"""Owns what a service inside a process has left in an engine elsewhere."""
+"""Owner of turns that a service inside a process has left in a detached engine."""
 
 ResultT = TypeVar("ResultT")
 
 
 class Ledger:
-    """Writes tasks. `run` belongs into the task group of the service; `close` writes what is left.
+    """Writes tasks. `run` belongs into the task group of the service; `close` writes the remaining changes.
 
-    `fence` is a hub's: what one acknowledges, the next one runs. Any other process enters its tasks as its own, and nobody
-    else touches them while it lives.
+    `fence` belongs to a hub: the next hub runs the tasks that it acknowledges. Any other process is registered as the owner
+    of its tasks, and no other process touches them while it lives.
     """
 
     def __init__(
@@ -117,37 +117,37 @@ class Ledger:
         self._not_begun: set[str] = set()
         """Tasks entered here of which no engine that outlives us has heard, and that have neither begun nor ended."""
         self.jobs: dict[str, RunningJob] = {}
-        """Those that run here, by their tasks; their turns are tasks of their own."""
+        """Jobs that run here, by their tasks; their turns are separate tasks."""
         self._placed: set[str] = set()
         """Tasks of which such an engine may have heard, and that are not known to have begun."""
         self._drafts: dict[str, TaskDraft] = {}
         """Tasks that are entered with the next thing that is written of them."""
         self._changes: dict[str, TaskChanges] = {}
         self._outcomes: dict[str, TaskOutcome] = {}
-        """What tasks that have ended did, until that is written."""
+        """Outcomes of ended tasks, until they are written."""
         self._events: dict[str, list[NewEvent]] = {}
-        """What happened in sessions, by session id, until that is written."""
+        """Events of sessions, by session id, until they are written."""
         self._being_written: Mapping[str, list[NewEvent]] = {}
         self._owners: dict[str, McpClient | None] = {}
         """The MCP clients that own sessions, by session id, until that is written."""
         self.seen: set[str] = set()
-        """Tasks whose end somebody sees as it comes, until that is written: nobody is to be told of it."""
+        """Tasks with an end that a client sees as it comes, until it is written: no notice is sent for them."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
         """Tasks that ended and were taken over before, with their session and turn, and what they used besides that turn."""
         self._spent: dict[str, Usage] = {}
-        """What tasks had used before the turn that they go on with."""
+        """Usage of tasks before the turn with which they resume."""
         self.max_costs: dict[str, float] = {}
-        """What tasks may cost, by their ids, where their callers have said so."""
+        """Cost limits of tasks, by their ids, if their callers set one."""
         self._leaving = False
         self._wake = anyio.Event()
         self._urgent = anyio.Event()
         self._writing = anyio.Lock(fast_acquire=True)
         self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
-        """Called when what is known cannot be written, and with None when it can again."""
+        """Called with the error when changes cannot be written, and with None when they can again."""
         self._is_in_trouble = False
 
     def gate(self, task_id: str) -> TurnGate | None:
-        """What a job does before this turn of it begins, if anything."""
+        """Return the step of a job before this turn of it begins, if any."""
         return next((job.gates[task_id] for job in self.jobs.values() if task_id in job.gates), None)
 
     async def registry(self, do: Callable[[Registry], ResultT]) -> ResultT:
@@ -159,13 +159,20 @@ class Ledger:
         return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
 
     def version_of_others(self) -> tuple[int, ...] | None:
-        """Different whenever anybody else may have changed a task; None where that cannot be told at once."""
+        """Return a value that changes whenever another process may have changed a task; None if it is not known without
+        waiting.
+        """
         return self._registry.version_of_others()
 
     # --- turns begin -------------------------------------------------------------------------------------------------
 
     async def enter(self, draft: TaskDraft, *, soon: bool = False) -> tuple[str, Task | None]:
-        """Enter a task: the id to run it under. Where another has its idempotency key, that one, with its session.
+        """Register a task and return the id to run it under. If its idempotency key is in use, return the other task, with
+        its session.
+
+        A waiting task with the same key, which its hub did not begin, is the one to run. `soon` delays the write until the
+        next one, before an agent receives it. Use it only for a task that cannot be a duplicate and that is not yet visible
+        to any client.
 
         One with the same key that waits, because its hub ended before it began, is the one to run. `soon` enters it with
         what is written of it next, before an agent hears of it: one that no other can be, and of which nobody hears before.
@@ -195,7 +202,7 @@ class Ledger:
             return draft.id or "", None
 
     async def with_key(self, key: str, *agents: str) -> Task | None:
-        """The task of these agents that an idempotency key stands for, as far as the registry can be asked."""
+        """Return the task of these agents with an idempotency key. None if the registry cannot be read."""
         await self.write()
         try:
             task = await self.registry(lambda registry: registry.with_key(key))
@@ -205,7 +212,7 @@ class Ledger:
         return None if task is None else of_agents(task, *agents)
 
     async def take(self, task: Task) -> bool:
-        """Be the one to run a task that waits; False where somebody is at it, or it waits no more.
+        """Claim a waiting task in order to run it. Return False if it is already claimed here, or waits no longer.
 
         Raises:
             RegistryUnavailable: It cannot be read.
@@ -221,17 +228,17 @@ class Ledger:
         return True
 
     def is_starting(self, task_id: str) -> bool:
-        """Whether a task is on its way to an agent here, or in the queue of its session."""
+        """Return whether a task is on its way to an agent here, or in the queue of its session."""
         return task_id in self._not_begun or task_id in self._placed
 
     def has(self, task_id: str) -> bool:
-        """Whether a task runs here, or is about to."""
+        """Return whether a task runs here, or is about to."""
         if self.is_starting(task_id) or task_id in self.jobs:
             return True
         return any(running.id == task_id for running in self._running.values())
 
     def is_elsewhere(self, task: Task) -> bool:
-        """Whether a task is another process's: only that one can steer and stop it."""
+        """Return whether another process owns a task: only that one can steer and stop it."""
         if task.is_hubs:
             return not self._is_hubs
         return not self.has(task.id) and task.has_living_owner
@@ -249,7 +256,7 @@ class Ledger:
         self.update(task_id, {"note": note})
 
     async def _with_session(self, task: Task) -> Task | None:
-        """The task that has the idempotency key, with its session; None when nothing came of it and the key is free."""
+        """Return the task of the idempotency key, with its session; None if it failed to start and the key is free."""
 
         def is_starting() -> bool:
             return task.session_id is None and task.is_running and (self.has(task.id) or self.is_elsewhere(task))
@@ -281,7 +288,7 @@ class Ledger:
         return await self._update(task, {"session_id": opened, "status": status})
 
     async def now(self, task: Task) -> Task:
-        """The task as it truly is. What an earlier hub or a process that has died left of it is found out, and written down.
+        """Return the actual state of the task. If an earlier hub or a dead process left it, find its outcome and record it.
 
         Raises:
             RegistryUnavailable: It cannot be read.
@@ -300,7 +307,7 @@ class Ledger:
         return replace(known, note=known.note or self.who_runs(known)) if self.is_elsewhere(known) else known
 
     async def _update(self, task: Task, changes: TaskChanges) -> Task:
-        """The task with what was found out about it. If anybody else has told of it meanwhile, that counts."""
+        """Return the task with its new state. If another process has updated it in between, that update wins."""
         concluded = changed(task, changes, datetime.now(UTC), self._retention)
         if task.is_hubs and not self._is_hubs:
             return concluded  # for a hub to write down
@@ -312,9 +319,9 @@ class Ledger:
         return told or concluded
 
     def place(self, task_id: str, engine: str | None, opened: str | None) -> None:
-        """An agent is about to hear of a task (`write_intent`): in this engine, in the session that was opened for it.
+        """Record that an agent is about to receive a task (`write_intent`): its engine, and the session opened for it.
 
-        Others look there if we die. An engine without a name ends with us.
+        Other processes look there if this one dies. An engine without an id ends with this process.
         """
         if engine is not None:
             self._not_begun.discard(task_id)
@@ -323,10 +330,10 @@ class Ledger:
         self.update(task_id, {"engine": engine, "metadata": asked}, urgent=False)
 
     async def write_intent(self, task_id: str) -> None:
-        """Write all that is known, before an agent hears of this task.
+        """Write all changes, before an agent receives this task.
 
         Raises:
-            RegistryUnavailable: A hub cannot write that down; it must not be run, or the next hub would run it again.
+            RegistryUnavailable: A hub cannot write them. It must not run the task, or the next hub would run it again.
         """
         await self.write()
         if self._is_hubs and "engine" in self._changes.get(task_id, ()):
@@ -344,10 +351,10 @@ class Ledger:
         recorded: RecordedTurn | None = None,
         asked_at: datetime | None = None,
     ) -> None:
-        """The task is the running turn of this session from now on.
+        """Make the task the running turn of this session.
 
-        Of one that is `taken_over`, what its agent has `recorded` is newer than what others told that it had used.
-        `asked_at` is when the agent was asked, where that has been before.
+        For a task that is `taken_over`, the usage that its agent has `recorded` is newer than the registered usage.
+        `asked_at` is the time at which the agent got the request, if that was earlier.
         """
         goes_on = task_id in self._spent
         before = self._spent.pop(task_id, Usage()) if taken_over is None else taken_over.usage or Usage()
@@ -374,7 +381,7 @@ class Ledger:
                 "last_event_at": datetime.now(UTC),
                 "spec": None,
             },
-            urgent=taken_over is not None,  # that an agent was about to hear of it is written down
+            urgent=taken_over is not None,  # the intent to send it is already written
         )
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
@@ -392,51 +399,49 @@ class Ledger:
         self._placed.discard(task_id)
 
     def explain(self, session_id: str, *, if_stopped: str, if_over: str | None = None) -> None:
-        """Say why the running turn of a session is about to be stopped. Whoever hears of its end hears why, too.
+        """Set the reason why the running turn of a session is about to be stopped. It is recorded with the end.
 
-        What was said first counts.
+        The first reason counts.
 
-        Args:
-            session_id: The session.
-            if_stopped: The note if the turn ends by being stopped.
-            if_over: The note if it ends in another way before that.
+        Args: session_id: The session. if_stopped: The note if the turn ends by being stopped. if_over: The note if it ends
+        in another way before that.
         """
         running = self._running.get(session_id)
         if running is not None and running.note_if_stopped is None:
             running.note_if_stopped, running.note_if_over = if_stopped, if_over
 
     def go_on_later(self, session_id: str, changes: TaskChanges) -> None:
-        """The task of the running turn is not over when that ends: it goes on with another one, in this session."""
+        """Keep the task of the running turn open when the turn ends: it resumes with another turn, in this session."""
         running = self._running[session_id]
         running.later = {**changes, "metadata": {**changes.get("metadata", {}), OPENED: None}}
         self._spent[running.id] = running.spent
 
     def goes_on(self, task_id: str) -> bool:
-        """Whether the next turn of a task is one that it goes on with."""
+        """Return whether the next turn of a task resumes an earlier one."""
         return task_id in self._spent
 
     def spent_before(self, task_id: str, usage: Usage | None) -> None:
-        """What a task that goes on had used by then."""
+        """Set the usage of a task before the turn with which it resumes."""
         self._spent[task_id] = usage or Usage()
 
     def hold(self, task_id: str, session: Session, changes: TaskChanges) -> None:
-        """Somebody is asked, in this session, before the task begins or goes on. Until then the next hub asks again."""
+        """Hold a task until a question in this session is answered, before it begins or resumes. The next hub asks again."""
         self.no_longer_starts(task_id)
         before = self._spent.setdefault(task_id, Usage())
         self._running[session.id] = RunningTask(task_id, session, before=before)
         self.update(task_id, {"directory": session.directory, "model": session.model, "usage": before, **changes})
 
     def hold_to_cost(self, task_id: str, max_cost_usd: float | None) -> None:
-        """Have a task stopped when it has cost more than its caller is willing to pay (`helmsman.capabilities.budgets`)."""
+        """Set the cost in USD at which a task is stopped (`helmsman.capabilities.budgets`)."""
         if max_cost_usd is not None:
             self.max_costs[task_id] = max_cost_usd
 
     def used_before(self, task_id: str) -> Usage:
-        """What a task that is about to go on has used by now."""
+        """Return the usage so far of a task that is about to resume."""
         return self._spent.get(task_id, Usage())
 
     def used_by_turns(self) -> dict[str, Usage]:
-        """What the turns that run here have used, by their ids."""
+        """Return the usage of the turns that run here, by their ids."""
         running = ((one.session.state.turn_id, one.used) for one in self._running.values())
         return {turn_id: used for turn_id, used in running if turn_id is not None}
 
@@ -451,11 +456,11 @@ class Ledger:
         return running.engine if running is not None else None
 
     def usage_of(self, session_id: str) -> Usage | None:
-        """What the running turn of a session has used."""
+        """Return the usage of the running turn of a session."""
         running = self._running.get(session_id)
         return running.spent if running is not None else None
 
-    # --- turns go on -------------------------------------------------------------------------------------------------
+    # --- events of turns ---------------------------------------------------------------------------------------------
 
     def log_event(self, session: Session, event: Event) -> None:
         """Append what happened in a session to its log, with the next write."""
@@ -504,22 +509,22 @@ class Ledger:
         return len(self._events.get(session_id, ())) + len(self._being_written.get(session_id, ()))
 
     async def write_intents(self) -> None:
-        """Write what a hub is about to do: if it dies, the next one can tell that it may have been done."""
+        """Write the intents of a hub: if it dies, the next one knows what may have been done."""
         if self._is_hubs:
             await self.write()
 
     def _after_the_end(self, session: Session) -> None:
-        """Some versions of Codex tell of a command's end after its turn's: what was kept of the turn is completed."""
+        """Update the outcome of an ended turn. Some versions of Codex report a command's end after its turn's."""
         if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
             self._outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
             self._wake.set()
 
     def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
-        """Have it written what a task did, before its end is."""
+        """Schedule the outcome of a task to be written, before its end is."""
         self._outcomes[task_id] = outcome
 
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
-        """Have these changes written: at once or, where they are not urgent, with the next ones."""
+        """Schedule changes to be written: immediately or, if they are not urgent, with the next ones."""
         self._changes[task_id] = merged_changes(self._changes.get(task_id, {}), changes)
         self._wake.set()
         if urgent:
@@ -528,7 +533,7 @@ class Ledger:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Write what comes, until cancelled."""
+        """Write changes as they come, until cancelled."""
         while True:
             with anyio.move_on_after(_AGAIN_SECONDS if self._changes else None):
                 await self._wake.wait()
@@ -537,14 +542,14 @@ class Ledger:
             await self.write()
 
     async def write(self, also: Callable[[StoreConnection], object] | None = None) -> None:
-        """Write all that is known by now. What somebody else is just writing is written too when this returns.
+        """Write all changes so far. Waits for a concurrent write to finish first.
 
-        What is to be written `also`, in the same transaction, is written, or `RegistryUnavailable` is raised.
+        `also` is written in the same transaction; if that fails, `RegistryUnavailable` is raised.
         """
         async with self._writing:
             changes, self._changes = self._changes, {}
             outcomes, self._outcomes = self._outcomes, {}
-            if self._wake.is_set():  # or else `run` goes on waiting for the events it knows
+            if self._wake.is_set():  # otherwise `run` keeps waiting for the events it knows
                 self._wake = anyio.Event()
             if self._urgent.is_set():
                 self._urgent = anyio.Event()
@@ -584,9 +589,9 @@ class Ledger:
                 self._being_written = {}
 
     def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
-        """What could not be written goes with what is written next, or nobody would ever hear of an end that came now.
+        """Keep unwritten changes for the next write. Otherwise an end that came now would be lost.
 
-        Of what runs here all is kept: whoever is about to begin it finds out here that it is not written (`write_intent`).
+        All changes of tasks that run here are kept: `write_intent` finds out from them that an intent is not written.
         """
         for task_id, change in changes.items():
             if task_id in self._changes or self.has(task_id) or len(self._changes) < _MOST_KEPT:
@@ -613,7 +618,9 @@ class Ledger:
                 changes[task_id]["usage"] = before + turn.usage
 
     async def leave(self) -> Sequence[Task]:
-        """What is under way in this process, which is about to end: of an engine that ends from now on, it is said why."""
+        """Return the unfinished tasks of this process, which is about to end. Engines that end from now on get that as the
+        reason.
+        """
         self._leaving = True
         await self.write()
         try:
@@ -624,12 +631,12 @@ class Ledger:
         return [task for task in running if self.has(task.id)]
 
     async def close(self) -> None:
-        """Write what is left, and let go of the file."""
+        """Write the remaining changes, and close the file."""
         with anyio.move_on_after(_CLOSE_SECONDS, shield=True):
             for task_id in (*(running.id for running in self._running.values()), *self._placed):
-                # In an engine that goes on without us: the next hub's, or whoever's comes first.
+                # In an engine that outlives this process: for the next hub, or the first process that finds it.
                 self.update(task_id, {"owner": None if self._is_hubs else _NOBODY})
-            for task_id in () if self._is_hubs else self.jobs:  # a hub's goes on with the next one
+            for task_id in () if self._is_hubs else self.jobs:  # the next hub resumes a hub's jobs
                 self.update(task_id, {"status": "canceled", "note": "Helmsman was closed before it was done."})
             for task_id in self._not_begun:
                 note = "Helmsman was closed before it began. Start it again if it is still wanted."

@@ -1,7 +1,7 @@
-"""What a task is: one registered piece of work with its own id, be it a turn of a session or a task in the cloud.
+"""Model of a task: one registered piece of work with its own id, either a turn of a session or a task in the cloud.
 
-Here are the values the registry keeps, the one table between the states of sessions, tasks and MCP tasks, and the one
-rule of how a task may change (`changed`). Nothing here touches the disk.
+Here are the values the registry keeps, the one table between the states of sessions, tasks and MCP tasks, and the one rule
+of how a task may change (`changed`). Nothing here touches the disk.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ TaskOrigin = Literal["local", "cloud", "fleet"]
 McpTaskStatus = Literal["working", "input_required", "completed", "cancelled"]
 
 ENDED: Final[frozenset[TaskStatus]] = frozenset({"completed", "failed", "canceled"})
-"""What a task never leaves again."""
+"""Final statuses. A task never leaves them."""
 
 RUNNING: Final[frozenset[TaskStatus]] = frozenset({"pending", "working"})
-"""What somebody has to bring to an end. `unknown` is neither: nobody works on it that we know of."""
+"""Statuses of unfinished tasks. `unknown` is not one: no known process works on the task."""
 
 DEFAULT_POLL_MS: Final = 2000
 
@@ -48,10 +48,10 @@ _STATES: Final[tuple[tuple[str | None, TaskStatus, McpTaskStatus], ...]] = (
     ("active", "working", "working"),
     ("awaiting_approval", "working", "input_required"),
     ("done", "completed", "completed"),
-    ("error", "failed", "completed"),  # the call worked; what it tells is that the turn failed
+    ("error", "failed", "completed"),  # the call worked; its result is that the turn failed
     ("interrupted", "canceled", "cancelled"),
     (None, "pending", "working"),  # no session yet
-    (None, "unknown", "completed"),  # whoever polls learns what is known; "working" would have them poll for ever
+    (None, "unknown", "completed"),  # a polling client gets the known state; "working" would make it poll for ever
 )
 """The one table between the states of a session, of a task and of an MCP task."""
 
@@ -65,7 +65,7 @@ def task_status_of(session_status: str) -> TaskStatus:
 
 
 def mcp_status_of(task: Task) -> McpTaskStatus:
-    """The status an MCP client is told."""
+    """Return the status for MCP clients."""
     return "input_required" if task.is_running and task.input_required else _MCP_STATUS[task.status]
 
 
@@ -153,7 +153,7 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def is_unenforced(self) -> bool:
-        """Whether its agent was started with nothing that holds what is approved."""
+        """Return whether its agent was started without a sandbox that enforces approvals."""
         return self.options is not None and self.options.unenforced
 
     @property
@@ -163,22 +163,22 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def is_hubs(self) -> bool:
-        """Whether a hub runs it, or the next one does."""
+        """Return whether a hub runs it, or the next one does."""
         return self.owner is None
 
     @property
     def has_living_owner(self) -> bool:
-        """Whether a process with a service inside has it, which lives: nobody else may touch it."""
+        """Return whether a living process with a service inside owns it. No other process may touch it then."""
         return self.owner is not None and self.owner.is_alive()
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether the process that had it has ended."""
+        """Return whether the process that owned it has ended."""
         return not self.is_hubs and not self.has_living_owner
 
     @property
     def runner(self) -> str:
-        """Who runs it, in words."""
+        """Name of the process that runs it, for messages."""
         return "the hub" if self.owner is None else f"process {self.owner.pid}"
 
     @property
@@ -191,14 +191,14 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether no agent can have heard of its turn, or of the one it goes on with, and a hub can still run that."""
+        """Return whether no agent can have received its turn, or the one it resumes with, and a hub can still run that."""
         if self.spec is None or self.input_position is not None:
             return False
         return self.status == "pending" or self.waiting_for is not None or (self.is_running and self.job is not None)
 
     @property
     def job(self) -> str | None:
-        """What kind of job it is, where it is no turn: `debug`, `review`, … (`helmsman.capabilities.outcomes`)."""
+        """Kind of job: `debug`, `review`, … (`helmsman.capabilities.outcomes`). None for a turn."""
         kind = self.metadata.get(JOB)
         return kind if isinstance(kind, str) else None
 
@@ -215,13 +215,13 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def waiting_for(self) -> str | None:
-        """What it waits for before it begins, or in the middle of its work."""
+        """Reason why it waits, before it begins or in the middle of its work."""
         waits = self.metadata.get(WAITING_FOR)
         return waits if self.is_running and waits in (QUOTA, BUDGET) else None
 
     @property
     def resumes_at(self) -> datetime | None:
-        """When it goes on with what it waits in the middle of."""
+        """Time at which it resumes, if it waits in the middle of its work."""
         try:
             return datetime.fromisoformat(self.metadata[RESUMES_AT]) if self.waiting_for is not None else None
         except (LookupError, TypeError, ValueError):
@@ -244,12 +244,12 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def on_limit(self) -> str | None:
-        """What its caller wants when a usage limit ends its turn; None of a turn that cannot go on."""
+        """Action of its caller's choice when a usage limit ends its turn; None for a turn that cannot resume."""
         return optional_text(mapping(mapping(self.metadata.get(TERMS)).get("limits")).get("onLimit"))
 
     @property
     def asked_at(self) -> datetime | None:
-        """When its agent was about to be asked for its turn, where that was written down."""
+        """Time at which its agent was about to get the request for its turn, if recorded."""
         try:
             return datetime.fromisoformat(self.metadata[ASKED])
         except (LookupError, TypeError, ValueError):
@@ -257,36 +257,36 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def input_position(self) -> str | None:
-        """The `Engine.input_position` of when its agent was about to hear of this, until it is known to have."""
+        """`Engine.input_position` just before the task was sent to its agent, until the agent is known to have it."""
         position = self.metadata.get(INPUT_POSITION)
         return position if isinstance(position, str) else None
 
     @property
     def max_cost_usd(self) -> float | None:
-        """What it may cost."""
+        """Cost limit in USD."""
         limit = self.metadata.get(MAX_COST)
         return float(limit) if isinstance(limit, int | float) else None
 
     @property
     def used_before(self) -> Usage:
-        """What it had used before its last turn, where it has gone on after another."""
+        """Usage before its last turn, if it has resumed after another."""
         return Usage(*self.metadata.get(USED_BEFORE, ()))
 
     @property
     def cancel_reason(self) -> str | None:
-        """Why somebody cancelled it, or asked for that in vain."""
+        """Reason of a client that cancelled it, or tried to."""
         reason = self.metadata.get(CANCEL_REASON)
         return reason if isinstance(reason, str) else None
 
     @property
     def timed_out(self) -> tuple[str, ...]:
-        """Its questions, each in a line, that nobody answered, so that the deadline denied them."""
+        """Its questions, one line each, that were not answered, so that the deadline denied them."""
         kept = self.metadata.get(TIMED_OUT)
         return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
     @property
     def handed_over_from(self) -> str | None:
-        """The session of another agent that the session of this task went on with, where this is its first."""
+        """Session of another agent that the session of this task continued, if this is its first task."""
         source = self.metadata.get(HANDED_OVER)
         return source if isinstance(source, str) else None
 
@@ -303,23 +303,23 @@ TIMED_OUT: Final = "timedOut"
 OPTIONS: Final = "options"
 """The key of `Task.options` in the metadata."""
 TERMS: Final = "terms"
-"""Under which the door that began a task set it going; they hold whoever follows it. See `helmsman.steering.terms`."""
+"""Terms of the client that began a task. They apply to every process that follows it. See `helmsman.steering.terms`."""
 MAX_COST: Final = "maxCostUsd"
-"""What a task may cost, for whoever follows it later."""
+"""Cost limit of a task, for the process that follows it later."""
 WAITING_FOR: Final = "waitingFor"
-"""What a task waits for before it begins or goes on: `QUOTA`, `BUDGET`, or nothing."""
+"""Reason why a task waits before it begins or resumes: `QUOTA`, `BUDGET`, or nothing."""
 QUOTA: Final = "quota"
-"""That the account's usage limit is there again."""
+"""Waits until the account's usage limit resets."""
 BUDGET: Final = "budget"
-"""That somebody grants more than its budget."""
+"""Waits until a person grants more than its budget."""
 GRANTED: Final = "granted."
-"""With the name of a budget: what was granted beyond it in a task. See `helmsman.capabilities.budgets`."""
+"""Prefix for the name of a budget: the amount granted beyond it in a task. See `helmsman.capabilities.budgets`."""
 LIMIT_REACHED_AT: Final = "limitReachedAt"
 """The key of `Task.limit_reached_at` in the metadata."""
 RESUMES_AT: Final = "resumesAt"
-"""When it goes on."""
+"""Time at which it resumes."""
 CLIENT: Final = "client"
-"""The MCP client whose model asked for a task of a fleet. That of the first task of a session has opened the session."""
+"""MCP client that requested a task of a fleet. The client of a session's first task has opened the session."""
 HANDED_OVER: Final = "handedOverFrom"
 """The key of `Task.handed_over_from` in the metadata."""
 JOB: Final = "job"
@@ -327,23 +327,23 @@ JOB: Final = "job"
 OF_JOB: Final = "ofJob"
 """The key of `Task.of_job` in the metadata."""
 CHOSEN: Final = "chosen"
-"""Who may do a job, best first: the agents, each with why."""
+"""Agents that may do a job, best first, each with a reason."""
 SESSIONS: Final = "sessions"
 """The key of `Task.job_sessions` in the metadata."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
 USED_BEFORE: Final = "usedBefore"
-"""What a task that goes on had used before its last turn, as the numbers of a `Usage`."""
+"""Usage of a resumed task before its last turn, as the numbers of a `Usage`."""
 ASKED: Final = "askedAt"
-"""When its agent was about to be asked for its turn: in a queue that is long after it was registered."""
+"""Time at which its agent was about to get the request. For a queued message that is long after its registration."""
 INPUT_POSITION: Final = "toldBefore"
-"""How much its agent had been told when it was about to hear of a task."""
+"""Amount of input that its agent had received when it was about to get a task."""
 OPENED: Final = "openedSession"
-"""The session that was opened for a task, written down before its first turn is asked for."""
+"""Session that was opened for a task, recorded before its first turn is requested."""
 
 
 class TaskChanges(TypedDict, total=False):
-    """What may change in a task. `metadata` is merged into what is there; everything else replaces it."""
+    """Changes of a task. `metadata` is merged with the existing one; everything else replaces the old value."""
 
     status: TaskStatus
     note: str | None
@@ -377,14 +377,14 @@ def merged_changes(before: TaskChanges, then: TaskChanges) -> TaskChanges:
 
 
 _OF_RUNNING_TASKS: Final = ("progress", "input_required", "last_event_at", "poll_ms", "owner", "engine", "completed_at")
-"""What is of no interest once a task has ended: only somebody with an old view of it would still change these."""
+"""Fields that only matter while a task runs. A change of them after its end comes from an outdated view."""
 
 
 def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelta = RETENTION) -> Task:
-    """The task after a change, or the task itself if nothing changes. Its result is kept for `retention`.
+    """Return the task after a change, or the task itself if nothing changes. Its result is kept for `retention`.
 
-    The first end is final: whoever later claims another status has an old view, and nothing of that claim is taken.
-    What completes an ended task (its result, its usage) is. Any other status may become any other.
+    The first end is final: a later change to another status comes from an outdated view, and is ignored as a whole. Changes
+    that complete an ended task (its result, its usage) are applied. Any other status may become any other.
     """
     new: dict[str, Any] = dict(changes)
     status = new.get("status", task.status)
@@ -394,7 +394,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelt
         for name in _OF_RUNNING_TASKS:
             new.pop(name, None)
     elif status != task.status:
-        new = {"note": None, "error": None, "spec": None, **new}  # what told of the status before, or was needed for it
+        new = {"note": None, "error": None, "spec": None, **new}  # these belong to the status before
         if status not in RUNNING:
             is_set = task.expires_at is not None and task.expires_at > now
             new = {"expires_at": task.expires_at if is_set else now + retention, **new, "input_required": False}
@@ -463,7 +463,7 @@ def make_alias(instruction: str, is_taken: Callable[[str], bool], last: dict[str
 
 
 def alias_stem(instruction: str) -> str:
-    """What every alias for this instruction begins with."""
+    """Return the common prefix of all aliases for this instruction."""
     plain = unicodedata.normalize("NFKD", instruction[:_LOOKED_AT]).lower()
     plain = "".join(letter for letter in plain if not unicodedata.combining(letter) and letter not in "'’")
     telling = (word for word in _WORD.findall(_ID.sub(" ", plain)) if _is_telling(word))
@@ -481,10 +481,10 @@ def _is_telling(word: str) -> bool:
 
 
 def of_agents(task: Task, *agents: str) -> Task:
-    """The task of an idempotency key, if it is one of these agents, or none is asked for.
+    """Return the task of an idempotency key, if it is one of these agents, or none is given.
 
     Raises:
-        InvalidInput: It is not: whoever asks would take the work of one agent for that of another.
+        InvalidInput: It is not: the caller would take the work of one agent for that of another.
     """
     if agents and task.agent not in agents:
         raise InvalidInput(

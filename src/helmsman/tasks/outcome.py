@@ -1,7 +1,7 @@
-"""What a turn did, beside what it said: its diff, the files it changed, the commands it ran, how its tests went.
+"""Outcome of a turn besides its message: its diff, changed files, commands and test results.
 
-It is worked out when the turn ends and kept with its task until the result expires, so that whoever asks gets it after any
-restart, too. Everything here is pure.
+It is computed when the turn ends and kept with its task until the result expires, so that it is available after any restart,
+too. Everything here is pure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RanCommand(Value, frozen=True, kw_only=True):
 
 
 class TestCount(Value, frozen=True, kw_only=True):
-    """What the last test run of a turn said of itself."""
+    """Result of the last test run of a turn."""
 
     __test__ = False
     passed: int
@@ -48,7 +48,7 @@ class TestCount(Value, frozen=True, kw_only=True):
 
 
 class TaskOutcome(Value, frozen=True, kw_only=True):
-    """What a turn did. `output` is all that its agent said in it. `report` is what became of a job, as data."""
+    """Outcome of a turn. `output` is the whole text of its agent. `report` is the result of a job, as data."""
 
     output: str | None = None
     diff: str | None = None
@@ -59,9 +59,9 @@ class TaskOutcome(Value, frozen=True, kw_only=True):
 
 
 def outcome_of(items: Sequence[Item], diff: str | None = None, directory: str | None = None) -> TaskOutcome:
-    """What the items of a turn show. Where nobody told the diff of the whole, it is put together from its changes.
+    """Return the outcome from the items of a turn. Without a diff of the whole turn, one is built from its changes.
 
-    Files are named as seen from `directory`, where that is known.
+    Files are named relative to `directory`, if it is known.
     """
     commands = [item for item in items if isinstance(item, CommandExecution)]
     return TaskOutcome(
@@ -79,7 +79,9 @@ def outcome_of(items: Sequence[Item], diff: str | None = None, directory: str | 
 
 
 def changed_files(items: Iterable[Item], diff: str | None = None, directory: str | None = None) -> tuple[FileStat, ...]:
-    """The files that a turn changed, each once. A diff tells what is left of all changes; else their lines are summed up."""
+    """Return the files that a turn changed, each once. A diff has the net changes; without one, the lines of all changes are
+    added.
+    """
     if diff:
         return files_of(diff)[:_MOST_FILES]
     found: dict[str, FileStat] = {}
@@ -115,7 +117,7 @@ def _sum(before: int | None, more: int | None) -> int | None:
 
 
 def _diff_of(changes: Iterable[PathChange]) -> str:
-    """The changes one after another, each as a diff of its own."""
+    """Concatenate the changes, each as a separate diff."""
     parts: list[str] = []
     for change in changes:
         if change.diff is None:
@@ -137,7 +139,7 @@ def _diff_of(changes: Iterable[PathChange]) -> str:
 
 
 def _tests(commands: Sequence[CommandExecution]) -> TestCount | None:
-    """What the newest test run came to. One that was broken off says nothing of the tests that it did not reach."""
+    """Return the result of the newest test run. An aborted run is ignored: it did not reach all tests."""
     ended = (command for command in reversed(commands) if command.status in ("completed", "failed"))
     tallies = (read_tally(command.output) for command in ended)
     newest = next((tally for tally in tallies if tally is not None and tally.unit == "tests"), None)

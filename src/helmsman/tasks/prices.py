@@ -42,7 +42,7 @@ class Price:
     output: float
 
     def of(self, usage: Usage) -> float:
-        """What this usage costs, in USD. Cached tokens are part of the input, reasoning tokens part of the output."""
+        """Return the cost of this usage in USD. Cached tokens are part of the input, reasoning tokens part of the output."""
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         fresh = usage.input_tokens - cached
         return (fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output) / _MILLION
@@ -71,7 +71,7 @@ PUBLISHED: Final[Mapping[str, Price]] = {
     "gpt-6-sol": Price(2.00, 0.20, 10.00),
     "gpt-6.1-sol": Price(2.00, 0.10, 10.00),
     "gpt-6.1-sol-2026-09-29": Price(2.00, 0.10, 10.00),
-    # What Copilot and OpenCode use of theirs besides.
+    # Further OpenAI models that Copilot and OpenCode use.
     "gpt-5-mini": Price(0.25, 0.025, 2.00),
     "gpt-5.4-nano": Price(0.20, 0.02, 1.25),
     "gpt-6-astra": Price(10.00, 1.00, 50.00),
@@ -156,7 +156,7 @@ class Prices:
         return cls({**PUBLISHED, **own})
 
     def cost(self, model: str | None, usage: Usage) -> float | None:
-        """What the usage costs in USD, by the agent's own word where it has told; None when nobody knows."""
+        """Return the cost of the usage in USD, as reported by the agent or by its price; None if unknown."""
         if usage.cost_usd is not None:
             return usage.cost_usd
         price = None if model is None else self.by_model.get(model)

@@ -1,10 +1,10 @@
-"""Whether what the registry says of a task is still true, and what is true instead.
+"""Check the registered state of a task against the evidence, and correct it.
 
-A task says `working` because the process that follows it said so. When that process is gone, three witnesses are left:
-the detached engine, which may still be at it; the agent's own storage, which has the end of every turn that came to one;
-and the time since anything was heard. `reconcile` draws the conclusion. It is pure: the caller asks the witnesses.
+A task is `working` because the process that follows it said so. When that process is gone, three witnesses are left: the
+detached engine, which may still run it; the agent's own storage, which has the end of every turn that ended; and the time
+since the last event. `reconcile` draws the conclusion. It is pure: the caller asks the witnesses.
 
-The rule above all: nothing stays `working` for ever, and nothing is called `failed` that may still come to an end.
+The most important rule: nothing stays `working` for ever, and nothing is called `failed` that may still come to an end.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 WAITS: Final = timedelta(days=7)
-"""How long a task waits for somebody who can run it."""
+"""Longest time that a task waits for a client that can run it."""
 WAITING: Final = (
     "It was acknowledged by a hub that ended before it began. It begins by itself when a client connects that has the "
     "same environment and settings as the one that asked for it; cancel it if it is not wanted any more."
 )
 
 GRACE: Final = timedelta(seconds=10)
-"""A Codex whose parent has died records the end of its turn a moment later; some versions finish the turn first."""
+"""Grace period: a Codex whose parent has died records the end of its turn a moment later; some versions finish the turn
+first.
+"""
 
 CLOCK_SKEW: Final = timedelta(seconds=2)
 
@@ -37,16 +39,12 @@ CLOCK_SKEW: Final = timedelta(seconds=2)
 def reconcile(
     task: Task, turn: RecordedTurn | None, now: datetime, agent: str, *, engine_alive: bool | None = None
 ) -> TaskChanges | None:
-    """What to change in a task whose owner is gone, for `Registry.update`, or None if it is right as it is.
+    """Return the changes for `Registry.update` of a task without a living owner, or None if it is correct.
 
     Cloud tasks are left alone: only the cloud knows about them.
 
-    Args:
-        task: The task.
-        turn: What is recorded of the turn that it names or, where one of both names none, of the likeliest.
-        now: The time.
-        agent: What its agent is called in sentences.
-        engine_alive: Whether its detached engine runs; None where it has none.
+    Args: task: The task. turn: The record of the turn that it names or, if one of both has no id, of the likeliest. now: The
+    time. agent: The agent's name in sentences. engine_alive: Whether its detached engine runs; None if it has none.
     """
     if task.origin == "cloud" or task.has_ended:
         return None
@@ -64,14 +62,14 @@ def reconcile(
     if turn is not None:
         return _lost(task, agent)
     if task.status == "unknown" or (engine_alive and task.input_position is not None):
-        return None  # the next hub asks whoever holds the agent what that was told
+        return None  # the next hub asks the agent's supervisor how much input it received
     return TaskChanges(status="unknown", note=_what_is_known(task, agent))
 
 
 def may_go_on(task: Task, turn: RecordedTurn) -> bool:
-    """Whether a usage limit has ended the turn while no hub heard of it, and its caller wants it to go on, or to be asked.
+    """Return whether a usage limit ended the turn while no hub ran, and its caller wants it to resume, or to be asked.
 
-    That is for the next hub to see to (`helmsman.capabilities.limits`).
+    The next hub does that (`helmsman.capabilities.limits`).
     """
     reached = turn.outcome == "failed" and turn.error is not None and turn.error.code == USAGE_LIMIT
     return task.is_hubs and task.engine is not None and reached and task.on_limit in ("ask", "wait")

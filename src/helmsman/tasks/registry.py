@@ -1,10 +1,10 @@
 """The registry: every task, in the store.
 
-Calls are synchronous, take about a millisecond, and may come from any thread. What they change is one transaction. What
-they tell is what is written down; whether that is still true of a task whose owner is gone, `reconcile` works out.
+Calls are synchronous, take about a millisecond, and may come from any thread. Each change is one transaction. They return
+the stored state; `reconcile` checks whether it is still true for a task without a living owner.
 """
 
-# ruff: noqa: S608 - what is put together here are names of columns and placeholders, never values
+# ruff: noqa: S608 - only names of columns and placeholders are put together here, never values
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _Tasks: TypeAlias = "tuple[Task, ...]"
 
 
 class TurnUsage(Value, frozen=True, kw_only=True):
-    """What one task spent, and where it belongs. `before` is what it had spent before the turn that it names."""
+    """Usage of one task, and the session and turn it belongs to. `before` is its usage before the turn that it names."""
 
     agent: str = DEFAULT_AGENT
     session_id: str | None
@@ -125,7 +125,7 @@ class Registry:
         return self.database.version()
 
     def version_of_others(self) -> tuple[int, ...] | None:
-        """The same for what is changed by anybody but us. Never waits: None where that cannot be told at once."""
+        """Return the same for changes by other processes. Never waits: None if it is not known immediately."""
         return self.database.version_of_others()
 
     # --- writing -----------------------------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ class Registry:
         *,
         change: TaskChanges | None = None,
     ) -> Callable[[StoreConnection], tuple[Task, bool]]:
-        """`change` is what has become of it before it was written down."""
+        """`change` is the change of the task since its draft, before its first write."""
         now = self._clock()
         if change is not None and "spec" in change:
             draft = replace(draft, spec=None)
@@ -186,7 +186,9 @@ class Registry:
         if_revision: int | None = None,
         **changes: Unpack[TaskChanges],
     ) -> Task | None:
-        """Change a task as `helmsman.tasks.model.changed` allows; the task as it now is, or None if there is none.
+        """Change a task as `helmsman.tasks.model.changed` allows. Return the new task, or None if it does not exist.
+
+        With `if_revision`, only if the task still has that revision: for conclusions drawn from an earlier read.
 
         With `if_revision`, only if nobody has changed it since that revision: for conclusions drawn from what was read.
 
@@ -206,7 +208,11 @@ class Registry:
         events: Mapping[str, Sequence[NewEvent]] | None = None,
         also: Callable[[StoreConnection], object] | None = None,
     ) -> None:
-        """Change several tasks, as `update` does, and keep what they did, in one transaction; `also` is written with it.
+        """Change several tasks, as `update` does, and store their outcomes, in one transaction; `also` is written with it.
+
+        The `fresh` tasks, all of them among the `changes`, are added first. A client has `seen` the end of some tasks, so no
+        notice is sent for them. `clients` are the MCP clients that opened sessions, and `events` the events of sessions, by
+        session id.
 
         Those that are `fresh`, all of them among the `changes`, are added first. Somebody has `seen` the end of some, so
         nobody is to be told of it. `clients` are the MCP clients that opened sessions, and `events` what happened
@@ -266,7 +272,7 @@ class Registry:
         return work
 
     def free_key(self, task: Task) -> None:
-        """Nothing came of this task: the next one with its idempotency key is a new one."""
+        """Free the idempotency key of a task that did not start: the next task with that key is a new one."""
         if task.is_running:
             note = "Its process ended before it was known to have begun."
             self.update(task.id, status="unknown", note=note, idempotency_key=None)
@@ -274,7 +280,7 @@ class Registry:
             self.update(task.id, idempotency_key=None)
 
     def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
-        """Keep what a task did, for as long as its result is kept.
+        """Store the outcome of a task, for as long as its result is kept.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -282,13 +288,13 @@ class Registry:
         self.database.write(_keeping(task_id, outcome))
 
     def outcome(self, task_id: str) -> TaskOutcome | None:
-        """What a task did; None where nobody has told, or it has expired."""
+        """Return the outcome of a task; None if it is unknown or has expired."""
         sql = "SELECT content FROM outcomes WHERE task_id = ?"
         row = self.database.read(lambda connection: connection.execute(sql, (encodable(task_id),)).fetchone())
         return None if row is None else kept(json_object(row["content"]) or {})
 
     def keep_step(self, task_id: str, name: str, found: object) -> None:
-        """Keep what a job has found out in one of its steps. What was kept first stays.
+        """Store the result of one step of a job. The first result stays.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -298,13 +304,13 @@ class Registry:
         self.database.write(lambda connection: connection.execute(sql, (task_id, name, content)))
 
     def steps(self, task_id: str) -> dict[str, Any]:
-        """What a job has found out so far, by the names of its steps."""
+        """Return the results of a job so far, by the names of its steps."""
         sql = "SELECT name, content FROM steps WHERE task_id = ?"
         rows = self.database.read(lambda connection: connection.execute(sql, (task_id,)).fetchall())
         return {row["name"]: json.loads(row["content"]) for row in rows}
 
     def compact(self) -> Compacted:
-        """Delete the transcripts and results whose time is up (`helmsman.store.upkeep`), in small transactions.
+        """Delete expired transcripts and results (`helmsman.store.upkeep`), in small transactions.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -315,7 +321,7 @@ class Registry:
         return done
 
     def _compact_some(self) -> Compacted | None:
-        """Compact some of what is due; None if nothing is."""
+        """Compact some of the expired data; None if there is none."""
         now = self._clock()
         if not self.database.read(partial(is_due, now=now, retention=self._retention)):
             return None
@@ -331,7 +337,7 @@ class Registry:
             return
         try:
             pause = _COMPACT_EVERY if self._compact_some() is None else _COMPACT_MORE_AFTER
-        except RegistryUnavailable as error:  # what is to be written comes first
+        except RegistryUnavailable as error:  # regular writes come first
             log.warning("transcripts and results whose time is up are still there: %s", error)
             pause = _COMPACT_EVERY
         self._next_compaction = time.monotonic() + pause
@@ -359,7 +365,7 @@ class Registry:
         return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
 
     def with_key(self, key: str) -> Task | None:
-        """The task that this idempotency key stands for, until that expires."""
+        """Return the task of this idempotency key, until it expires."""
         task = self._one("WHERE idempotency_key = ?", clean_key(key))
         return task if task is not None and _is_kept(task, self._clock()) else None
 
@@ -373,18 +379,14 @@ class Registry:
         limit: int = LIST_LIMIT,
         cursor: str | None = None,
     ) -> tuple[_Tasks, str | None]:
-        """One page of tasks, newest first, and the cursor of the next page if there is one.
+        """Return one page of tasks, newest first, and the cursor of the next page if there is one.
 
-        Args:
-            status: Only tasks in one of these.
-            origin: Only local ones, or those in the cloud.
-            agent: Only those of this agent.
-            directories: Only those that work in one of these directories.
-            limit: How many at most.
-            cursor: Where the page before ended.
+        Args: status: Only tasks in one of these. origin: Only local ones, or those in the cloud. agent: Only those of this
+        agent. directories: Only those that work in one of these directories. limit: Maximum number of tasks. cursor: End of
+        the page before.
 
         Raises:
-            InvalidInput: The limit or the cursor makes no sense.
+            InvalidInput: The limit or the cursor is invalid.
             RegistryUnavailable: The file cannot be read.
         """
         if limit < 1:
@@ -413,7 +415,7 @@ class Registry:
         return self._many(f"WHERE {is_in('status', RUNNING)}", *RUNNING)
 
     def limited_accounts(self) -> dict[tuple[str, ...], Task]:
-        """Return the accounts whose usage limit is reached, each with a task that waits for it.
+        """Return the accounts that have reached their usage limit, each with a task that waits for it.
 
         A turn of the same account that has succeeded since shows that the limit is over.
         """
@@ -453,7 +455,7 @@ class Registry:
         return tuple(task for task in found if task.session_id == wanted or task.metadata.get(OPENED) == wanted)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
-        """What each task spent, oldest first. Much cheaper than all that is known of them."""
+        """Return the usage of each task, oldest first. Much cheaper than reading the whole tasks."""
         names = Usage.__struct_fields__
         sql = (
             f"SELECT agent, session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
@@ -514,7 +516,7 @@ def _keeping(task_id: str, outcome: TaskOutcome) -> Callable[[StoreConnection], 
 
 
 def _is_kept(task: Task, now: datetime) -> bool:
-    """Whether a task holds on to its idempotency key."""
+    """Return whether a task still holds its idempotency key."""
     return task.is_running or task.expires_at is None or task.expires_at > now
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 INSTRUCTION_LIMIT: Final = 20_000
 RESULT_LIMIT: Final = 1_000_000
-"""Codex's own storage has the whole texts; the registry keeps what a listing and an answer need."""
+"""Maximum number of characters of a result. Codex's own storage has the whole texts; a listing and an answer need less."""
 
 _SHORT_LIMIT: Final = 10_000
 _LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT, "model": _SHORT_LIMIT}
@@ -51,7 +51,9 @@ def clean(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(spec: Mapping[str, Any] | None, instruction: str | None) -> Mapping[str, Any] | None:
-    """A spec that holds no secrets: nobody could run a part of it. Its text is the instruction, which was looked at."""
+    """Return the spec if it holds no secrets, else None: a redacted spec could not run. Its text is the instruction, which
+    is checked separately.
+    """
     if spec is None:
         return None
     turn = mapping(spec.get("turn"))
@@ -79,7 +81,7 @@ def clean_key(key: str) -> str:
 
 
 def _redacted(text: str, limit: int) -> str:
-    """At most `limit` characters. The cut comes after the redaction: of half a secret one could not tell what it is."""
+    """Return at most `limit` characters, redacted before the cut: a half secret would not be recognised."""
     if len(text) <= limit:
         return redact(text)
     begin = redact(text[: limit + _LONGEST_SECRET])
@@ -108,7 +110,7 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_of(row: Any) -> Task:
-    """The task in a row. Columns nobody knows here are a newer Helmsman's, which has the file open too."""
+    """Return the task in a row. Unknown columns come from a newer Helmsman, which has the file open too."""
     values: dict[str, Any] = {name: row[name] for name in _PLAIN}
     pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)
     values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")

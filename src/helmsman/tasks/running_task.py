@@ -1,4 +1,4 @@
-"""A task that is running here: what its turn has used, how far it has come, what is written down of its end; and jobs."""
+"""Running tasks of this process: usage, progress and end of their turns; and jobs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class RunningTask:
     id: str
     session: Session
     before: Usage = field(default_factory=Usage)
-    """What it is known to have used before this turn, or before it was taken over."""
+    """Known usage before this turn, or before the task was taken over."""
     taken_over: Task | None = None
-    """As another process left it that began it: what it used before we came is in Codex's own record only."""
+    """The task as the process that began it left it. Its usage before the takeover is only in Codex's own record."""
     note_if_stopped: str | None = None
     note_if_over: str | None = None
     later: TaskChanges | None = None
-    """What is written down of it when its turn ends and it goes on later, as the same task."""
+    """Changes to write when its turn ends and the same task resumes later."""
     engine: str | None = None
     """The detached engine that its turn is, or was, in."""
 
@@ -49,7 +49,7 @@ class RunningTask:
         return self.before + self.used + self.session.state.sub_agents_usage
 
     def progress(self) -> dict[str, Any] | None:
-        """How far it has come."""
+        """Return the progress of its turn."""
         session = self.session
         if not session.state.is_running:
             return None
@@ -67,7 +67,7 @@ class RunningTask:
         return present(shown)
 
     def ending(self) -> TaskChanges:
-        """What changes with the end of its turn."""
+        """Return the changes at the end of its turn."""
         session, error, now = self.session, self.session.error, datetime.now(UTC)
         if self.later is not None:
             pausing: TaskChanges = {"turn_id": session.state.turn_id, "last_event_at": now, "usage": self.spent}
@@ -94,9 +94,9 @@ class RunningTask:
 
 
 class TurnGate(Value, frozen=True, kw_only=True):
-    """What a job does before one of its turns begins (`helmsman.capabilities.held_turns`); `note` says so while it lasts.
+    """Step of a job before one of its turns begins (`helmsman.capabilities.held_turns`); `note` describes it while it lasts.
 
-    With `only_asks` the turn is none of its agent's: Helmsman itself asks something in the session, and that is all.
+    With `only_asks` the turn does not reach the agent: Helmsman only asks a question in the session.
     """
 
     note: str
@@ -106,10 +106,10 @@ class TurnGate(Value, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class RunningJob:
-    """A job while it runs here.
+    """Job that runs here.
 
-    `sessions` are those whose turns it has run; `changed` is set when one of them asks. `gates` are what its procedure does
-    before a turn begins, by the task of that.
+    `sessions` are those with turns that it has run; `changed` is set when one of them asks. `gates` are the steps of its
+    procedure before a turn begins, by the task of that turn.
     """
 
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)

@@ -1,4 +1,5 @@
-"""What is true of a task whose process may be gone: asks the witnesses that `helmsman.tasks.reconcile` judges.
+"""Find the actual state of a task with a process that may be gone: asks the witnesses that `helmsman.tasks.reconcile`
+judges.
 
 They are the process that followed it, the detached engine that may still run it, and Codex's own record of the turn.
 """
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _LAST_TURNS_KEPT: Final = 10_000
 
 _ROUNDING: Final = timedelta(milliseconds=10)
-"""Codex writes down milliseconds; where it was written down when it was asked, nothing else is between the two clocks."""
+"""Tolerance between two clocks if the time of the request was recorded: Codex records milliseconds."""
 
 
 def _asked(task: Task) -> datetime:
@@ -44,7 +45,9 @@ class TaskTruth:
         """By session, for as long as nothing is written to it: lists ask for the same again and again."""
 
     def indexes_for(self, settings: Settings, env: Mapping[str, str]) -> Mapping[str, SessionIndex]:
-        """What the agents keep on disk by these settings and this environment is looked at from now on; by their names."""
+        """Return the agents' session indexes for these settings and this environment, by name. They are searched from now
+        on.
+        """
         homes = tuple(sorted((name, value) for name, value in env.items() if name in HOMES))
         key = settings.codex_home, settings.codex_remote, settings.claude_home, homes
         if key not in self._homes:
@@ -52,7 +55,7 @@ class TaskTruth:
         return self._homes[key][1]
 
     async def changes(self, task: Task, siblings: Sequence[Task]) -> TaskChanges | None:
-        """What the registry has to change of a local task, or None if it is right. `siblings` are its session's tasks."""
+        """Return the necessary changes of a local task, or None if it is correct. `siblings` are its session's tasks."""
         return await anyio.to_thread.run_sync(self._changes, task, siblings)
 
     async def find(self, session_id: str) -> SessionInfo | None:
@@ -60,12 +63,12 @@ class TaskTruth:
         return await anyio.to_thread.run_sync(self.look_up, session_id)
 
     def look_up(self, session_id: str) -> SessionInfo | None:
-        """The same, for whoever is on a thread."""
+        """Return the same, for callers on a worker thread."""
         found = self._find(session_id)
         return None if found is None else found[0]
 
     async def refuse_archived(self, session_id: str) -> None:
-        """Make sure that a session is not archived. Versions of Codex differ: some say so, some find nothing, one goes on.
+        """Make sure that a session is not archived. Versions of Codex differ: some refuse, some find nothing, one continues.
 
         Raises:
             InvalidInput: It is.
@@ -77,7 +80,7 @@ class TaskTruth:
             )
 
     async def turn(self, session_id: str, turn_id: str | None = None) -> RecordedTurn | None:
-        """What Codex has written down of a turn, of the last one by default."""
+        """Return Codex's record of a turn, by default the last one."""
         return await anyio.to_thread.run_sync(self._turn, session_id, turn_id, None)
 
     async def last_turns(
@@ -103,11 +106,11 @@ class TaskTruth:
         return turns
 
     async def turns(self, session_id: str) -> list[RecordedTurn]:
-        """All that an agent has written down of a session's turns, last first."""
+        """Return an agent's records of a session's turns, last first."""
         return await anyio.to_thread.run_sync(self._turns, session_id)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """What was said and done in a session, oldest first, as far as its agent has written it down."""
+        """Return the turns of a session, oldest first, as far as its agent has recorded them."""
         return await anyio.to_thread.run_sync(self._history, session_id)
 
     def _history(self, session_id: str) -> tuple[PastTurn, ...]:
@@ -134,14 +137,14 @@ class TaskTruth:
         )
 
     def _own_turn(self, task: Task, siblings: Sequence[Task]) -> RecordedTurn | None:
-        """The turn that is this task. Where its id was not written down, the time tells it from those of other tasks."""
+        """Return the turn of this task. If its id was not recorded, its time distinguishes it from those of other tasks."""
         if task.session_id is None:
             return None
         others = [other for other in siblings if other.id != task.id and not other.is_waiting]
         begin = _asked(task)
         earlier = [other for other in others if _asked(other) < begin]
         if task.status == "pending" and earlier:
-            return None  # of a session's later tasks it is written down that they begin, before they do
+            return None  # a session's later tasks record their start before they begin
         ends = [other.completed_at for other in earlier if other.completed_at is not None]
         skew = CLOCK_SKEW if task.asked_at is None else _ROUNDING
         turn = self._turn(task.session_id, task.turn_id, max([begin - skew, *ends]))
