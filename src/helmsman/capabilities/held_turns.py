@@ -1,6 +1,6 @@
-"""A turn that was requested waits while Helmsman itself does something in its session; then it begins, or is over.
+"""Hold a requested turn while Helmsman itself works in its session; then the turn begins, or is over.
 
-Whoever interrupts the session meanwhile ends what is being done, and with it the turn.
+A client that interrupts the session in that time ends this work, and with it the turn.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Doing: TypeAlias = "Callable[[HeldTurn], Awaitable[TurnEnded | None]]"
-"""What is done before a turn begins. With an end, or an error, the turn is over without having begun."""
+"""Work before a turn begins. If it returns an end, or raises an error, the turn is over without having begun."""
 
 
 class HeldTurn:
@@ -87,7 +87,7 @@ def _no_longer_asks(session: Session, own: str) -> None:
 def hold_turn(
     helm: Steering, session: Session, task_id: str, note: str, do: Doing, go_on: Callable[[], Awaitable[None]]
 ) -> None:
-    """Have a turn wait until something is done; `note` says for what."""
+    """Hold a turn until some work is done; `note` describes the work."""
     helm.ledger.hold(task_id, session, {"note": note})
     session.begun.set()  # who stops it now stops this
     helm.in_background(partial(HeldTurn(helm, session).run, task_id, do, go_on))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _UNKNOWN: Final = timedelta(hours=1)
-"""When it is tried again where the agent did not say when its limit is there again."""
+"""Delay before a retry if the agent did not say when its limit resets."""
 _SHORTEST: Final = timedelta(minutes=1)
 """What is waited for a limit that, by the agent's own word, is there again, and was reached."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
@@ -48,7 +48,7 @@ class UsageLimits:
         self._helm = helm
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
-        """Whether, before a session hears that a limit has ended its turn, somebody is asked if it is to wait."""
+        """Return whether a person is asked to wait, before a session receives the end of its turn by a usage limit."""
         failure = ended.failure
         if failure is None or failure.code != USAGE_LIMIT or not session.is_message:
             return False
@@ -109,7 +109,7 @@ class UsageLimits:
         self._helm.make_room()
 
     def _wait(self, session: Session, resumes_at: datetime, reached_at: datetime) -> None:
-        """Have the task of the turn that is about to end go on later."""
+        """Keep the task of the turn that is about to end open, to resume later."""
         task_id = self._helm.ledger.running_task(session.id)
         assert task_id is not None
         turn = turn_input(GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)

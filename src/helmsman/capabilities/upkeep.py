@@ -204,7 +204,7 @@ class Upkeep:
         (await self._helm.session(session_id)).apply(GoalChanged(session_id=session_id))
 
     async def _goal_keeper(self, session_id: str) -> Engine:
-        """Who keeps the goal of a session that is there and not archived."""
+        """Return the engine that stores the goal of an existing session that is not archived."""
         session = await self._helm.session(session_id)
         await self._helm.truth.refuse_archived(session_id)
         return await self._helm.engine(Capability.GOALS, agent=session.options.agent)

@@ -49,7 +49,7 @@ class UsageReport:
     groups: tuple[UsageGroup, ...]
     total: UsageGroup
     unpriced_models: tuple[str, ...]
-    """The models whose price nobody knows."""
+    """Models without a known price."""
 
     def first(self, count: int | None) -> tuple[Sequence[UsageGroup], Sequence[UsageGroup]]:
         """So many groups, or all, and the rest. Of days the newest matter most, of others those that spent most."""
