@@ -150,7 +150,8 @@ async def test_a_call_with_a_key_is_carried_out_once_also_after_the_hub_was_kill
             after = await http.post("/v1/sessions", json=call, headers={"Idempotency-Key": "a key"})
             session_id = after.json()["sessionId"]
             assert {one.json()["sessionId"] for one in (first, again)} == {session_id}
-            await http.get(f"/v1/sessions/{session_id}/wait", params={"timeoutSec": SECONDS})
+            waited = await http.get("/v1/wait", params={"sessionIds": session_id, "timeoutSec": SECONDS})
+            assert waited.json()["status"] == "done"
     assert len(model.requests) == 1
 
 

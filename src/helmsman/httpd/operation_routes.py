@@ -12,7 +12,7 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import anyio
 from starlette.responses import JSONResponse
@@ -46,6 +46,7 @@ from helmsman.operations.schemas import listed_schema
 from helmsman.operations.table import Deferred, Operation
 from helmsman.operations.texts import FOR_ANY, rendered
 from helmsman.operations.toolsets import operations_of
+from helmsman.sessions.session import first_change
 from helmsman.tasks.calls import ELSEWHERE, CallId
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from helmsman.operations.table import OperationCall
     from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.shapes.contract import Input
@@ -117,9 +119,15 @@ class ApiCall:
         return await self.helm.respond(session_id, question_id, answers, by=PROGRAM)
 
     async def wait(
-        self, session: Session, *, seconds: float, until: Literal["attention", "change"] = "attention"
+        self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"
     ) -> Deferred | None:
-        await session.wait(until=until, timeout=seconds)
+        with anyio.move_on_after(seconds):
+            while running := [session for session in sessions if session.state.is_running]:
+                if any(session.questions for session in running) or (until != "all" and len(running) < len(sessions)):
+                    break
+                await first_change(running)
+                if until == "change":
+                    break
         return None
 
     async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:
@@ -182,13 +190,21 @@ class OperationRoute:
         Raises:
             InvalidInput: They do not match.
         """
-        arguments = self.takes.read(dict(given), whole="body")
+        lists = {name: [value] for name, value in given.items() if name in self._lists and isinstance(value, str)}
+        arguments = self.takes.read({**given, **lists}, whole="body")
         directory = getattr(arguments, _DIRECTORY, None)
         if directory is not None and not Path(directory).is_absolute():
             raise InvalidInput(f"{directory!r:.100} is relative. Give an absolute path.", parameter="workingDirectory")
         if directory is None and self._needs_directory and getattr(arguments, "session_id", None) is None:
             raise InvalidInput("workingDirectory is missing. Give an absolute path.", parameter="workingDirectory")
         return arguments
+
+    @cached_property
+    def _lists(self) -> frozenset[str]:
+        """The arguments that take several values. In a query, one value may stand for itself."""
+        fields = self.takes.model_fields.items()
+        kinds = {field.alias or name: (field.annotation, *get_args(field.annotation)) for name, field in fields}
+        return frozenset(name for name, hints in kinds.items() if any(get_origin(hint) is list for hint in hints))
 
     @property
     def _needs_directory(self) -> bool:
@@ -231,7 +247,7 @@ class _Endpoint:
 
     async def _run(self, arguments: Input, request: Request) -> dict[str, Any]:
         async with self._open_service() as helm:
-            call = ApiCall(helm, viewer=f"api {request.headers.get('Helmsman-Client', '')}")
+            call: OperationCall = ApiCall(helm, viewer=f"api {request.headers.get('Helmsman-Client', '')}")
             result = await self._route.operation.run(call, arguments)
         assert not isinstance(result, Deferred)
         return result.as_dict()
@@ -270,7 +286,8 @@ async def _given(request: Request) -> dict[str, Any]:
         InvalidInput: The body is not a JSON object.
     """
     if request.method == "GET":
-        return dict(request.query_params)
+        query = request.query_params
+        return {name: values if len(values := query.getlist(name)) > 1 else values[0] for name in query}
     body = await request.body()
     try:
         given = json.loads(body) if body else {}

@@ -15,6 +15,7 @@ from helmsman.mcp.call import CallContext
 from helmsman.mcp.current_call import current_call
 from helmsman.mcp.tasks import job_handle, task_handle
 from helmsman.operations.table import Deferred
+from helmsman.sessions.session import first_change
 from helmsman.shapes.job_answers import job_sessions
 from helmsman.shapes.session_status import progress_line, session_status
 
@@ -101,7 +102,7 @@ async def _wait_for_sessions(
                 with ExitStack() as watched:
                     for session in sessions:
                         watched.enter_context(session.watched())
-                    await _first_change([session for session in sessions if not has_ended(session)])
+                    await first_change([session for session in sessions if not has_ended(session)])
                 changed = until == "change"
     if numbered is not None:
         numbered.take()
@@ -142,7 +143,7 @@ async def wait_for_job(
                 if numbered is not None:
                     numbered.rest()
                 if asking:
-                    await _first_change(asking)
+                    await first_change(asking)
                     task = await helm.tasks.find(task.id)
                 else:
                     task = await helm.tasks.wait(task)
@@ -160,18 +161,6 @@ async def _until_news(call: CallContext, session: Session) -> None:
         if [question.id for question in session.questions] != asked or call.doors.has_for_agent(session):
             return
         await session.feed.changed()
-
-
-async def _first_change(sessions: Sequence[Session]) -> None:
-    """Wait until something happens in one of these sessions."""
-
-    async def wait(session: Session) -> None:
-        await session.feed.changed()
-        tasks.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as tasks:
-        for session in sessions:
-            tasks.start_soon(wait, session)
 
 
 async def report_progress(

@@ -841,3 +841,15 @@ def repeat_key(event: Event) -> object:
     if isinstance(event, ItemStarted | ItemEnded) and isinstance(event.item, AgentMessage | UserMessage):
         return type(event), type(event.item), event.item.text
     return repr(event)  # encoded, equal events may differ in the defaults that are left out
+
+
+async def first_change(sessions: Sequence[Session]) -> None:
+    """Wait until something happens in one of these sessions."""
+
+    async def wait(session: Session) -> None:
+        await session.feed.changed()
+        tasks.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for session in sessions:
+            tasks.start_soon(wait, session)
