@@ -41,7 +41,7 @@ async def test_with_yes_it_is_made_and_tried_out_and_undone_to_the_letter(bare_c
     path = cursor_file(bare_cli, CURSOR)
     done = await bare_cli.run("install", "cursor", "--yes")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "✓ helmsman (user scope) answers with 7 tools" in done.stdout
+    assert "✓ helmsman (user scope) answers with 11 tools" in done.stdout
     assert "How long a call may take is not known" in done.stdout
     assert "// mine" in path.read_text(encoding="utf-8")
 
@@ -66,7 +66,7 @@ async def test_json_tells_change_and_check(bare_cli: Cli) -> None:
     assert (entry["name"], entry["scope"], entry["action"]) == ("helmsman", "user", "added")
     assert entry["entry"]["command"].startswith(str(Path(sys.executable).parent))
     assert entry["entry"]["args"] == ["serve", "--tools", "sessions"]
-    assert (check["ok"], check["server"], len(check["tools"])) == (True, "helmsman", 7)
+    assert (check["ok"], check["server"], len(check["tools"])) == (True, "helmsman", 11)
     assert "t0ps3cret" not in done.stdout
 
     shown = await bare_cli.run("uninstall", "claude", "--json")
@@ -95,7 +95,7 @@ async def test_on_a_terminal_one_is_asked(bare_cli: Cli) -> None:
     async with bare_cli.on_terminal("install", "cursor") as shown:
         await shown.shows("Make this change? [y/N]")
         shown.press("y\n")
-        await shown.shows("answers with 7 tools")
+        await shown.shows("answers with 11 tools")
         assert await shown.exit_code() == 0
     assert cursor_file(bare_cli).exists()
 

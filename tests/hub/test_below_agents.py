@@ -82,7 +82,7 @@ async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("how", ["double-forked", "supervisor-killed"])
+@pytest.mark.parametrize("how", ["double-forked", pytest.param("supervisor-killed", marks=pytest.mark.rare)])
 @pytest.mark.parametrize("sandbox", ["workspace-write", pytest.param("danger-full-access", marks=pytest.mark.rare)])
 async def test_a_command_of_claude_code_is_refused(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path, how: str, sandbox: str

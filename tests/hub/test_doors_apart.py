@@ -60,8 +60,8 @@ async def test_doors_over_http_see_and_do_what_each_would_alone(
         Client(one.transport()) as first,
         Client(two.transport()) as second,
     ):
-        assert "codex_apply" not in {tool.name for tool in (await first.list_tools()).tools}
-        assert "codex_apply" in {tool.name for tool in (await second.list_tools()).tools}
+        assert "codex_fork" not in {tool.name for tool in (await first.list_tools()).tools}
+        assert "codex_fork" in {tool.name for tool in (await second.list_tools()).tools}
         ours, theirs = Caller(first), Caller(second)
         hidden = (await theirs("codex_start", prompt="touch", worktree=True, **asking))["sessionId"]
         assert (await theirs.until_settled(hidden))["status"] == "done", "its own rule has answered"

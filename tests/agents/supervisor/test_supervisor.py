@@ -235,7 +235,7 @@ def test_a_question_that_was_answered_before_it_was_committed_is_not_asked_again
         one.send("i1 question")
         question = one.read()
         one.send(f"i2,{question.offset} answer")
-        assert next(one.frames("w")) == "2"
+        assert "2" in one.frames("w")
         one.leave()
         two = found.own()
         assert two.hello()["dropped"] == [question.offset]

@@ -327,9 +327,22 @@ class AppServerEngine(AppServerUpkeep):
             self._codex_home,
             options,
             resuming=resuming,
-            reachable=self._peer.resumed is not None and not can_tell_sandboxed(),
+            reachable=self._is_reachable,
             confinement=self.confinement,
         )
+
+    @property
+    def _is_reachable(self) -> bool:
+        """Whether a sandboxed command with network access can connect to the engine and leave its sandbox.
+
+        A supervisor refuses sandboxed processes where it can recognise them. Any other engine that outlives its client
+        listens itself: on a socket that Codex hides from its commands, or with a token.
+        """
+        if self._id is None:
+            return False
+        if self._peer.resumed is not None:
+            return not can_tell_sandboxed()
+        return not self._binary.can(Feature.GUARDED_SOCKET)
 
     def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
         state = self._state(thread.id)
