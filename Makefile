@@ -65,7 +65,7 @@ matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the oth
 	$(BIN)/pytest -m "matrix or story or rare" -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
 
-bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/performance.md
+bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/appendix/performance.md
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
 	$(BIN)/python -m bench $(BENCH)
 
@@ -76,13 +76,13 @@ bench-check: $(VENV)/.dev ## Compare the few ratios that matter most with bench/
 fuzz: $(VENV)/.dev ## Run the fuzz tests again and again with new random numbers (SECONDS=600)
 	$(BIN)/python scripts/fuzz.py --seconds $(or $(SECONDS),120)
 
-soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/reliability.md
-	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --due $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/reliability.md
+soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all kinds (KILLS=20, MINUTES=2, SEED=…), and write docs/appendix/reliability.md
+	$(BIN)/python -m bench.soak --kills $(or $(KILLS),200) --due $(or $(KILLS),200) --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report docs/appendix/reliability.md
 
-bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own, and write docs/fleet.md
+bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own, and write docs/appendix/fleet.md
 	$(BIN)/python -m bench.fleet $(BENCH)
 
-soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, hubs, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…), into docs/reliability.md
+soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, hubs, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…), into docs/appendix/reliability.md
 	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report
 
 lint: $(VENV)/.dev ## Check style and format
@@ -108,14 +108,16 @@ images: $(VENV)/.dev ## Make the pictures of the documentation again
 	$(BIN)/python -m scripts.make_images
 	$(BIN)/python -m scripts.make_screenshots
 
-reference: $(VENV)/.dev ## Write docs/reference.md and docs/events.md from the code
+reference: $(VENV)/.dev ## Write the pages that are made from the code: commands, reference, events, the tests behind docs/security.md
+	$(BIN)/python scripts/make_commands.py
 	$(BIN)/python scripts/make_reference.py
 	$(BIN)/python scripts/make_events.py
+	$(BIN)/python scripts/make_evidence.py
 
 architecture: $(VENV)/.dev ## Draw the rooms of the code into docs/architecture.md
 	$(BIN)/python -m tests.architecture
 
-sandbox-table: $(VENV)/.dev ## Draw what agents see in their sandboxes into docs/security.md
+sandbox-table: $(VENV)/.dev ## Draw what agents see in their sandboxes into docs/appendix/sandbox.md
 	$(BIN)/python -m tests.sandbox_table
 
 constraints: $(VENV)/.dev ## Write constraints.txt from what is installed

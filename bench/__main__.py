@@ -1,4 +1,4 @@
-"""`python -m bench`: every measurement, one after the other, and the table of them in `docs/performance.md`.
+"""`python -m bench`: every measurement, one after the other, and the table of them in `docs/appendix/performance.md`.
 
 `python -m bench NAME …` runs only those, and writes nothing. `python -m bench --check` is the quick comparison for CI: the
 few ratios that matter most, beside the bounds in `bench/bounds.toml`; with names, only those of startup, turns and intake.
@@ -64,7 +64,7 @@ MEASUREMENTS = (
 )
 """Each gives rows for the table."""
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "performance.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "appendix" / "performance.md"
 BOUNDS = Path(__file__).resolve().parent / "bounds.toml"
 BEGIN, END = "<!-- measured -->\n", "<!-- end of what is measured -->\n"
 

@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the code: every tool with its parameters, every setting, every error and exit code.
+"""Writes docs/reference.md from the code: every tool with its parameters, every setting and every error.
 
     python scripts/make_reference.py            write it
     python scripts/make_reference.py --check    only say whether it is up to date
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from generated_page import write_or_check
 from helmsman import errors
-from helmsman.cli.exit_codes import ExitCode
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.router_tool import router_tools
@@ -37,7 +36,7 @@ INTRODUCTION = """\
 Made by `scripts/make_reference.py` from the code, and checked against it by the tests. Change the code, then run
 `make reference`.
 
-[Tools](#tools) · [Settings](#settings) · [Errors](#errors) · [Exit codes](#exit-codes)
+[Tools](#tools) · [Settings](#settings) · [Errors](#errors)
 """
 
 TOOLSET_TEXTS = {
@@ -67,7 +66,7 @@ DEFAULTS_ELSEWHERE = {
 
 def reference() -> str:
     """The page as it has to be."""
-    return "\n".join([INTRODUCTION, *_tools(), *_settings(), *_errors(), *_exit_codes()]) + "\n"
+    return "\n".join([INTRODUCTION, *_tools(), *_settings(), *_errors()]) + "\n"
 
 
 # --- tools -----------------------------------------------------------------------------------------------------------
@@ -135,7 +134,7 @@ def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     return " or ".join(map(str, named)) if isinstance(named, list) else str(named)
 
 
-# --- settings, errors, exit codes ------------------------------------------------------------------------------------
+# --- settings, errors ------------------------------------------------------------------------------------------------
 
 
 def _settings() -> Iterator[str]:
@@ -187,12 +186,6 @@ def _errors() -> Iterator[str]:
             meaning = " ".join(_escaped((value.__doc__ or "").partition("\n\n")[0]).split())
             yield f"| `{value.code}` | `{value.__name__}` | {meaning} | {'yes' if value.retryable else ''} |"
     yield ""
-
-
-def _exit_codes() -> Iterator[str]:
-    yield "## Exit codes\n\n| code | meaning |\n| --- | --- |"
-    for code in ExitCode:
-        yield f"| {code.value} | {code.text} |"
 
 
 def _escaped(text: str, *, bar: bool = True) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 Outcome = Literal["runs", "asked", "refused"]
-PAGE: Final = Path(__file__).parents[1] / "docs" / "permissions.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "appendix" / "permissions.md"
 BEGIN: Final = "<!-- drawn by tests/permission_table.py -->"
 END: Final = "<!-- end of the drawing -->"
 

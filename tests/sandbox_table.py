@@ -1,4 +1,4 @@
-"""What each agent sees and reaches in its sandbox, found out from inside it: the table of docs/security.md.
+"""What each agent sees and reaches in its sandbox, found out from inside it: the table of docs/appendix/sandbox.md.
 
 `python -m tests.sandbox_table` (make sandbox-table) draws it anew. In the place of each agent a program looks around,
 started as that one is, with its home, its login and its variables. For Codex it runs as a command with network access.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.sandbox import Sandbox
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "security.md"
+PAGE: Final = Path(__file__).parents[1] / "docs" / "appendix" / "sandbox.md"
 BEGIN: Final = "<!-- drawn by tests/sandbox_table.py -->"
 END: Final = "<!-- end of the drawing -->"
 CODEX: Final = "`codex`, network on"

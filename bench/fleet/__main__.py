@@ -1,4 +1,4 @@
-"""`python -m bench.fleet`: the figures of a fleet on this machine, as JSON and as the table of docs/fleet.md."""
+"""`python -m bench.fleet`: the figures of a fleet on this machine, as JSON and as the table of docs/appendix/fleet.md."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def main() -> None:
     if arguments.quick:
         print(page)
     else:
-        put(DOCS / "fleet.md", page)
+        put(DOCS / "appendix" / "fleet.md", page)
 
 
 if __name__ == "__main__":

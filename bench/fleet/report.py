@@ -1,4 +1,4 @@
-"""The figures of a fleet as docs/fleet.md has them, and what they come to for a hundred machines."""
+"""The figures of a fleet as docs/appendix/fleet.md has them, and what they come to for a hundred machines."""
 
 from __future__ import annotations
 

@@ -357,7 +357,7 @@ class Soak:
 
 
 def report(found: Mapping[str, Any], minutes: float, seed: int) -> str:
-    """The table of docs/reliability.md."""
+    """The table of docs/appendix/reliability.md."""
     binary = installed_codex()
     codex = ".".join(map(str, codex_version(binary))) if binary is not None else ""
     counted = {name: value for name, value in found.items() if name not in _NONE and not isinstance(value, dict)}
@@ -383,7 +383,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="how long faults happen (default: %(default)g)")
     parser.add_argument("--machines", type=int, default=3, help="how many machines (default: %(default)d)")
     parser.add_argument("--seed", type=int, default=random.randrange(1_000_000), help="to make the same choices again")
-    parser.add_argument("--report", action="store_true", help="write the result into docs/reliability.md")
+    parser.add_argument("--report", action="store_true", help="write the result into docs/appendix/reliability.md")
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
     place = Path(tempfile.mkdtemp(prefix="helmsman-soak-fleet-"))
@@ -391,7 +391,7 @@ def main() -> int:
     outcome = anyio.run(Soak(place, options.seed, options.machines).run, options.minutes * 60)
     print(json.dumps(outcome, indent=2))
     if options.report:
-        put(DOCS / "reliability.md", report(outcome, options.minutes, options.seed))
+        put(DOCS / "appendix" / "reliability.md", report(outcome, options.minutes, options.seed))
     return int(any(outcome[name] for name in _NONE))
 
 

@@ -1,4 +1,4 @@
-"""The report of a soak, for the terminal and as the page docs/reliability.md."""
+"""The report of a soak, for the terminal and as the page docs/appendix/reliability.md."""
 
 from __future__ import annotations
 

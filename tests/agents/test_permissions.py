@@ -1,4 +1,4 @@
-"""The table of docs/permissions.md: what becomes of what an agent does, by sandbox and approval policy."""
+"""The table of docs/appendix/permissions.md: what becomes of what an agent does, by sandbox and approval policy."""
 
 from __future__ import annotations
 

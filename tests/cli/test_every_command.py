@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tests.cli.conftest import Cli
 
-PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 WITHOUT_JSON = {"serve", "completion", "hub connect", "hub log", "hub run", "worker"}
 """What goes to their stdout is for a program already."""
 PAGED = {"diff", "list", "search", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
@@ -100,7 +100,7 @@ async def test_a_session_that_is_not_there_is_told_as_json(bare_cli: Cli) -> Non
 def test_the_documentation_has_every_command_and_every_exit_code() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name in COMMANDS:
-        assert re.search(rf"helmsman {name}\b", page), f"docs/command-line.md does not tell of `helmsman {name}`"
+        assert re.search(rf"helmsman {name}\b", page), f"docs/commands.md does not list `helmsman {name}`"
     table = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
     assert table == {str(code.value): code.text for code in ExitCode}
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 INLINE = re.compile(r"`([^`\n]+)`")
 PRINTED_BY_THE_SHELL = re.compile(r"""<\(printf [^()]*"\$\(cat [^()]*\)"\)""")
 """A builtin that writes into a pipe: no program gets it as an argument."""

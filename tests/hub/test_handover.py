@@ -129,5 +129,8 @@ async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Pl
 def test_versions_are_compared_by_their_numbers() -> None:
     assert is_newer("0.10.0", "0.9.9")
     assert is_newer("1.0.1", "1.0.dev1")
+    assert is_newer("1.0.0", "1.0.0rc2")
+    assert is_newer("1.0.0rc2", "1.0.0rc1")
+    assert is_newer("1.0.0rc1", "0.9.9")
     assert not is_newer("0.1.0", "0.1.0")
     assert not is_newer("0.1.0", "0.2.0")

@@ -173,7 +173,7 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
 )
 @click.argument("state", metavar="[STATE]", required=False)
 def _connect(state: str | None) -> int:
-    """Connect stdin and stdout to the hub: what `helmsman --host` runs here from another machine, over ssh.
+    """Connect stdin and stdout to the hub: what `helmsman --host NAME` runs on this machine, over SSH.
 
     It is not for people. STATE is a state directory, in hex.
     """

@@ -247,8 +247,10 @@ def is_newer(version: str, other: str) -> bool:
     return _numbers(version) > _numbers(other)
 
 
-def _numbers(version: str) -> list[int]:
-    return [int(part) if part.isdigit() else -1 for part in version.split(".")]
+def _numbers(version: str) -> tuple[list[int], int]:
+    release, _, candidate = version.partition("rc")
+    last = int(candidate) if candidate.isdigit() else sys.maxsize  # a release comes after its candidates
+    return [int(part) if part.isdigit() else -1 for part in release.split(".")], last
 
 
 def spawn(state: str, lock: int, listener: int, log: int, *words: str) -> None:
