@@ -153,7 +153,7 @@ async def _one_more(helm: Helmsman, folder: Path) -> float:
     began = time.process_time()
     session = await helm.start("hello", cwd=folder)
     await session.wait(until="end")
-    await helm.ledger.write()
+    await helm.task_writer.write()
     return time.process_time() - began
 
 

@@ -154,7 +154,7 @@ async def play(folder: Path, stack: AsyncExitStack) -> tuple[Stage, Gate]:
     write_project(places[0])
 
     seed = await settled(await helm.start(SEED, cwd=places[0], full_auto=True))
-    info = await helm.truth.find(seed.id)
+    info = await helm.agent_records.find(seed.id)
     if info is None or info.path is None:
         sys.exit("Codex did not write its session down.")
     make_past(info.path, seed.id, places)

@@ -50,7 +50,7 @@ class SharedEngine:
     async def stop_what_runs(self) -> None:
         """For the next test: nothing of this one speaks to the model any more."""
         with anyio.fail_after(_SECONDS):
-            for session in list(self.sessions.roster.at_work.values()):
+            for session in list(self.sessions.session_registry.at_work.values()):
                 await session.interrupt()
 
 

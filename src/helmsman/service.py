@@ -292,7 +292,7 @@ class Helmsman(AgentService):
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         extras = self.extras
         parts: tuple[Holder, ...] = extras.budgets.holds, extras.worktree_setup.holds
-        if (gate := self.ledger.gate(task_id)) is not None:
+        if (gate := self.task_writer.gate(task_id)) is not None:
             at_gate = partial(extras.outcomes.holds, gate)
             parts = (at_gate,) if gate.only_asks else (*parts, at_gate)
         return await self._held_by(parts, session, task_id, go_on)
@@ -312,7 +312,7 @@ class Helmsman(AgentService):
         return await first(session, task_id, then) or await self._held_by(others, session, task_id, go_on)
 
     async def needs_session_first(self, task_id: str, directory: Path) -> bool:
-        return self.ledger.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
+        return self.task_writer.gate(task_id) is not None or await self.extras.worktree_setup.is_due(directory)
 
     def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
         return self.extras.snapshots.begin(session, task_id, sandbox)

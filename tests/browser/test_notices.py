@@ -184,7 +184,7 @@ async def test_nobody_is_told_of_an_end_that_is_on_screen(
     await answer(helm, session)
     await ended(session)
     with anyio.fail_after(SECONDS):
-        await helm.ledger.write()
+        await helm.task_writer.write()
         while await helm.notices.due():
             await anyio.sleep(0.02)
     assert [one.news.kind for one in await helm.extras.notices.log()] in ([], ["question"])

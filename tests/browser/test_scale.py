@@ -40,7 +40,7 @@ async def test_500_sessions_are_scrolled_through(
     session = await helm.start("one of many", cwd=folder)
     with anyio.fail_after(SECONDS):
         await session.wait()
-    info = await helm.truth.find(session.id)
+    info = await helm.agent_records.find(session.id)
     assert info is not None
     assert info.path is not None
     content = info.path.read_text(encoding="utf-8")

@@ -283,7 +283,7 @@ async def test_commands_left_running_end_before_their_changes_are_applied(
         assert session.worktree is not None
         pid = int((settings.state_dir / "pid").read_text(encoding="utf-8"))
         daemon = int((settings.state_dir / "daemon").read_text(encoding="utf-8"))
-        await helm.ledger.write()  # the other one reads there that the turn has ended
+        await helm.task_writer.write()  # the other one reads there that the turn has ended
         async with await anyio.open_process(["sleep", "600"], cwd=session.worktree.path) as bystander:
             try:
                 applied = await other.extras.changes.apply(session.id)
@@ -395,7 +395,7 @@ async def test_a_session_that_another_process_runs_is_busy(
         session = await first.start("hang", cwd=git_repo, worktree=True, **OPTIONS)
         with anyio.fail_after(SECONDS):
             await scripted.wait_for_request(1)
-        await first.ledger.write()
+        await first.task_writer.write()
         with pytest.raises(SessionBusy):
             await second.extras.changes.discard(session.id)
         (known,) = await second.extras.changes.worktrees()
@@ -409,9 +409,9 @@ async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
 ) -> None:
     async with Helmsman(settings, env=codex_home.env) as first, Helmsman(settings, env=codex_home.env) as second:
         session = await work(first, "write", git_repo)
-        await first.ledger.write()
+        await first.task_writer.write()
         fork = await second.fork(session.id, "hang")
-        await second.ledger.write()
+        await second.task_writer.write()
         for call in (first.extras.changes.apply, first.extras.changes.discard):
             with pytest.raises(SessionBusy, match=fork.id):
                 await call(session.id)

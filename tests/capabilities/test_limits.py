@@ -88,7 +88,7 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
         done = await until(helm, session, lambda one: one.has_ended)
         assert (done.id, done.status, done.note, done.resumes_at) == (task.id, "completed", None, None)
         assert done.usage == Usage(17, 0, 8, 0), "of both turns"
-        usages = await helm.ledger.registry(lambda registry: registry.turn_usages())
+        usages = await helm.task_writer.registry(lambda registry: registry.turn_usages())
         assert [one.before for one in usages if one.session_id == session.id] == [Usage(10, 0, 5, 0)]
 
 
@@ -268,7 +268,7 @@ async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_nex
         again = await helm.take_back(task)
         assert again is not None
         assert (again.is_waiting, again.session_id) == (True, session.id)
-        assert helm.ledger.used_before(task.id) == Usage(10, 0, 5, 0)
+        assert helm.task_writer.used_before(task.id) == Usage(10, 0, 5, 0)
 
 
 async def test_what_waits_is_known_to_the_next_hub_also_if_the_limit_was_reached_at_once(

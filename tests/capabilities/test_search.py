@@ -74,7 +74,7 @@ async def test_words_of_a_transcript_find_its_session_and_are_gone_with_it(
         await helm.extras.upkeep.archive(sail.id)
         assert await found(helm, "marlinspike") == []
         assert len((await helm.extras.search.find("marlinspike", include_archived=True)).found) == 1
-        info = await helm.truth.find(sail.id)
+        info = await helm.agent_records.find(sail.id)
         assert info is not None
         assert info.path is not None
         info.path.unlink()
@@ -104,7 +104,7 @@ async def test_sessions_that_helmsman_ran_are_searched_in_the_log_and_forgotten_
     model.on("sail", say("Sewn with a marlinspike."))
     read: list[str] = []
     async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
-        codex = helm.truth.indexes_for(helm.settings, helm.environment)["codex"]
+        codex = helm.agent_records.indexes_for(helm.settings, helm.environment)["codex"]
         monkeypatch.setattr(codex, "history", lambda info: read.append(info.session_id))
         sail = await told(helm, "Mend the sail", folder)
         assert await found(helm, "marlinspike") == [sail.id]

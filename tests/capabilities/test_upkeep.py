@@ -124,7 +124,7 @@ async def test_another_process_is_not_shown_what_was_forgotten(
     elsewhere: Helmsman, helm: Helmsman, three_turns: Session
 ) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id, 2)
-    await helm.ledger.write()
+    await helm.task_writer.write()
     async with elsewhere:
         session = await elsewhere.session(three_turns.id)
         assert (session.result, session.status) == ("answer alpha", "done")
@@ -274,9 +274,9 @@ async def test_a_goal_is_worked_on_turn_after_turn_each_a_task_until_it_is_clear
     await settled(session)
     assert session.result == "a second step"
     with anyio.fail_after(30):
-        while len(session.task_ids) < 3 or helm.ledger.running_task(session.id) is not None:
+        while len(session.task_ids) < 3 or helm.task_writer.running_task(session.id) is not None:
             await anyio.sleep(0.01)  # tasks are registered beside the turns, and nobody tells when
-    await helm.ledger.write()
+    await helm.task_writer.write()
     tasks = (await helm.tasks.of_sessions([session.id]))[session.id]
     assert [task.instruction for task in tasks] == ["Work towards the goal: All tests pass"] * 2 + ["hello"]
     assert {task.status for task in tasks} == {"completed"}
@@ -297,10 +297,10 @@ async def test_however_many_goals_were_set_before_each_turn_is_one_task(
     await upkeep.set_goal(session.id, "Second")
     with anyio.fail_after(30):
         await gate.reached()
-        while helm.ledger.running_task(session.id) is None:
+        while helm.task_writer.running_task(session.id) is None:
             await anyio.sleep(0.01)  # tasks are registered beside the turns, and nobody tells when
     await session.interrupt()
-    await helm.ledger.write()
+    await helm.task_writer.write()
     tasks = (await helm.tasks.of_sessions([session.id]))[session.id]
     assert [task.instruction for task in tasks] == ["Work towards the goal: Second"] * 2 + ["other"]
 

@@ -56,8 +56,8 @@ async def stop_at_random(scene: Scene, sessions: int) -> None:
                 group.start_soon(work, helm)
         assert set(ends) == {"done", "interrupted"}
         assert ends.total() == len(set(tasks)) == sessions
-        await helm.ledger.write()
-        known = await helm.ledger.registry(lambda registry: [registry.get(task) for task in tasks])
+        await helm.task_writer.write()
+        known = await helm.task_writer.registry(lambda registry: [registry.get(task) for task in tasks])
         told = Counter(task.status for task in known if task is not None)
         assert (told["completed"], told["canceled"]) == (ends["done"], ends["interrupted"])
         with anyio.fail_after(SECONDS):

@@ -40,7 +40,7 @@ async def test_a_session_that_another_holds_is_locked_can_be_forked_and_is_free_
         await needs_lock(second)
         async with scene.helmsman() as first:
             session_id = (await ended(await first.start("one", cwd=scene.repo))).id
-            await first.ledger.write()  # so that the other does not take its turn for running
+            await first.task_writer.write()  # so that the other does not take its turn for running
             with pytest.raises(SessionLocked, match="fork the session") as caught:
                 await second.say(session_id, "two")
             assert caught.value.retryable

@@ -184,7 +184,7 @@ class Front:
             LastingSessions,
             path=MCP_PATH,
             helm=self.helm,
-            calls=CallLog(self.helm.ledger),
+            calls=CallLog(self.helm.task_writer),
             door=("front", Process(1, "")),
             epoch=self._epoch,
             kept=Kept(self.kept, tell),

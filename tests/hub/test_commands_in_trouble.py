@@ -162,7 +162,7 @@ class Door:
 
 async def test_what_was_done_for_a_hub_that_died_is_not_done_again(served: Place) -> None:
     """A hub that dies in between leaves what it has entered; here that is made by hand."""
-    calls = CallLog(Shared(served.state_dir).ledger)
+    calls = CallLog(Shared(served.state_dir).task_writer)
     answer = json.dumps({"code": 7, "said": [["o", b"what it said\n".hex()], ["e", b"and this\n".hex()]]})
     for name, given in (("done", answer), ("begun", None)):
         call = CallId(name, 1, Process.me())

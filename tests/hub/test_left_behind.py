@@ -14,7 +14,7 @@ from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
-from helmsman.steering.terms import Terms
+from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.calls import CallKey, call_key
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import JOB, OF_JOB
@@ -46,8 +46,8 @@ def leave(settings: Settings, directory: Path, *, spec: Any = None, session_id: 
     """A task that a hub has acknowledged, and has not come to run."""
     options = SessionOptions(cwd=directory)
     known = TurnRequest(turn=TurnInput(text="work"), options=options).packed()
-    terms = pack(Terms.of(settings, TurnLimits(), "of somebody who is away"))
-    _, draft = draft_task("work", options, session_id=session_id, terms=terms, spec=known if spec is None else spec)
+    policy = pack(TurnPolicy.of(settings, TurnLimits(), "of somebody who is away"))
+    _, draft = draft_task("work", options, session_id=session_id, policy=policy, spec=known if spec is None else spec)
     with closing(Registry(settings.state_dir / REGISTRY_NAME)) as registry:
         task, _ = registry.add(replace(draft, metadata={**draft.metadata, **more}))
     return task

@@ -29,10 +29,10 @@ from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
 from helmsman.steering.shared import Shared
-from helmsman.steering.terms import Terms
+from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.store.database import Fence, microseconds
+from helmsman.tasks.agent_records import WAITING
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.reconcile import WAITING
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import Gate, hang, run, say, usage
 from helmsman.testing.hubs import hub_pid
@@ -106,7 +106,7 @@ async def test_a_turn_that_another_process_runs_is_left_to_it(
         async with Client(place.on_stdio()) as client:
             orphan = await client.call_tool("codex_start", {"prompt": "orphan"})
             await gate.reached(2)
-            await helm.ledger.write()
+            await helm.task_writer.write()
             await place.kill_hub()
             with anyio.fail_after(SECONDS):
                 while not (ask_hub(place.state_dir, "status") or {}).get("sessionsAtWork"):
@@ -171,7 +171,7 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
         with anyio.fail_after(SECONDS):
             await session.wait()
             await gate.reached()
-        await helm.ledger.write()
+        await helm.task_writer.write()
     begun = datetime.now(UTC) - timedelta(seconds=10)
     (question,) = session.questions
     with closing(sqlite3.connect(detached_engines / REGISTRY_NAME)) as registry, registry:
@@ -204,13 +204,13 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
     """By a hub that could not read its store when it began."""
     monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.02)
     options, limits = SessionOptions(cwd=tmp_path), TurnLimits()
-    terms = pack(Terms(3.0, (), limits, surroundings="of somebody who is away"))
+    policy = pack(TurnPolicy(3.0, (), limits, surroundings="of somebody who is away"))
     path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
     with closing(Registry(path, clock=lambda: long_ago)) as registry:
-        _, old = draft_task("old", options, terms=terms)
+        _, old = draft_task("old", options, policy=policy)
         old_one, _ = registry.add(replace(old, spec=TurnRequest(turn=TurnInput(text="old"), options=options).packed()))
     with closing(Registry(path)) as registry:
-        _, new = draft_task("new", options, terms=terms)
+        _, new = draft_task("new", options, policy=policy)
         new = replace(new, spec=TurnRequest(turn=TurnInput(text="new"), options=options).packed())
         new_one, _ = registry.add(new)
     path.rename(tmp_path / "aside")
@@ -234,19 +234,19 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
 
 
 def test_terms_are_read_as_they_were_written() -> None:
-    terms = Terms(3.5, (Path("/work"),), TurnLimits(first_event=2.0), "/home/me/.codex", "a fingerprint", 7)
-    assert unpack(json.loads(json.dumps(pack(terms))), Terms) == terms
-    for nonsense in (None, {}, {"limits": 3}, {**pack(terms), "allowedRoots": None}):
-        assert unpack_if_valid(nonsense, Terms) is None
+    policy = TurnPolicy(3.5, (Path("/work"),), TurnLimits(first_event=2.0), "/home/me/.codex", "a fingerprint", 7)
+    assert unpack(json.loads(json.dumps(pack(policy))), TurnPolicy) == policy
+    for nonsense in (None, {}, {"limits": 3}, {**pack(policy), "allowedRoots": None}):
+        assert unpack_if_valid(nonsense, TurnPolicy) is None
 
 
 def test_a_turn_goes_on_with_the_agents_it_was_begun_with(tmp_path: Path) -> None:
     begun = load_settings({"codex_path": "/its/codex", "claude_path": "/its/claude"}, {"HOME": "/its"}, tmp_path)
     ours = load_settings({"codex_path": "/our/codex"}, {"HOME": "/our"}, tmp_path)
-    held = Terms.of(begun, TurnLimits(), "").settings(ours)
+    held = TurnPolicy.of(begun, TurnLimits(), "").settings(ours)
     for name in ("codex_home", "codex_path", "claude_home", "claude_path"):
         assert getattr(held, name) == getattr(begun, name) != getattr(ours, name)
-    of_an_earlier_version = Terms(3.5, (), TurnLimits()).settings(ours)
+    of_an_earlier_version = TurnPolicy(3.5, (), TurnLimits()).settings(ours)
     assert (of_an_earlier_version.codex_home, of_an_earlier_version.codex_path) == (ours.codex_home, ours.codex_path)
 
 

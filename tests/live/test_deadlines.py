@@ -80,7 +80,7 @@ async def test_what_the_deadline_denied_leaves_its_trace(
         text = transcript(session, await helm.history(session.id))
         assert "denied: nobody answered in" in text
         assert "A question timed out" in text
-        await helm.ledger.write()
+        await helm.task_writer.write()
         task = await helm.tasks.get(session.task_ids[-1])
         assert (task.status, len(task.timed_out), task.note) == ("completed", 1, status.note)
         await session.say("next")

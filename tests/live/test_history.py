@@ -79,8 +79,8 @@ async def test_looking_at_a_session_of_another_program_writes_nothing_and_contin
         session = await helm.session(session_id)
         assert session.result == "hi"
         assert said(await helm.history(session_id)) == [["hello", "hi"]]
-        await helm.ledger.write()
-        assert (await helm.ledger.registry(lambda registry: registry.events(session_id))).events == ()
+        await helm.task_writer.write()
+        assert (await helm.task_writer.registry(lambda registry: registry.events(session_id))).events == ()
         await session.say("again")
         assert await session.wait(until="end", timeout=30)
     for rollout in codex_home.path.rglob("rollout-*.jsonl"):

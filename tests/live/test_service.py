@@ -191,8 +191,8 @@ async def test_a_session_of_another_process_goes_on_where_it_was(
 
 @on_its_own_engine
 async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Helmsman, folder: Path) -> None:
-    task, draft = draft_task("one", SessionOptions(cwd=folder, agent="other"), session_id="s-1", terms=None)
-    await helm.ledger.registry(lambda registry: registry.add(draft))
+    task, draft = draft_task("one", SessionOptions(cwd=folder, agent="other"), session_id="s-1", policy=None)
+    await helm.task_writer.registry(lambda registry: registry.add(draft))
     session = await helm.session("s-1")
     assert (session.options.agent, session.task_ids) == ("other", (task,))
     with pytest.raises(InvalidInput, match="belongs to the agent other"):

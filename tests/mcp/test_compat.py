@@ -16,7 +16,7 @@ from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.testing import ask_user, hang, question, run, say
 from mcp import Client
-from tests.live.test_desk import with_rules
+from tests.live.test_question_broker import with_rules
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person
 

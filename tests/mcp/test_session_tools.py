@@ -84,7 +84,7 @@ async def test_a_session_that_is_idle_here_and_runs_elsewhere_is_listed_as_activ
     assert (await codex.until_settled(session_id))["status"] == "done"
     another = running_process(os.getppid())
     draft = TaskDraft(instruction="more", status="working", session_id=session_id, owner=another)
-    await helm.ledger.registry(lambda registry: registry.add(draft))
+    await helm.task_writer.registry(lambda registry: registry.add(draft))
     (listed,) = (await codex("codex_list"))["sessions"]
     assert (listed["isActive"], listed["activeStatus"]) == (True, "active")
 

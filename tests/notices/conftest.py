@@ -64,7 +64,7 @@ class House:
 
     async def settled(self) -> None:
         """Wait until all that has happened was looked at."""
-        await self.shared.ledger.write()
+        await self.shared.task_writer.write()
         with anyio.fail_after(SECONDS):
             while await self.shared.notices.due():
                 await anyio.sleep(0.01)

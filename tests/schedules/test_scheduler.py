@@ -244,7 +244,8 @@ async def test_a_run_whose_question_timed_out_just_before_its_hub_ended_is_faile
         added = await house.schedules.add("work", every="1h", cwd=tmp_path)
         await house.schedules.run_now(added.id)
         (task,) = await house.working()
-        house.shared.roster.listeners.remove(house.scheduler._on_event)  # the hub ends before it hears of the timeout
+        listeners = house.shared.session_registry.listeners
+        listeners.remove(house.scheduler._on_event)  # the hub ends before it hears of the timeout
         house.engine.ask()
         session = await house.helm.session(task.session_id or "")
         with anyio.fail_after(SECONDS):
@@ -258,7 +259,7 @@ async def test_a_run_whose_question_timed_out_just_before_its_hub_ended_is_faile
 
 async def test_questions_of_runs_wait_until_they_are_answered(house: House, tmp_path: Path) -> None:
     added = await house.schedules.add("work", every="1h", cwd=tmp_path)
-    assert added.terms["approvalTimeout"] is None
+    assert added.policy["approvalTimeout"] is None
 
 
 async def test_what_was_due_and_what_was_entered_is_found_by_the_next_hub_and_run_once(

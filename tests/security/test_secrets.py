@@ -247,7 +247,7 @@ async def test_a_key_in_prompt_failure_and_configuration_is_in_no_file_of_ours(
         assert await failed.wait(until="end", timeout=60)
         said = await helm.start(f"say {key}", cwd=git_repo, idempotency_key=key, model=key)
         assert await said.wait(until="end", timeout=60)
-        await helm.ledger.write()
+        await helm.task_writer.write()
         assert await helm.start(f"say {key}", cwd=git_repo, idempotency_key=key, model=key) is said
         assert failed.error is not None
         assert "Incorrect API key provided" in failed.error.message

@@ -188,7 +188,7 @@ async def test_a_session_of_a_killed_process_has_its_facts(tmp_path: Path) -> No
         session.apply(GoalChanged(session_id=session.id, goal="green tests"))
         session.remark("Look at this.")
         await killed.say(session.id, "later", when_busy="queue")
-        await killed.ledger.write()
+        await killed.task_writer.write()
         async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
             loaded = await helm.session(session.id)
             assert facts(loaded) == facts(session)
@@ -246,7 +246,7 @@ async def test_a_repeated_message_into_a_turn_is_sent_unless_a_hub_was_about_to_
         call_key.set(CallKey("door:7", is_repeated=True))
         with mock.patch.object(session.engine, "steer", hear):
             await helm.say(session.id, "faster", when_busy="steer")
-            await helm.ledger.write()
+            await helm.task_writer.write()
             with pytest.raises(OutcomeUnknown):
                 await helm.say(session.id, "faster", when_busy="steer")
         call_key.set(None)

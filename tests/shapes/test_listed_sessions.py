@@ -15,14 +15,14 @@ from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.shapes.contract import ListedSession
 from helmsman.shapes.listed_sessions import listed_session
-from helmsman.tasks.ledger import Ledger
+from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.model import Task
-from helmsman.tasks.truth import TaskTruth
+from helmsman.tasks.writer import TaskWriter
 
 if TYPE_CHECKING:
     from helmsman.sessions.session import Verbs
 
-LEDGER = Ledger(Path("nowhere"), TaskTruth(Agents()))
+LEDGER = TaskWriter(Path("nowhere"), AgentRecords(Agents()))
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 INFO = SessionInfo(session_id="s", updated_at=NOW, first_prompt="Do\nit")
 TASK = Task(

@@ -24,8 +24,8 @@ from helmsman.model.question_text import question_as_dict
 from helmsman.model.questions import Prompt, Question
 from helmsman.shapes.rendering import fields_as_dict, json_line, task_as_dict
 from helmsman.store.database import Fence
-from helmsman.tasks.ledger import Ledger
-from helmsman.tasks.truth import TaskTruth
+from helmsman.tasks.agent_records import AgentRecords
+from helmsman.tasks.writer import TaskWriter
 from tests.shapes.test_listed_sessions import TASK
 
 
@@ -76,10 +76,10 @@ def test_a_question_is_shown_as_pending_question_is() -> None:
 
 
 def test_a_task_that_only_another_process_can_stop_says_so(tmp_path: Path) -> None:
-    own, hubs = (Ledger(tmp_path, TaskTruth(Agents()), fence) for fence in (None, Fence(1, lambda _: None)))
+    own, hubs = (TaskWriter(tmp_path, AgentRecords(Agents()), fence) for fence in (None, Fence(1, lambda _: None)))
     running = replace(TASK, status="working")
     others = replace(running, owner=Process.me())
-    for ledger, task, is_elsewhere in [
+    for writer, task, is_elsewhere in [
         (hubs, running, False),
         (own, running, True),
         (hubs, others, True),
@@ -88,7 +88,7 @@ def test_a_task_that_only_another_process_can_stop_says_so(tmp_path: Path) -> No
         (hubs, replace(others, owner=Process(0, "")), False),
         (None, others, False),
     ]:
-        assert ("elsewhere" in task_as_dict(task, ledger)) is is_elsewhere
+        assert ("elsewhere" in task_as_dict(task, writer)) is is_elsewhere
 
 
 def test_every_event_has_a_name_of_its_own() -> None:

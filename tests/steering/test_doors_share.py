@@ -96,7 +96,7 @@ async def test_all_doors_together_run_no_more_turns_than_allowed(
     async with anyio.create_task_group() as tasks:
         for number in range(8):
             tasks.start_soon(start, number)
-    running = [session for session in shared.roster.at_work.values() if session.state.is_running]
+    running = [session for session in shared.session_registry.at_work.values() if session.state.is_running]
     assert (len(running), len(refused)) == (3, 5)
     async with Helmsman(settings, shared=shared) as door:
         with pytest.raises(TooManySessions, match="3 turns are running and MAX_SESSIONS is 3") as caught:
@@ -140,7 +140,7 @@ async def test_a_key_stands_for_its_session_as_long_as_the_registry_says(
         (task_id,) = session.task_ids
         await second.tasks.wait(await second.tasks.get(task_id))
         past = datetime.now(UTC) - timedelta(days=1)
-        await shared.ledger.registry(lambda registry: registry.update(task_id, expires_at=past))
+        await shared.task_writer.registry(lambda registry: registry.update(task_id, expires_at=past))
         fresh = await second.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key")
         assert fresh is not session
 

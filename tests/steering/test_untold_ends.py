@@ -9,8 +9,8 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.model.events import EngineGone, Failure, ItemStarted, TurnStarted, UserMessage
-from helmsman.tasks.ledger import Ledger
-from helmsman.tasks.truth import TaskTruth
+from helmsman.tasks.agent_records import AgentRecords
+from helmsman.tasks.writer import TaskWriter
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def test_a_turn_that_becomes_a_task_while_its_end_is_looked_for_is_over(
     agent: PlayedAgent, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_looked_for, is_task = anyio.Event(), anyio.Event()
-    enter, begin = Ledger.enter, Ledger.begin
+    enter, begin = TaskWriter.enter, TaskWriter.begin
 
     async def enter_late(*args: Any, **given: Any) -> tuple[str, Task | None]:
         entered = await enter(*args, **given)
@@ -88,9 +88,9 @@ async def test_a_turn_that_becomes_a_task_while_its_end_is_looked_for_is_over(
         engine = agent.engines[-1]
         engine.end("completed")
         await session.wait()
-        monkeypatch.setattr(Ledger, "enter", enter_late)
-        monkeypatch.setattr(Ledger, "begin", begin_and_say)
-        monkeypatch.setattr(TaskTruth, "turn", look)
+        monkeypatch.setattr(TaskWriter, "enter", enter_late)
+        monkeypatch.setattr(TaskWriter, "begin", begin_and_say)
+        monkeypatch.setattr(AgentRecords, "turn", look)
         engine.emit(TurnStarted(session_id=session.id, turn_id="theirs"))
         message = UserMessage(id="1", text="typed elsewhere")
         engine.emit(ItemStarted(session_id=session.id, turn_id="theirs", item=message))
@@ -100,6 +100,6 @@ async def test_a_turn_that_becomes_a_task_while_its_end_is_looked_for_is_over(
                 await session.feed.changed()
         assert session.error is not None
         assert session.error.message == "It crashed."
-        await helm.ledger.write()
+        await helm.task_writer.write()
         tasks, _ = await helm.tasks.list()
         assert {task.instruction: task.status for task in tasks} == {"work": "completed", "typed elsewhere": "failed"}

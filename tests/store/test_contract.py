@@ -34,11 +34,11 @@ from helmsman.store import leases, open_store, schema
 from helmsman.store.database import Fence
 from helmsman.store.log import NewEvent, append, read
 from helmsman.store.upkeep import RETENTION, Compacted, exported, problems, session_ids, summary
+from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.calls import AnsweredBefore, CallId, CallLog
-from helmsman.tasks.ledger import Ledger
 from helmsman.tasks.model import ENDED, TaskDraft
 from helmsman.tasks.registry import Registry
-from helmsman.tasks.truth import TaskTruth
+from helmsman.tasks.writer import TaskWriter
 from tests.store.servers import running_postgres
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ class Store:
     def registry(self, clock: Callable[[], datetime] = lambda: NOW) -> Registry:
         return self._opened.enter_context(closing(Registry(self.path, address=self.address, clock=clock)))
 
-    def ledger(self) -> Ledger:
-        return Ledger(self.path.parent, TaskTruth(Agents()), Fence(1, lambda _: None), store=self.address)
+    def task_writer(self) -> TaskWriter:
+        return TaskWriter(self.path.parent, AgentRecords(Agents()), Fence(1, lambda _: None), store=self.address)
 
     def close(self) -> None:
         self._opened.close()
@@ -361,18 +361,18 @@ def test_threads_change_one_task_without_losing_anything(store: Store) -> None:
 
 
 async def test_a_call_is_done_once(store: Store) -> None:
-    ledger = store.ledger()
-    calls, call = CallLog(ledger), CallId("door", 1, Process.me())
+    writer = store.task_writer()
+    calls, call = CallLog(writer), CallId("door", 1, Process.me())
     await calls.begin(call, "apply", repeatable=False)
-    later = CallLog(ledger)  # as the next hub finds it
+    later = CallLog(writer)  # as the next hub finds it
     with pytest.raises(OutcomeUnknown):
         await later.begin(call, "apply", repeatable=False)
     await later.answer(call, '{"structuredContent": {"sessionId": "s-1"}}')
     with pytest.raises(AnsweredBefore, match="s-1"):
-        await CallLog(ledger).begin(call, "apply", repeatable=False)
+        await CallLog(writer).begin(call, "apply", repeatable=False)
     assert await calls.sessions_of("door") == ["s-1"]
     await calls.forget_gone()
-    await ledger.close()
+    await writer.close()
 
 
 def schedule(**fields: Any) -> Schedule:
@@ -381,7 +381,7 @@ def schedule(**fields: Any) -> Schedule:
         "when": When(timezone="UTC", since=NOW, every=timedelta(hours=1)),
         "directory": "/",
         "spec": {},
-        "terms": {},
+        "policy": {},
     }
     return Schedule(**{"id": new_schedule_id(), "created_at": NOW, "next_at": NOW, **given, **fields})
 

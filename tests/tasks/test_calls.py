@@ -9,9 +9,9 @@ import pytest
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost, EngineTimeout, HelmsmanError, InvalidInput, OutcomeUnknown
+from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.calls import CallId, CallLog
-from helmsman.tasks.ledger import Ledger
-from helmsman.tasks.truth import TaskTruth
+from helmsman.tasks.writer import TaskWriter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +40,8 @@ async def test_what_failed_is_done_again_only_if_no_agent_can_have_heard_of_it(
         except HelmsmanError as refused:
             return refused.code
 
-    ledger = Ledger(tmp_path, TaskTruth(Agents()))
-    calls, call = CallLog(ledger), CallId("door", 1, Process.me())
+    writer = TaskWriter(tmp_path, AgentRecords(Agents()))
+    calls, call = CallLog(writer), CallId("door", 1, Process.me())
     assert [await called(), await called()] == [error.code] * 2
     assert len(asked) == (2 if is_done_again else 1)
-    await ledger.close()
+    await writer.close()

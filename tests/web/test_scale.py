@@ -32,7 +32,7 @@ async def test_500_sessions_are_listed_page_by_page(
     model.on("", say("ok"))
     first = await browser.start("the first of many", workingDirectory=str(folder))
     await browser.settled(first)
-    info = await helm.truth.find(first)
+    info = await helm.agent_records.find(first)
     assert info is not None
     assert info.path is not None
     content = info.path.read_text(encoding="utf-8")

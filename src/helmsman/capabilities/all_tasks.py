@@ -67,8 +67,8 @@ class Tasks:
             TaskNotFound: There is none.
             InvalidInput: It works outside the allowed roots.
         """
-        await self._helm.ledger.write()
-        task = await self._helm.ledger.registry(lambda registry: registry.find(reference))
+        await self._helm.task_writer.write()
+        task = await self._helm.task_writer.registry(lambda registry: registry.find(reference))
         if task is None:
             raise TaskNotFound(f"There is no task {reference}. List the tasks to see which there are.")
         await self.local.refuse_outside(task)
@@ -94,33 +94,34 @@ class Tasks:
         cursor: str | None = None,
     ) -> tuple[list[Task], str | None]:
         """Tasks, newest first, and the cursor of the next page. Local ones as they truly are; the cloud is not asked."""
-        await self._helm.ledger.write()
+        await self._helm.task_writer.write()
         if status is not None:  # refresh running tasks first: the stored status may be stale
-            for task in await self._helm.ledger.registry(lambda registry: registry.running()):
-                await self._helm.ledger.now(task)
+            for task in await self._helm.task_writer.registry(lambda registry: registry.running()):
+                await self._helm.task_writer.now(task)
         directories = None
         if directory is not None:
             state_dir = self._helm.settings.state_dir
             directories = await anyio.to_thread.run_sync(directories_of, searched_directory(directory), state_dir)
-        page, following = await self._helm.ledger.registry(
+        page, following = await self._helm.task_writer.registry(
             lambda registry: registry.list(
                 status=status, origin=origin, agent=agent, directories=directories, limit=limit, cursor=cursor
             )
         )
         seen = await self.local.inside(page)
         tasks = [
-            task if task.origin == "cloud" or task.has_ended else await self._helm.ledger.now(task) for task in seen
+            task if task.origin == "cloud" or task.has_ended else await self._helm.task_writer.now(task)
+            for task in seen
         ]
         return [task for task in tasks if status is None or task.status in status], following
 
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
         """The tasks of each of these sessions, newest first, as they truly are. Without a registry nobody knows of any."""
-        await self._helm.ledger.write()
+        await self._helm.task_writer.write()
         settings = self._helm.settings
         if settings.store is None and not (settings.state_dir / REGISTRY_NAME).exists():
             return dict.fromkeys(session_ids, ())  # looking at a list makes no files
         try:
-            found = await self._helm.ledger.registry(
+            found = await self._helm.task_writer.registry(
                 lambda registry: {session_id: registry.tasks_of_session(session_id) for session_id in session_ids}
             )
         except RegistryUnavailable as error:
@@ -129,7 +130,7 @@ class Tasks:
         return {
             session_id: tuple(
                 [
-                    task if not task.is_running else await self._helm.ledger.now(task)
+                    task if not task.is_running else await self._helm.task_writer.now(task)
                     for task in await self.local.inside(tasks)
                 ]
             )
@@ -145,7 +146,7 @@ class Tasks:
             CloudError: The cloud cannot be asked.
         """
         page = await self.cloud.page(environment=environment, cursor=cursor)
-        registered, _ = await self._helm.ledger.registry(
+        registered, _ = await self._helm.task_writer.registry(
             lambda registry: registry.list(origin="cloud", limit=_REGISTERED)
         )
         ours = {task.external_id: task for task in registered}
@@ -197,7 +198,7 @@ class Tasks:
         own = session is not None and session.task_id == task.id
         if session is not None and own and (session.state.is_running or session.state.diff is not None):
             return outcome_of(session.items, session.state.diff, session.directory)
-        kept = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
+        kept = await self._helm.task_writer.registry(lambda registry: registry.outcome(task.id))
         if kept is not None:
             return kept
         if not task.has_ended or task.turn_id is None or task.session_id is None or task.result_compacted:
@@ -213,7 +214,7 @@ class Tasks:
             return TaskOutcome()
         turn = next((turn for turn in turns if turn.id == task.turn_id), None)
         found = TaskOutcome() if turn is None else outcome_of(turn.items, directory=task.directory)
-        await self._helm.ledger.registry(lambda registry: registry.keep_outcome(task.id, found))
+        await self._helm.task_writer.registry(lambda registry: registry.keep_outcome(task.id, found))
         return found
 
     async def _cloud_results(self, task: Task, attempt: int) -> TaskResults:

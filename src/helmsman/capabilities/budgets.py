@@ -222,7 +222,7 @@ class Budgets:
             ]
 
         try:
-            return await self._helm.ledger.registry(read)
+            return await self._helm.task_writer.registry(read)
         except RegistryUnavailable as error:
             log.warning("what was granted beyond budgets is not known: %s", error)
             return []
@@ -267,11 +267,11 @@ class Budgets:
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         """Whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
-        before = self._helm.ledger.used_before(task_id)
+        before = self._helm.task_writer.used_before(task_id)
         states = await self.used_up(session.directory, task_id, model=session.model, usage=before)
         if not states:
             return False
-        self._helm.ledger.hold(task_id, session, {"note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
+        self._helm.task_writer.hold(task_id, session, {"note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
         day = f"{self.clock():%Y-%m-%d}"
         own = [state for state in states if not state.fleet]
         grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in own]
@@ -296,13 +296,13 @@ class Budgets:
     ) -> None:
         if choices and choices[0].value == APPROVE:
             granted = {GRANTED + grant.key: grant.as_dict() for grant in grants}
-            self._helm.ledger.update(task_id, {"note": None, "metadata": granted})
+            self._helm.task_writer.update(task_id, {"note": None, "metadata": granted})
             session.is_beginning()  # who stops it now waits until it can be stopped
             # What was granted is remembered before anything else, whatever becomes of us. It is not awaited here: whoever
             # answered is cancelled as soon as the question is closed.
-            self._helm.in_background(partial(self._go_on, session, self._helm.ledger.write, go_on))
+            self._helm.in_background(partial(self._go_on, session, self._helm.task_writer.write, go_on))
             return
-        self._helm.ledger.explain(session.id, if_stopped=refused.message, if_over=refused.message)
+        self._helm.task_writer.explain(session.id, if_stopped=refused.message, if_over=refused.message)
         session.apply(failed_turn(session.id, refused))
         self._helm.make_room()
 
@@ -320,7 +320,7 @@ class Budgets:
     def check(self, session: Session) -> None:
         """Look at what a session has spent: its turn may have to be stopped."""
         self._check_cost(session)
-        if not (usage := self._helm.ledger.usage_of(session.id)) or usage == Usage():
+        if not (usage := self._helm.task_writer.usage_of(session.id)) or usage == Usage():
             return  # what others have used was looked at before it began
         if session.id in self._checking:
             self._again.add(session.id)
@@ -345,10 +345,10 @@ class Budgets:
             self._again.discard(session.id)
 
     async def _check_budgets(self, session: Session) -> None:
-        task_id = self._helm.ledger.running_task(session.id)
+        task_id = self._helm.task_writer.running_task(session.id)
         if task_id is None or not _runs_freely(session):
             return
-        usage, turn = self._helm.ledger.usage_of(session.id), session.turn_count
+        usage, turn = self._helm.task_writer.usage_of(session.id), session.turn_count
         states = await self.used_up(session.directory, task_id, model=session.model, usage=usage)
         if not states or session.turn_count != turn or not _runs_freely(session):
             return
@@ -375,13 +375,15 @@ class Budgets:
         """Whether a turn was stopped here, so that its task goes on if somebody says so."""
         is_ours = session.is_pausing
         session.pause(is_pausing=False)
-        task_id = self._helm.ledger.running_task(session.id)
+        task_id = self._helm.task_writer.running_task(session.id)
         if not is_ours or ended.outcome != "interrupted" or task_id is None or not session.is_message:
             return False
         turn = turn_input(MORE_GRANTED, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
         spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
-        self._helm.ledger.go_on_later(session.id, {"spec": spec, "note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
+        self._helm.task_writer.go_on_later(
+            session.id, {"spec": spec, "note": _WAITS, "metadata": {WAITING_FOR: BUDGET}}
+        )
         self._helm.in_background(partial(self._go_on_with, session, ended, turn, task_id))
         return True
 
@@ -392,11 +394,11 @@ class Budgets:
 
     def _check_cost(self, session: Session) -> None:
         """Stop a task that has cost more than it may, or of which nobody can say what it costs."""
-        task_id = self._helm.ledger.running_task(session.id)
-        limit = self._helm.ledger.max_costs.get(task_id or "")
+        task_id = self._helm.task_writer.running_task(session.id)
+        limit = self._helm.task_writer.max_costs.get(task_id or "")
         if task_id is None or limit is None or not session.state.is_running:
             return
-        usage = self._helm.ledger.usage_of(session.id) or Usage()
+        usage = self._helm.task_writer.usage_of(session.id) or Usage()
         if session.model is None and usage == Usage():
             return  # some agents name their model when they have begun
         cost = self._prices.cost(session.model, usage)
@@ -410,8 +412,8 @@ class Budgets:
             why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
         else:
             return
-        del self._helm.ledger.max_costs[task_id]
-        self._helm.ledger.explain(
+        del self._helm.task_writer.max_costs[task_id]
+        self._helm.task_writer.explain(
             session.id, if_stopped=f"It was stopped: {why}", if_over=f"It had ended before it could be stopped: {why}"
         )
         self._helm.in_background(partial(self._stop, session, task_id))

@@ -182,7 +182,7 @@ class Changes:
         check = self.shown.check_of(session_id, expected)
         with suppress(SessionNotFound):  # a worktree may outlive its session
             (await self._helm.session(session_id)).apply(ApplyRequested(session_id=session_id, digest=expected))
-            await self._helm.ledger.write_intents()
+            await self._helm.task_writer.write_intents()
         applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
         return AppliedSession.of(session_id, tree.repository, applied, ended)
 

@@ -102,7 +102,7 @@ class CloudTasks:
             poll_ms=5000,
             metadata={"environment": chosen, "attempts": attempts, "branch": branch},
         )
-        task, fresh = await self._helm.ledger.registry(lambda registry: registry.add(draft))
+        task, fresh = await self._helm.task_writer.registry(lambda registry: registry.add(draft))
         if not fresh:
             return task.id
 
@@ -120,7 +120,7 @@ class CloudTasks:
             else:
                 changes = {"status": "working", "external_id": sent.external_id, "metadata": {"url": sent.url}}
             finally:
-                self._helm.ledger.update(task_id, changes)
+                self._helm.task_writer.update(task_id, changes)
 
         self._helm.in_background(send)
         return task_id
@@ -138,7 +138,7 @@ class CloudTasks:
         if task.external_id is None:
             if task.status == "pending" and not task.has_living_owner:
                 return await self._update(task.id, {"status": "unknown", "note": _BROKEN_OFF}) or task
-            return await self._helm.ledger.registry(lambda registry: registry.get(task.id)) or task
+            return await self._helm.task_writer.registry(lambda registry: registry.get(task.id)) or task
         try:
             status = await (await self.client()).status(task.external_id)
         except CloudTaskNotFound as error:
@@ -212,7 +212,7 @@ class CloudTasks:
     async def cannot_cancel(self, task: Task, reason: str | None = None) -> str:
         """Why a cancel does nothing, and where the task can be cancelled. The reason is kept for whoever goes there."""
         if reason and not task.has_ended:
-            self._helm.ledger.update(task.id, {"metadata": {CANCEL_REASON: reason}})
+            self._helm.task_writer.update(task.id, {"metadata": {CANCEL_REASON: reason}})
         if task.has_ended:
             return f"There is nothing to cancel: it is {task.status}."
         if task.external_id is None:
@@ -227,4 +227,4 @@ class CloudTasks:
         return task.external_id
 
     async def _update(self, task_id: str, changes: TaskChanges) -> Task | None:
-        return await self._helm.ledger.registry(lambda registry: registry.update(task_id, **changes))
+        return await self._helm.task_writer.registry(lambda registry: registry.update(task_id, **changes))

@@ -62,7 +62,7 @@ class HeldTurn:
                 session.apply(ended)
                 self.helm.make_room()
                 return
-            self.helm.ledger.update(task_id, {"note": None})
+            self.helm.task_writer.update(task_id, {"note": None})
             session.is_beginning()  # who stops it now waits until it can be stopped
             await go_on()
         except HelmsmanError as error:  # the session has been told
@@ -88,6 +88,6 @@ def hold_turn(
     helm: Steering, session: Session, task_id: str, note: str, do: Doing, go_on: Callable[[], Awaitable[None]]
 ) -> None:
     """Hold a turn until some work is done; `note` describes the work."""
-    helm.ledger.hold(task_id, session, {"note": note})
+    helm.task_writer.hold(task_id, session, {"note": note})
     session.begun.set()  # who stops it now stops this
     helm.in_background(partial(HeldTurn(helm, session).run, task_id, do, go_on))

@@ -52,7 +52,7 @@ class UsageLimits:
         failure = ended.failure
         if failure is None or failure.code != USAGE_LIMIT or not session.is_message:
             return False
-        if self._helm.ledger.running_task(session.id) is None:
+        if self._helm.task_writer.running_task(session.id) is None:
             return False
         now = datetime.now(UTC)
         resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or (failure.at or now) + _UNKNOWN
@@ -90,10 +90,10 @@ class UsageLimits:
             "note": waits_until(moment or now),
             "metadata": {RESUMES_AT: (moment or now).isoformat()},
         }
-        self._helm.ledger.update(task.id, changes)
-        await self._helm.ledger.write()
+        self._helm.task_writer.update(task.id, changes)
+        await self._helm.task_writer.write()
         self._helm.run_later(session, task.id)
-        return await self._helm.ledger.now(task)
+        return await self._helm.task_writer.now(task)
 
     def _answered(
         self,
@@ -110,13 +110,13 @@ class UsageLimits:
 
     def _wait(self, session: Session, resumes_at: datetime, reached_at: datetime) -> None:
         """Keep the task of the turn that is about to end open, to resume later."""
-        task_id = self._helm.ledger.running_task(session.id)
+        task_id = self._helm.task_writer.running_task(session.id)
         assert task_id is not None
         turn = turn_input(GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
-        engine = self._helm.ledger.engine_of(session.id)
+        engine = self._helm.task_writer.engine_of(session.id)
         spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
         note = waits_until(resumes_at)
-        self._helm.ledger.go_on_later(
+        self._helm.task_writer.go_on_later(
             session.id,
             {
                 "spec": spec,

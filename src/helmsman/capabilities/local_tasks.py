@@ -1,7 +1,7 @@
 """Local tasks: turns of sessions on this machine, whichever process began them.
 
 A task that this process runs is known from its session, live. Of any other the registry says what was last known, and
-that is checked against what is true now before anybody hears it (`helmsman.tasks.truth`).
+that is checked against what is true now before anybody hears it (`helmsman.tasks.agent_records`).
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class LocalTasks:
         session = await self._helm.session(session_id)
         known = None
         if (key := idempotency_key) is not None:
-            known = await self._helm.ledger.registry(lambda registry: registry.with_key(key))
+            known = await self._helm.task_writer.registry(lambda registry: registry.with_key(key))
         called = call_key.get() if key is None else CallKey(key, known, is_repeated=known is not None)
         before = call_key.set(called)
         try:
@@ -145,7 +145,7 @@ class LocalTasks:
         if known is not None and (known.is_waiting or known.session_id is not None):
             return known.id  # by an earlier hub, of which the same was asked
         # Nobody could follow or stop a task that cannot be registered.
-        await self._helm.ledger.registry(lambda registry: registry.version())
+        await self._helm.task_writer.registry(lambda registry: registry.version())
         start = _Start()
 
         async def run() -> None:
@@ -178,7 +178,7 @@ class LocalTasks:
         Raises:
             InvalidInput: It works outside the allowed roots.
         """
-        now = await self._helm.ledger.now(task)
+        now = await self._helm.task_writer.now(task)
         await self.refuse_outside(now)
         return now
 
@@ -201,7 +201,7 @@ class LocalTasks:
 
     def session_of(self, task: Task) -> Session | None:
         """The session in which this process runs the task right now."""
-        if task.session_id is None or self._helm.ledger.running_task(task.session_id) != task.id:
+        if task.session_id is None or self._helm.task_writer.running_task(task.session_id) != task.id:
             return None
         return self._helm.sessions.get(task.session_id)
 
@@ -219,8 +219,8 @@ class LocalTasks:
     async def wait(self, task: Task) -> Task:
         """Wait, for ever if need be, until the task has ended or asks something."""
         while True:
-            if task.id in self._helm.ledger.jobs:
-                changes = self._helm.ledger.jobs[task.id].changed
+            if task.id in self._helm.task_writer.jobs:
+                changes = self._helm.task_writer.jobs[task.id].changed
                 task = await self.now(task)
                 if not task.is_running or task.input_required:
                     return task
@@ -243,10 +243,10 @@ class LocalTasks:
         Raises:
             TaskNotOurs: Only the process that runs it can stop it.
         """
-        while task.session_id is None and self._helm.ledger.is_starting(task.id):
+        while task.session_id is None and self._helm.task_writer.is_starting(task.id):
             await anyio.sleep(_START_SECONDS)  # for another door, or for one that is gone
             task = await self.now(task)
-        if (job := self._helm.ledger.jobs.get(task.id)) is not None:
+        if (job := self._helm.task_writer.jobs.get(task.id)) is not None:
             job.cancel_reason = cancelled(reason)
             job.scope.cancel()
             await job.ended.wait()
@@ -259,20 +259,22 @@ class LocalTasks:
             queued = self._dequeue(task) or await self._take_back(task)
             if queued is not None:
                 if reason:
-                    self._helm.ledger.update(task.id, {"note": cancelled(reason), "metadata": {CANCEL_REASON: reason}})
+                    self._helm.task_writer.update(
+                        task.id, {"note": cancelled(reason), "metadata": {CANCEL_REASON: reason}}
+                    )
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
             raise TaskNotOurs(f"Task {task.id} is run by {task.runner}. Stop it there.")
         if reason:
-            self._helm.ledger.explain(session.id, if_stopped=cancelled(reason))
+            self._helm.task_writer.explain(session.id, if_stopped=cancelled(reason))
         commands = sum(isinstance(item, CommandExecution) and _is_running(item) for item in session.items)
         await self._helm.interrupt(session.id)
         task = await self.now(task)
         if task.status != "canceled":
             return task, _NOT_RUNNING
         if reason:
-            self._helm.ledger.update(task.id, {"metadata": {CANCEL_REASON: reason}})
+            self._helm.task_writer.update(task.id, {"metadata": {CANCEL_REASON: reason}})
             task = await self.now(task)
         and_commands = f" and {commands} running command(s)" if commands else ""
         return task, f"{self._helm.agents.title(task.agent)}'s turn{and_commands}"
@@ -287,14 +289,14 @@ class LocalTasks:
 
     async def _take_back(self, task: Task) -> str | None:
         """Cancel a task that waits to be begun, if nobody begins it just now."""
-        if not task.is_waiting or not await self._helm.ledger.take(task):
+        if not task.is_waiting or not await self._helm.task_writer.take(task):
             return None
         return self._never(task)
 
     def _never(self, task: Task) -> str:
         """Have a task that waits never begin, or never go on."""
         begun = task.waiting_for is not None
-        self._helm.ledger.cancel(task.id, _GIVEN_UP if begun else _TAKEN_BACK)
+        self._helm.task_writer.cancel(task.id, _GIVEN_UP if begun else _TAKEN_BACK)
         return _NOT_AT_WORK if begun else _NOT_BEGUN
 
 

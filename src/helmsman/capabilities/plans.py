@@ -67,7 +67,7 @@ class Plans:
         before: Any = None
 
         def keep(task_id: str) -> None:
-            self._helm.ledger.update(task_id, {"metadata": {_BEFORE: before}})
+            self._helm.task_writer.update(task_id, {"metadata": {_BEFORE: before}})
             if on_task is not None:
                 on_task(task_id)
 
@@ -107,8 +107,8 @@ class Plans:
 
     async def _evidence(self, session: Session) -> list[Evidence]:
         """Whether nothing was changed, and the files that the plan names are there."""
-        await self._helm.ledger.write()
-        tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+        await self._helm.task_writer.write()
+        tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
         before = next((one.metadata[_BEFORE] for one in tasks if _BEFORE in one.metadata), None)
         tree, state_dir = session.worktree, self._helm.settings.state_dir
         directory = Path(session.directory or ".") if tree is None else tree.path
@@ -129,7 +129,7 @@ class Plans:
     def _answered(self, session: Session, ended: TurnEnded, choices: tuple[Choice, ...] | None) -> None:
         choice = choices[0] if choices else Choice(STOP)
         if choice.value == STOP:
-            self._helm.ledger.explain(session.id, if_stopped=_NOT_APPROVED)
+            self._helm.task_writer.explain(session.id, if_stopped=_NOT_APPROVED)
             session.apply(ended.changed(outcome="interrupted"))
             self._helm.make_room()
             return

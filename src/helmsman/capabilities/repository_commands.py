@@ -152,9 +152,9 @@ def consent_of(helm: Steering, session: Session) -> Consent:
     async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
         question = command_question(session, command, tree, allowance, why)
         never = session.options.asks == "never"
-        ruling = await anyio.to_thread.run_sync(helm.desk.ruling, session, question)
+        ruling = await anyio.to_thread.run_sync(helm.broker.ruling, session, question)
         if not session.state.is_running or (never and ruling.effect == "ask"):
-            await helm.desk.record_ruling(question, ruling)
+            await helm.broker.record_ruling(question, ruling)
             if ruling.effect != "ask":
                 return None if ruling.effect == "allow" else ruling.reason
             asked = "the session never asks" if never else "nobody can be asked now"

@@ -163,7 +163,7 @@ class Reviews:
                 trust_repository=trust_repository,
             )
         else:
-            await self._helm.truth.refuse_archived(session.id)
+            await self._helm.agent_records.refuse_archived(session.id)
             session.handle_questions(on_question)
             session = await self._in_session(session, text, review, on_task)
         self._helm.in_background(partial(self._look_at_its_end, session))
@@ -197,7 +197,7 @@ class Reviews:
         return agent == DEFAULT_AGENT or Capability.REVIEW in await self._helm.capabilities(agent)
 
     def _keep(self, reviewed: Reviewed, on_task: Callable[[str], None] | None, task_id: str) -> None:
-        self._helm.ledger.update(task_id, {"metadata": {REVIEWED: reviewed.as_dict()}})
+        self._helm.task_writer.update(task_id, {"metadata": {REVIEWED: reviewed.as_dict()}})
         if on_task is not None:
             on_task(task_id)
 
@@ -228,8 +228,8 @@ class Reviews:
         session = await self._helm.session(session_id)
         if session.state.is_running:
             return None
-        await self._helm.ledger.write()
-        tasks = await self._helm.ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+        await self._helm.task_writer.write()
+        tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
         task = next((one for one in tasks if REVIEWED in one.metadata), None)
         said = None if task is None else session.result if task.id == tasks[0].id else task.result
         report = await self.read_report(session, said, own=await self._has_own(session.options.agent))
@@ -239,7 +239,7 @@ class Reviews:
         kept: bool | None = task.metadata.get(UNTOUCHED)
         if kept is None and reviewed.before is not None:
             kept = (await untouched(Path(reviewed.root), self._helm.settings.state_dir, reviewed.before)).ok
-            self._helm.ledger.update(task.id, {"metadata": {UNTOUCHED: kept}})
+            self._helm.task_writer.update(task.id, {"metadata": {UNTOUCHED: kept}})
         return await anyio.to_thread.run_sync(_held, report, reviewed, kept)
 
     async def read_report(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:

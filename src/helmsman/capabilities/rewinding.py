@@ -174,7 +174,7 @@ class Rewinding:
         if plan.files is not None and plan.session.engine is not None:
             await self._helm.end_leftovers(session_id)  # a command that it left running would go on writing
         plan.session.apply(RewindRequested(session_id=session_id, digest=digest, undo=undo))
-        await self._helm.ledger.write_intents()
+        await self._helm.task_writer.write_intents()
         files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
         conversation = plan.shown.conversation
         try:
@@ -196,7 +196,7 @@ class Rewinding:
         session = await self._helm.session_with_queue(session_id)
         if session.state.is_running or session.queue:
             raise busy(session.id)
-        await self._helm.truth.refuse_archived(session.id)
+        await self._helm.agent_records.refuse_archived(session.id)
         known = await anyio.to_thread.run_sync(read_snapshots, self._helm.settings.state_dir, session.id)
         if undo:
             return await self._plan_undo(session, known)
@@ -315,8 +315,8 @@ class Rewinding:
             others = (registry.get(turn.task_id) for turn in (known.turns if known else ()) if turn.task_id not in ids)
             return [*filter(None, others), *own]
 
-        await self._helm.ledger.write()  # a turn may have ended just now
-        tasks = await self._helm.ledger.registry(look)
+        await self._helm.task_writer.write()  # a turn may have ended just now
+        tasks = await self._helm.task_writer.registry(look)
         history: Sequence[PastTurn] = ()
         if Capability.HISTORY not in (await self._helm.capabilities(session.options.agent)).lacking:
             history = await self._helm.history(session.id)
@@ -346,7 +346,7 @@ class Rewinding:
 
         found: dict[str, list[TurnSnapshot]] = {}
         unknown: dict[str, str] = {}
-        for task in reversed(await self._helm.ledger.registry(look)):
+        for task in reversed(await self._helm.task_writer.registry(look)):
             assert task.session_id is not None
             known = await anyio.to_thread.run_sync(read_snapshots, self._helm.settings.state_dir, task.session_id)
             turn = None if known is None or known.git_dir != git.git_dir else known.of_task(task.id)
@@ -362,7 +362,7 @@ class Rewinding:
 
     async def _is_plan(self, task: Task) -> bool:
         """Return whether the turn of a task made a plan."""
-        logged = await self._helm.ledger.registry(lambda registry: registry.events(task.session_id or ""))
+        logged = await self._helm.task_writer.registry(lambda registry: registry.events(task.session_id or ""))
         requests = (event for event in logged.events if isinstance(event, TurnRequested))
         return any(event.task_id == task.id and event.kind == "plan" for event in requests)
 
@@ -424,7 +424,7 @@ class Rewinding:
         return kept.id
 
     async def _bring_back(self, session_id: str) -> None:
-        info = await self._helm.truth.find(session_id)
+        info = await self._helm.agent_records.find(session_id)
         if info is None or info.archived:
             await self._upkeep.unarchive(session_id)
 

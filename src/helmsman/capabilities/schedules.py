@@ -15,7 +15,7 @@ from helmsman.model.request import TurnRequest
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
 from helmsman.steering.shared import surroundings_of_hub
-from helmsman.steering.terms import Terms
+from helmsman.steering.turn_policy import TurnPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -111,7 +111,7 @@ class Schedules:
             when=when,
             directory=str(checked.cwd),
             spec=spec,
-            terms=await self._terms(checked),
+            policy=await self._policy(checked),
             missed=missed,
             overlap=overlap,
             max_cost_usd=max_cost_usd,
@@ -123,12 +123,12 @@ class Schedules:
         await self._store.add(schedule)
         return schedule
 
-    async def _terms(self, _options: SessionOptions) -> dict[str, Any]:
+    async def _policy(self, _options: SessionOptions) -> dict[str, Any]:
         """What holds for its runs is what holds for the door that adds it. What they ask waits until somebody answers."""
         settings = self._helm.settings
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
-        terms = Terms.of(settings, limits, surroundings_of_hub(settings))
-        return dict(pack(replace(terms, client=None)))  # what its runs ask is for people
+        policy = TurnPolicy.of(settings, limits, surroundings_of_hub(settings))
+        return dict(pack(replace(policy, client=None)))  # what its runs ask is for people
 
     async def list(self) -> tuple[Schedule, ...]:
         """Those there are, oldest first."""

@@ -93,7 +93,7 @@ class TranscriptSearch:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
         self._index = SearchIndex(helm.settings.state_dir)
-        self._sessions = helm.truth.indexes_for(helm.settings, helm.environment)
+        self._sessions = helm.agent_records.indexes_for(helm.settings, helm.environment)
         self._listed: dict[str, SessionInfo] = {}
         """All sessions, as they were when the index was last updated."""
         self._logs: Mapping[str, LogHead] = {}
@@ -162,9 +162,9 @@ class TranscriptSearch:
         return (await self._helm.list(limit=_MOST_SESSIONS, include_archived=True))[0]
 
     async def _log_heads(self) -> Mapping[str, LogHead]:
-        await self._helm.ledger.write()
+        await self._helm.task_writer.write()
         try:
-            return await self._helm.ledger.registry(lambda registry: registry.log_heads())
+            return await self._helm.task_writer.registry(lambda registry: registry.log_heads())
         except RegistryUnavailable as error:
             log.warning("transcripts are read from the files of agents: %s", error)
             return {}
@@ -244,7 +244,7 @@ class TranscriptSearch:
         if self._helm.allowed_roots and unlisted:  # what is outside of them is not gone
             everywhere, _ = page_of_all(self._sessions, None, limit=_MOST_SESSIONS, include_archived=True)
             unlisted = unlisted - {info.session_id for info in everywhere}
-        if gone := [one for one in unlisted if self._helm.truth.look_up(one) is None]:
+        if gone := [one for one in unlisted if self._helm.agent_records.look_up(one) is None]:
             self._index.forget(gone)
 
     def _index_some(self, sessions: list[SessionInfo]) -> tuple[list[SessionInfo], float]:
@@ -273,7 +273,7 @@ class TranscriptSearch:
     def _turns(self, info: SessionInfo) -> tuple[PastTurn, ...]:
         logged: tuple[PastTurn, ...] = ()
         if info.session_id in self._logs:
-            stored = self._helm.ledger.database.read(partial(read, session_id=info.session_id))
+            stored = self._helm.task_writer.database.read(partial(read, session_id=info.session_id))
             logged = turns_of(info.session_id, stored.events)
         if not self._needs_files(info):
             return logged

@@ -53,7 +53,7 @@ class Upkeep:
         if turns < 1:
             raise InvalidInput(f"turns cannot be {turns}. Use a number from 1 on.", parameter="turns")
         await self._helm.require_own(session_id, "make it forget turns")
-        await self._helm.truth.refuse_archived(session_id)
+        await self._helm.agent_records.refuse_archived(session_id)
         session, engine = await self._helm.load(session_id, Capability.ROLL_BACK)
         past = await engine.history(session.id)
         if turns > len(past):
@@ -92,7 +92,7 @@ class Upkeep:
                 f"A name is one line of 1 to {MAX_NAME_CHARS} characters. Choose another one.", parameter="name"
             )
         await self._helm.require_own(session_id, "rename it")
-        await self._helm.truth.refuse_archived(session_id)
+        await self._helm.agent_records.refuse_archived(session_id)
         session = await self._helm.session(session_id)
         engine = await self._helm.engine(Capability.RENAME, agent=session.options.agent)
         try:
@@ -115,7 +115,7 @@ class Upkeep:
         """
         await self._helm.require_own(session_id, "archive it")
         session = await self._helm.session(session_id)
-        await self._helm.truth.refuse_archived(session.id)
+        await self._helm.agent_records.refuse_archived(session.id)
         if session.state.is_running or session.queue:
             raise busy(session.id)
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).archive(session.id)
@@ -130,7 +130,7 @@ class Upkeep:
         """
         await self._helm.require_own(session_id, "bring it back")
         session = await self._helm.session(session_id)
-        info = await self._helm.truth.find(session.id)
+        info = await self._helm.agent_records.find(session.id)
         if info is None or not info.archived:
             raise InvalidInput(f"Session {session.id} is not archived. Go on with it as it is.", parameter="session_id")
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).unarchive(session.id)
@@ -150,7 +150,7 @@ class Upkeep:
         if not usable(engine):
             if session.state.is_running and session.elsewhere is not None:
                 raise SessionLocked(session.elsewhere)
-            await self._helm.truth.refuse_archived(session.id)
+            await self._helm.agent_records.refuse_archived(session.id)
             session, engine = await self._helm.load(session.id, Capability.ATTACH)
         assert engine is not None
         self._helm.agents.require(engine, Capability.ATTACH)
@@ -206,7 +206,7 @@ class Upkeep:
     async def _goal_keeper(self, session_id: str) -> Engine:
         """Return the engine that stores the goal of an existing session that is not archived."""
         session = await self._helm.session(session_id)
-        await self._helm.truth.refuse_archived(session_id)
+        await self._helm.agent_records.refuse_archived(session_id)
         return await self._helm.engine(Capability.GOALS, agent=session.options.agent)
 
     # --- shared ------------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Upkeep:
         self, session_id: str, what: str, ask: Callable[[Engine], Awaitable[object]], needed: Capability
     ) -> Session:
         """A turn whose request names no turn: it has begun when its events say so."""
-        await self._helm.truth.refuse_archived(session_id)
+        await self._helm.agent_records.refuse_archived(session_id)
         session = await self._helm.session(session_id)
         await self._helm.engine(needed, agent=session.options.agent)  # refused before anything is registered
 

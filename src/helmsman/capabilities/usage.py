@@ -62,7 +62,7 @@ class UsageReports:
     async def spent_since(self, since: datetime) -> list[Spending]:
         """What each turn that was begun since then has spent, also one that runs. The directory of each is its project."""
         tasks = await self._tasks()
-        running = self._helm.ledger.used_by_turns()
+        running = self._helm.task_writer.used_by_turns()
         return await anyio.to_thread.run_sync(partial(self._spent_since, tasks, running, since.timestamp()))
 
     async def of_session(self, session_id: str) -> list[SpentTurn]:
@@ -94,9 +94,9 @@ class UsageReports:
         return report(seen, group_by, self._prices, since=since, agent=agent)
 
     async def _tasks(self) -> Sequence[TurnUsage]:
-        await self._helm.ledger.write()
+        await self._helm.task_writer.write()
         try:
-            return await self._helm.ledger.registry(lambda registry: registry.turn_usages())
+            return await self._helm.task_writer.registry(lambda registry: registry.turn_usages())
         except RegistryUnavailable as error:
             log.warning("what only the task registry knows is left out: %s", error)
             return ()

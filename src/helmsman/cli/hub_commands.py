@@ -210,7 +210,7 @@ class HubHost(Host):
         return Helmsman(settings, env=self._hello.environment, on_question=on_question, shared=self._shared)
 
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
-        return self._shared.truth.indexes_for(settings, self._hello.environment)
+        return self._shared.agent_records.indexes_for(settings, self._hello.environment)
 
     def page(self, text: str) -> None:
         self._say("p", text.encode("utf-8", "backslashreplace"))

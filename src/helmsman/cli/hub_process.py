@@ -104,10 +104,10 @@ async def _run(state: str) -> None:
     fence = Fence(hub.epoch, end, f"{platform.node()}:{state_dir}")
     owner = Owner(hub.epoch, start_command(state))
     async with Shared(state_dir, owner=owner, fence=fence, files=files, retention_days=days, store=store) as shared:
-        shared.tasks.start_soon(_keep_lease, shared.ledger.database, fence)
+        shared.tasks.start_soon(_keep_lease, shared.task_writer.database, fence)
         shared.open_fleet = _open_fleet(shared)
         hub.on_stop = lambda: shared.need_engines(none=True)
-        calls = CallLog(shared.ledger)
+        calls = CallLog(shared.task_writer)
         shared.tasks.start_soon(_forget_gone, calls)
         recovery = Recovery(shared, Helmsman)
         scheduler = Scheduler(shared, recovery)

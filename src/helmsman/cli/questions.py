@@ -82,7 +82,7 @@ async def _answer(one: AskingSession, question: Question) -> None:
     from rich.text import Text
 
     from helmsman.base.concurrency import background_tasks
-    from helmsman.sessions.desk import cancel_when_closed
+    from helmsman.sessions.question_broker import cancel_when_closed
     from helmsman.terminal import ask_on_terminal
 
     console = message_console()

@@ -147,7 +147,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
         async with Helmsman(settings, inside=True) as helm:
             with serving:
                 await serve(helm)
-                left = await helm.ledger.leave()
+                left = await helm.task_writer.leave()
     if left:
         _say_what_became_of(left, settings)
     return exit_code

@@ -308,9 +308,9 @@ class FleetDoor:
         return session
 
     async def _with_terms(self, draft: FleetDraft) -> FleetDraft:
-        return replace(draft, metadata={**draft.metadata, **await self.terms(draft.agent, draft.directory)})
+        return replace(draft, metadata={**draft.metadata, **await self.policy(draft.agent, draft.directory)})
 
-    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]:
+    async def policy(self, agent: str, directory: str | None) -> dict[str, Any]:
         """Return the metadata of tasks and schedules that depends on the client: the project and the notice recipients."""
         project = await anyio.to_thread.run_sync(projects(self._helm.settings.state_dir), directory)
         told = await self.post.who_is_told(agent=agent, directory=directory)

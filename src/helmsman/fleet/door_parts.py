@@ -68,7 +68,7 @@ class _Door(Protocol):
 
     async def task(self, task_id: str) -> Task: ...
 
-    async def terms(self, agent: str, directory: str | None) -> dict[str, Any]: ...
+    async def policy(self, agent: str, directory: str | None) -> dict[str, Any]: ...
 
 
 class _DoorsTasks(LocalTasks):
@@ -296,9 +296,9 @@ class _DoorsSchedules(Schedules):
         super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client)))
         self._door = door
 
-    async def _terms(self, options: SessionOptions) -> dict[str, Any]:
+    async def _policy(self, options: SessionOptions) -> dict[str, Any]:
         """Return the client's metadata for the schedule's runs. The machines that run it apply their own policies."""
-        return await self._door.terms(options.agent, None if options.cwd is None else str(options.cwd))
+        return await self._door.policy(options.agent, None if options.cwd is None else str(options.cwd))
 
 
 class _DoorsBudgets(Budgets):

@@ -238,7 +238,7 @@ class TaskRun:
             if self._made is not None and self._session is None:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(worktrees.discard, self._made)
-        outcome = await self._helm.ledger.registry(lambda registry: registry.outcome(task.id))
+        outcome = await self._helm.task_writer.registry(lambda registry: registry.outcome(task.id))
         end = end_of(task)
         if end["status"] not in ("completed", "failed", "canceled"):
             end |= {"status": "failed", "error": {"code": "unknown_outcome", "message": task.note, "retryable": False}}
@@ -433,8 +433,8 @@ class TaskRun:
         try:
             while True:
                 await session.wait(until="end")
-                await self._helm.ledger.write()
-                task = await self._helm.ledger.registry(lambda registry: registry.get(local))
+                await self._helm.task_writer.write()
+                task = await self._helm.task_writer.registry(lambda registry: registry.get(local))
                 assert task is not None
                 if not task.is_running:
                     async with self._stop:
@@ -508,7 +508,7 @@ class TaskRun:
             if not self._has_progress or local is None or self._session is None:
                 continue
             self._has_progress = False
-            task = await self._helm.ledger.registry(methodcaller("get", local))
+            task = await self._helm.task_writer.registry(methodcaller("get", local))
             if task is not None and task.is_running:
                 known = {"progress": task.progress, "note": task.note, "turn_id": self._session.state.turn_id}
                 known["metadata"] = {key: task.metadata.get(key) for key in (WAITING_FOR, RESUMES_AT)}
@@ -533,7 +533,7 @@ class TaskRun:
                 self._stopping = cancelled(orders["cancel_reason"]) if orders["cancel_asked"] else LATE
                 self._own_answered.set()
                 if self._session is not None:
-                    self._helm.ledger.explain(self._session.id, if_stopped=self._stopping)
+                    self._helm.task_writer.explain(self._session.id, if_stopped=self._stopping)
                 await self.stop_turn()
             if orders["is_late"]:
                 until = None

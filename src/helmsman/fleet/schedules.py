@@ -20,7 +20,7 @@ from helmsman.fleet.rows import jsonb, new_fleet_task
 from helmsman.fleet.values import FleetDraft
 from helmsman.schedules.due import due_run, extra_run
 from helmsman.schedules.store import RUNS_KEPT, Schedule, ScheduleRun, refuse_more
-from helmsman.tasks.model import TERMS
+from helmsman.tasks.model import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +94,7 @@ def _draft(draft: TaskDraft) -> FleetDraft:
         spec=draft.spec or {},
         directory=draft.directory,
         model=draft.model,
-        metadata=metadata | metadata.pop(TERMS),
+        metadata=metadata | metadata.pop(POLICY),
         idempotency_key=draft.idempotency_key,
     )
 

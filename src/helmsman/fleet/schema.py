@@ -304,7 +304,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     create function helmsman.tell_of_run() returns trigger language plpgsql as $$
     begin
         perform helmsman.tell_people(
-            'run ' || new.schedule || ' ' || extract(epoch from new.due_at), 'schedule', content #> '{terms,notify}', 0,
+            'run ' || new.schedule || ' ' || extract(epoch from new.due_at), 'schedule', content #> '{policy,notify}', 0,
             null, null, new.schedule
         ) from helmsman.schedules where id = new.schedule;
         return null;

@@ -166,11 +166,11 @@ class ApiServer:
 
     async def _events_since(self, session: Session, cursor: int) -> AsyncIterator[str]:
         """Yield what the log has, and what is appended from then on."""
-        ledger = self._shared.ledger
+        writer = self._shared.task_writer
         yield ": the events follow\n\n"
         while not session.feed.closed:
-            await ledger.write()
-            stored = await ledger.registry(partial(Registry.events, session_id=session.id, since=cursor))
+            await writer.write()
+            stored = await writer.registry(partial(Registry.events, session_id=session.id, since=cursor))
             for number, event in enumerate(stored.events, stored.cursor - len(stored.events) + 1):
                 if not isinstance(event, SessionFact):
                     yield f"id: {number}\nevent: {event.event_type()}\ndata: {json.dumps(event.to_json())}\n\n"
@@ -197,7 +197,7 @@ class ApiServer:
 
     async def _end(self, word: bytes, reason: str) -> None:
         with anyio.move_on_after(_FLUSH_SECONDS):
-            await self._shared.ledger.write()
+            await self._shared.task_writer.write()
         self._hub.end(word, reason)
 
     async def _stay(self, request: Request) -> Response:

@@ -51,8 +51,8 @@ from helmsman.hub.verbs import EVENTS
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
 from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up, from_wire
-from helmsman.sessions.desk import ask_handler
 from helmsman.sessions.feed import Feed, Page
+from helmsman.sessions.question_broker import ask_handler
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.tasks.calls import call_key

@@ -441,7 +441,7 @@ class _Program:
         copy = copy_of(session, events)
         known.cursor, known.facts, known.is_behind = copy.cursor, json.dumps(encoded(copy.facts)), False
         self._watch_clocks(session)
-        committed = copy.cursor - self._helm.ledger.uncommitted(session.id)
+        committed = copy.cursor - self._helm.task_writer.uncommitted(session.id)
         self._say("copy", {"session": session.id, "copy": encoded(copy), "committed": committed})
 
     async def _events_after(self, session_id: str, cursor: int) -> tuple[int, list[EventOnWire]]:
@@ -459,10 +459,10 @@ class _Program:
 
     async def _stored(self, session_id: str, cursor: int) -> StoredEvents:
         """Return the events of a log after a cursor; none where the store cannot be read."""
-        ledger = self._helm.ledger
-        await ledger.write()
+        writer = self._helm.task_writer
+        await writer.write()
         try:
-            return await ledger.registry(lambda registry: registry.events(session_id, since=cursor))
+            return await writer.registry(lambda registry: registry.events(session_id, since=cursor))
         except RegistryUnavailable as error:
             log.warning("a program misses events of session %s: %s", session_id, error)
             return StoredEvents()
@@ -494,7 +494,7 @@ class _Program:
                 self._tasks.start_soon(self._catch_up)
             return
         known.cursor = session.feed.cursor
-        committed = known.cursor - max(1, self._helm.ledger.uncommitted(session.id))
+        committed = known.cursor - max(1, self._helm.task_writer.uncommitted(session.id))
         message: dict[str, Any] = {"session": session.id, "event": to_wire(event), "committed": committed}
         if not isinstance(event, ItemDelta | ItemStarted | ItemUpdated | ItemEnded):
             facts = encoded(facts_of(session))

@@ -125,7 +125,7 @@ class Notifier:
         self._store.settings = self.settings
         self._store.on_change.append(self._on_change)
         shared.schedules.on_change.append(self._on_change)
-        shared.ledger.on_trouble = self._on_trouble
+        shared.task_writer.on_trouble = self._on_trouble
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Notifier:
             case TurnEnded() | EngineGone() if not session.state.is_running:
                 self._close(session)
                 if session.is_watched and session.task_id is not None:
-                    self._shared.ledger.seen.add(session.task_id)
+                    self._shared.task_writer.seen.add(session.task_id)
                     if not self._closed:
                         return
                 else:
@@ -173,10 +173,10 @@ class Notifier:
 
     async def run(self) -> None:
         """Tell of what there is to tell, when it is time."""
-        self._shared.roster.listeners.append(self._on_event)
+        self._shared.session_registry.listeners.append(self._on_event)
         with anyio.move_on_after(_READY_SECONDS):
             await self._shared.is_recovered.wait()  # before that it is unknown which questions are still open
-        for session in list(self._shared.roster.by_id.values()):
+        for session in list(self._shared.session_registry.by_id.values()):
             for question in session.questions:
                 key = question_key(session.id, question.id)
                 self._open.setdefault(key, _Open(session, question, self._store.clock()))
@@ -277,7 +277,7 @@ class Notifier:
     async def _look_at_due(self) -> None:
         if self._has_ended:
             self._has_ended = False
-            await self._shared.ledger.write()
+            await self._shared.task_writer.write()
         for due in await self._store.due():
             try:
                 news = await self._news_of(due)
@@ -299,7 +299,7 @@ class Notifier:
             found = next((one for one in await self._shared.schedules.all() if one.id == rest), None)
             return None if found is None or found.proposed_by is None else proposal_news(found, about=due.about)
         task_id = rest.partition(" ")[0]
-        task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
+        task = await self._shared.task_writer.registry(lambda registry: registry.get(task_id))
         is_ours = due.owner_pid in (None, os.getpid()) or due.engine is not None
         if task is None or not is_ours:
             return None
@@ -374,7 +374,7 @@ class Notifier:
         return news.question_id is None or self._open_question(news) is not None
 
     def _open_question(self, news: News) -> Session | None:
-        session = self._shared.roster.by_id.get(news.session_id or "")
+        session = self._shared.session_registry.by_id.get(news.session_id or "")
         return session if session is not None and news.question_id in session.state.questions else None
 
     # --- answers -----------------------------------------------------------------------------------------------------

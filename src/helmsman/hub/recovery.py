@@ -31,11 +31,11 @@ from helmsman.sessions.session import QueuedTurn
 from helmsman.settings import load_settings
 from helmsman.steering.core import Steering
 from helmsman.steering.shared import is_of_hub
-from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import known_error
+from helmsman.steering.turn_policy import TurnPolicy
+from helmsman.tasks.agent_records import WAITING, reconcile
 from helmsman.tasks.images import forget_images, images_kept
-from helmsman.tasks.model import OPENED, TERMS, Task
-from helmsman.tasks.reconcile import WAITING, reconcile
+from helmsman.tasks.model import OPENED, POLICY, Task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -69,12 +69,12 @@ class _Waiting(Value, frozen=True):
 
     task: Task
     spec: TurnRequest
-    terms: Terms
+    policy: TurnPolicy
 
     @classmethod
     def of(cls, task: Task) -> _Waiting | None:
-        spec, terms = TurnRequest.unpacked(task.spec), unpack_if_valid(task.metadata.get(TERMS), Terms)
-        return None if spec is None or terms is None else cls(task, spec, terms)
+        spec, policy = TurnRequest.unpacked(task.spec), unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        return None if spec is None or policy is None else cls(task, spec, policy)
 
 
 class Recovery:
@@ -83,7 +83,7 @@ class Recovery:
     def __init__(self, shared: Shared, open_view: OpenView) -> None:
         self._shared = shared
         self._open_view = open_view
-        self._ledger = shared.ledger
+        self._writer = shared.task_writer
         self._following = anyio.CapacityLimiter(_AT_ONCE)
         self._settings: Settings
         self._starts: dict[str, _Waiting] = {}
@@ -112,7 +112,7 @@ class Recovery:
         left = [
             task
             for task in reversed(running)
-            if task.origin == "local" and not self._ledger.has(task.id) and not self._ledger.is_elsewhere(task)
+            if task.origin == "local" and not self._writer.has(task.id) and not self._writer.is_elsewhere(task)
         ]
         async with anyio.create_task_group() as following:
             for task in left:
@@ -138,7 +138,7 @@ class Recovery:
         """Return the unfinished tasks; None while the store, or the user's settings, cannot be read."""
         try:
             self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
-            return await self._ledger.registry(lambda registry: registry.running())
+            return await self._writer.registry(lambda registry: registry.running())
         except HelmsmanError as error:
             log.warning("what went on before cannot be looked at yet: %s", error)
             return None
@@ -148,9 +148,9 @@ class Recovery:
         while True:
             await anyio.sleep(_CLOSE_SECONDS)
             try:
-                for task in await self._ledger.registry(lambda registry: registry.running()):
+                for task in await self._writer.registry(lambda registry: registry.running()):
                     if task.is_orphaned:
-                        await self._ledger.now(task)
+                        await self._writer.now(task)
             except HelmsmanError as error:
                 log.warning("what became of the tasks of other processes is not known: %s", error)
 
@@ -158,11 +158,11 @@ class Recovery:
         """Return a service for a client that is not connected."""
         return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings)
 
-    def _in_place_of(self, terms: Terms | None) -> Steering:
-        """Return a service for the client that requested a task under these terms."""
-        if terms is None:
+    def _in_place_of(self, policy: TurnPolicy | None) -> Steering:
+        """Return a service for the client that requested a task with this policy."""
+        if policy is None:
             return self._service(self._settings, _NOBODY)
-        return self._service(terms.settings(self._settings), terms.surroundings or _NOBODY)
+        return self._service(policy.settings(self._settings), policy.surroundings or _NOBODY)
 
     # --- what runs ---------------------------------------------------------------------------------------------------
 
@@ -172,14 +172,14 @@ class Recovery:
 
     async def _follow_now(self, task: Task) -> None:
         try:
-            async with self._in_place_of(unpack_if_valid(task.metadata.get(TERMS), Terms)) as helm:
+            async with self._in_place_of(unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)) as helm:
                 if (unsent := await helm.take_back(task)) is not None:
                     self._unsent.append(unsent)
                     return
-                task = await self._ledger.now(task)
+                task = await self._writer.now(task)
                 if task.session_id is not None and task.engine is not None:
                     await helm.session(task.session_id)
-                if self._ledger.running_task(task.session_id or "") != task.id:
+                if self._writer.running_task(task.session_id or "") != task.id:
                     self._shared.tasks.start_soon(self._find_end, task)
         except HelmsmanError as error:
             log.warning("session %s of task %s is not followed: %s", task.session_id, task.id, error)
@@ -190,7 +190,7 @@ class Recovery:
         """Record the end of a turn that no process runs. Its agent may still be writing it."""
         try:
             with anyio.move_on_after(_END_SECONDS):
-                while (task := await self._ledger.now(task)).is_running and not task.is_waiting:  # noqa: ASYNC110 - as above
+                while (task := await self._writer.now(task)).is_running and not task.is_waiting:  # noqa: ASYNC110 - as above
                     await anyio.sleep(_END_POLL)
         except HelmsmanError as error:
             log.warning("what became of task %s is not known: %s", task.id, error)
@@ -203,17 +203,17 @@ class Recovery:
             return
         waiting = _Waiting.of(task)
         if task.input_required:  # by the hub before this one
-            self._ledger.update(task.id, {"input_required": False})
+            self._writer.update(task.id, {"input_required": False})
         if task.of_job is not None and not await self._runs(task.of_job):
-            self._ledger.cancel(task.id, "Its job has ended.")
+            self._writer.cancel(task.id, "Its job has ended.")
         elif waiting is None:
-            self._ledger.fail(task.id, _NOT_UNDERSTOOD)
+            self._writer.fail(task.id, _NOT_UNDERSTOOD)
         elif task.session_id is None:
             self._begin(waiting)
         elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
             # A person was asked whether it may begin. Its session is in no file before that: another one is opened.
-            self._ledger.update(task.id, {"session_id": None})
-            self._ledger.spent_before(task.id, None)
+            self._writer.update(task.id, {"session_id": None})
+            self._writer.spent_before(task.id, None)
             self._begin(waiting)
         else:
             await self._queue(waiting, task.session_id)
@@ -224,45 +224,45 @@ class Recovery:
             self._starts[waiting.task.id] = waiting
 
     async def _runs(self, task_id: str) -> bool:
-        task = await self._ledger.registry(lambda registry: registry.get(task_id))
+        task = await self._writer.registry(lambda registry: registry.get(task_id))
         return task is not None and task.is_running
 
     async def _queue(self, waiting: _Waiting, session_id: str) -> None:
         """Put a message back where it waited: behind the turn of its session, which may still be running."""
         task, spec = waiting.task, waiting.spec
-        helm = self._in_place_of(waiting.terms)
+        helm = self._in_place_of(waiting.policy)
         try:
             session = await helm.session(session_id)
-            if not await self._ledger.take(task):
+            if not await self._writer.take(task):
                 return
         except SessionNotFound as error:
-            self._ledger.fail(task.id, error)
+            self._writer.fail(task.id, error)
             return
         except HelmsmanError as error:
             log.warning("a message of session %s waits: %s", session_id, error)
             return
         self._messages[task.id] = session, waiting
         run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
-        session.attach_queued(task.id, QueuedTurn(spec.turn, spec.options, run, is_away, waiting.terms.limits))
+        session.attach_queued(task.id, QueuedTurn(spec.turn, spec.options, run, is_away, waiting.policy.limits))
         queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
         if all(one.task_id != task.id for one in session.queue):
             session.apply(queued)
         if task.waiting_for is not None:
-            self._ledger.spent_before(task.id, task.usage)
+            self._writer.spent_before(task.id, task.usage)
             helm.run_later(session, task.id)
-        self._ledger.hold_to_cost(task.id, task.max_cost_usd)
-        self._shared.roster.at_work[session.id] = session
+        self._writer.hold_to_cost(task.id, task.max_cost_usd)
+        self._shared.session_registry.at_work[session.id] = session
         if self._is_away(waiting) and task.waiting_for is None:
-            self._ledger.update(task.id, {"note": WAITING})
+            self._writer.update(task.id, {"note": WAITING})
 
-    def _door(self, terms: Terms) -> Steering | None:
+    def _door(self, policy: TurnPolicy) -> Steering | None:
         doors = (door for door in self._shared.doors if isinstance(door, Steering))
-        return next((door for door in doors if door.surroundings == terms.surroundings), None)
+        return next((door for door in doors if door.surroundings == policy.surroundings), None)
 
     def _is_away(self, waiting: _Waiting) -> bool:
         """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
         agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
-        if self._door(waiting.terms) is not None or is_of_hub(waiting.terms.surroundings):
+        if self._door(waiting.policy) is not None or is_of_hub(waiting.policy.surroundings):
             return False
         return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
 
@@ -273,13 +273,13 @@ class Recovery:
         Raises:
             ClientAway: There is none.
         """
-        door, spec = self._door(waiting.terms), waiting.spec
-        helm = self._in_place_of(waiting.terms) if door is None else door.under(waiting.terms)
+        door, spec = self._door(waiting.policy), waiting.spec
+        helm = self._in_place_of(waiting.policy) if door is None else door.under(waiting.policy)
         if helm is door:
             yield helm
             return
         async with helm:
-            needs_engine = door is None and not is_of_hub(waiting.terms.surroundings)
+            needs_engine = door is None and not is_of_hub(waiting.policy.surroundings)
             if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
                 raise ClientAway(WAITING)
             yield helm
@@ -292,14 +292,14 @@ class Recovery:
 
     def _run_starts(self) -> None:
         for task_id, task in list(self._jobs.items()):
-            terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
-            door = None if terms is None else self._door(terms)
+            policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+            door = None if policy is None else self._door(policy)
             if door is not None:
                 del self._jobs[task_id]
                 door.resume_job(task)
             elif task.note is None:
                 self._jobs[task_id] = replace(task, note=WAITING)
-                self._ledger.update(task_id, {"note": WAITING})
+                self._writer.update(task_id, {"note": WAITING})
         for task_id, waiting in list(self._starts.items()):
             if not self._is_away(waiting):
                 self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))
@@ -309,7 +309,7 @@ class Recovery:
     async def _start(self, waiting: _Waiting) -> None:
         task_id = waiting.task.id
         try:
-            task = await self._ledger.registry(lambda registry: registry.get(task_id))
+            task = await self._writer.registry(lambda registry: registry.get(task_id))
             if task is None or not task.is_waiting:
                 return  # cancelled in between, or begun by a client that repeated the call
             async with self._runner(waiting) as helm:
@@ -323,13 +323,13 @@ class Recovery:
             self._wait_again(waiting, error.message)
         except Exception as error:
             log.exception("task %s could not be begun", task_id)
-            self._ledger.fail(task_id, known_error(error))
+            self._writer.fail(task_id, known_error(error))
 
     def _wait_again(self, waiting: _Waiting, note: str) -> None:
         task = waiting.task
         self._starts[task.id] = replace(waiting, task=replace(task, note=note))
         if task.note != note:
-            self._ledger.update(task.id, {"note": note})
+            self._writer.update(task.id, {"note": note})
 
     def _end_overdue(self) -> None:
         """End what has waited for too long."""
@@ -343,7 +343,7 @@ class Recovery:
             if task_id in self._messages:
                 session, _ = self._messages.pop(task_id)
                 session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
-            self._ledger.cancel(task_id, changes["note"] or "")
+            self._writer.cancel(task_id, changes["note"] or "")
 
     def _forget_images(self, running: set[str]) -> None:
         """Remove copies that no task needs. Recent copies stay: they belong to calls of this hub."""

@@ -65,7 +65,7 @@ class Scheduler:
 
     async def run(self) -> None:
         """Start runs when they are due."""
-        self._shared.roster.listeners.append(self._on_event)
+        self._shared.session_registry.listeners.append(self._on_event)
         self._shared.tasks.start_soon(self._check_recovered)
         while True:
             self._changed = anyio.Event()
@@ -90,7 +90,7 @@ class Scheduler:
         now, draft = self._clock(), extra_run(schedule)
         run = ScheduleRun(due_at=now, entered_at=now)
         begin = partial(self._store.begin_beside, schedule=schedule, run=run, draft=draft)
-        return await self._begun(schedule, await self._shared.ledger.registry(begin))
+        return await self._begun(schedule, await self._shared.task_writer.registry(begin))
 
     def _look(self) -> None:
         self._changed.set()
@@ -114,7 +114,7 @@ class Scheduler:
             await self._store.skip(schedule, due.run, due.next_at)
             return
         begin = partial(self._store.begin, schedule=schedule, run=due.run, draft=due.draft, next_at=due.next_at)
-        task = await self._shared.ledger.registry(begin)
+        task = await self._shared.task_writer.registry(begin)
         if task is not None:
             await self._begun(schedule, task)
         else:
@@ -130,7 +130,7 @@ class Scheduler:
         timeout.
         """
         await self._shared.is_recovered.wait()
-        for session in list(self._shared.roster.by_id.values()):
+        for session in list(self._shared.session_registry.by_id.values()):
             if session.state.is_running and session.state.timed_out:
                 self._fail_run_of(session)
 
@@ -140,18 +140,18 @@ class Scheduler:
             self._fail_run_of(session)
 
     def _fail_run_of(self, session: Session) -> None:
-        task_id = self._shared.ledger.running_task(session.id)
+        task_id = self._shared.task_writer.running_task(session.id)
         if task_id is not None:
             self._shared.tasks.start_soon(self._fail_unanswered, session, task_id)
 
     async def _fail_unanswered(self, session: Session, task_id: str) -> None:
         try:
-            task = await self._shared.ledger.registry(lambda registry: registry.get(task_id))
+            task = await self._shared.task_writer.registry(lambda registry: registry.get(task_id))
             if task is None or SCHEDULE not in task.metadata:
                 return
             error = unanswered(session)
-            self._shared.ledger.update(task_id, {"status": "failed", "error": error.as_dict()})
-            await self._shared.ledger.write()  # the first end is final: that it was stopped is none
+            self._shared.task_writer.update(task_id, {"status": "failed", "error": error.as_dict()})
+            await self._shared.task_writer.write()  # the first end is final: that it was stopped is none
             await session.interrupt()
         except HelmsmanError as error:
             log.warning("task %s, which nobody answered, is not stopped: %s", task_id, error)

@@ -29,7 +29,7 @@ from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
 from helmsman.model.events import OwnerChanged
 from helmsman.operations.table import Deferred
-from helmsman.sessions.desk import cancel_when_closed
+from helmsman.sessions.question_broker import cancel_when_closed
 from helmsman.steering.ownership import may_answer, refuse_before_person
 
 if TYPE_CHECKING:

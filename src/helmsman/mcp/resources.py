@@ -99,7 +99,7 @@ class Resources:
             return _JSON, json.dumps(within({"sessions": await listed_sessions(self._helm, found)}), indent=1)
         if uri.startswith(f"{TASKS}/"):
             task = await self._helm.tasks.get(uri.removeprefix(f"{TASKS}/"))
-            return _JSON, json.dumps(within(task_as_dict(task, self._helm.ledger)), indent=1)
+            return _JSON, json.dumps(within(task_as_dict(task, self._helm.task_writer)), indent=1)
         session_id, _, part = uri.removeprefix(f"{SESSIONS}/").partition("/")
         if not uri.startswith(f"{SESSIONS}/") or part not in ("", "diff"):
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})

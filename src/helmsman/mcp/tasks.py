@@ -54,7 +54,7 @@ async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | N
 
     A task asks by forms, so a client that cannot show any waits instead, and finds the question in what it gets.
     """
-    task_id = call.helm.ledger.running_task(session.id)
+    task_id = call.helm.task_writer.running_task(session.id)
     if task_id is None or not _declared(call.context) or not has_forms(call.context):
         return None
     return {"resultType": "task", **task_state(await call.helm.tasks.get(task_id))}
@@ -99,7 +99,7 @@ class TaskMethods:
             status = session_status(session)
             return _call_result(in_words(status), status.as_dict())
         text = f"{task.id}: {task.status}" + (f"\n{task.result}" if task.result else "")
-        return _call_result(text, task_as_dict(task, self._helm.ledger))
+        return _call_result(text, task_as_dict(task, self._helm.task_writer))
 
     async def update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
         _, sessions = await self._task(context, params.task_id)

@@ -65,7 +65,7 @@ def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
         schedule.prompt,
         spec.options,
         idempotency_key=key,
-        terms=schedule.terms,
+        policy=schedule.policy,
         max_cost_usd=schedule.max_cost_usd,
         schedule=schedule.id,
         spec=schedule.spec,

@@ -46,7 +46,7 @@ class Schedule(Value, frozen=True, kw_only=True):
         when: When it is due.
         directory: Where.
         spec: All that is needed to run it (`helmsman.model.request`).
-        terms: What holds for its turns beside their options (`helmsman.steering.terms`).
+        policy: Policy of its turns, beside their options (`helmsman.steering.turn_policy`).
         missed: What becomes of a time at which nobody was there, since the machine slept: one run for all of them, or none.
         overlap: Whether a run begins while the one before still works.
         max_cost_usd: What a run may cost.
@@ -60,7 +60,7 @@ class Schedule(Value, frozen=True, kw_only=True):
     when: When
     directory: str
     spec: Mapping[str, Any]
-    terms: Mapping[str, Any]
+    policy: Mapping[str, Any]
     missed: Missed = "run"
     overlap: bool = False
     max_cost_usd: float | None = None

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from helmsman.capabilities.service import AgentService
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
-    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
+    from helmsman.tasks.writer import TaskWriter
 
 
 async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> l
     known = helm.sessions
     listed = [
         listed_session(
-            helm.ledger, info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id)
+            helm.task_writer, info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id)
         )
         for info in found
     ]
@@ -51,7 +51,7 @@ async def found_sessions(helm: AgentService, result: SearchResult) -> list[dict[
 
 
 def listed_session(
-    ledger: Ledger,
+    writer: TaskWriter,
     info: SessionInfo | None,
     session: Session | None,
     tasks: Sequence[Task],
@@ -60,13 +60,13 @@ def listed_session(
     """Return the list entry of one session. Texts are raw: each front end sanitizes them.
 
     Args:
-        ledger: Tells whether another process runs the session's task.
+        writer: Tells whether another process runs the session's task.
         info: The session as stored on disk. Its fields take precedence over the other sources.
         session: The session itself, if this process has it.
         tasks: The session's tasks, newest first.
         ended: Status of the last turn according to the disk, used as a fallback.
     """
-    status = _known_status(ledger, session, tasks) or ended
+    status = _known_status(writer, session, tasks) or ended
     if info is not None and info.open_elsewhere and status != "awaiting_approval":
         status = "active"
     shown: dict[str, Any] = {}
@@ -113,12 +113,12 @@ def _waits(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
     return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
 
 
-def _known_status(ledger: Ledger, session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
+def _known_status(writer: TaskWriter, session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
     """Return the status of a turn that runs here or in another process, else the last known status."""
     if session is not None and session.state.is_running:
         return session.status
     newest = next((task for task in tasks if not task.is_waiting), None)
-    if newest is not None and newest.is_running and (session is None or ledger.is_elsewhere(newest)):
+    if newest is not None and newest.is_running and (session is None or writer.is_elsewhere(newest)):
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.changes import AppliedSession, SessionDiff
     from helmsman.capabilities.usage_report import UsageGroup
-    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
+    from helmsman.tasks.writer import TaskWriter
 
 
 def spent_as_dict(group: UsageGroup) -> dict[str, Any]:
@@ -53,12 +53,12 @@ def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
     return present(fields_as_dict(applied) | {"ended": list(applied.ended) or None})
 
 
-def task_as_dict(task: Task, ledger: Ledger | None = None) -> dict[str, Any]:
+def task_as_dict(task: Task, writer: TaskWriter | None = None) -> dict[str, Any]:
     """Return a task as listings show it, without its engine and metadata, which are internal to the registry.
 
-    With a `ledger`, include whether only another process can stop the task (`elsewhere`).
+    With a `writer`, include whether only another process can stop the task (`elsewhere`).
     """
-    is_elsewhere = ledger is not None and task.is_running and task.origin == "local" and ledger.is_elsewhere(task)
+    is_elsewhere = writer is not None and task.is_running and task.origin == "local" and writer.is_elsewhere(task)
     shown = {
         "taskId": task.id,
         "alias": task.alias,

@@ -106,7 +106,7 @@ async def session_in_full(helm: AgentService, session: Session, *, output_lines:
     status = known.as_dict()
     status["itemEvents"] = []
     question = status.pop("pendingQuestion", None)
-    info = None if session.engine is not None else await helm.truth.find(session.id)
+    info = None if session.engine is not None else await helm.agent_records.find(session.id)
     more = {
         "name": state.name,
         "prompt": None if state.prompt is None else cut(state.prompt, TEXT_CHARS),

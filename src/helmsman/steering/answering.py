@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from helmsman.approvals.rule_book import RuleBook
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.questions import Question
-    from helmsman.sessions.desk import Desk
+    from helmsman.sessions.question_broker import QuestionBroker
     from helmsman.sessions.session import OwnAnswer, QuestionHandler, Session
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
@@ -38,17 +38,17 @@ class Answering:
         return RuleBook(self.settings.files, self.settings.state_dir)
 
     @cached_property
-    def desk(self) -> Desk:
+    def broker(self) -> QuestionBroker:
         """Broker for the open questions."""
-        from helmsman.sessions.desk import Desk
+        from helmsman.sessions.question_broker import QuestionBroker
 
-        return Desk(
+        return QuestionBroker(
             self.rules,
             self._shared.audit,
             timeout=self.settings.approval_timeout,
             handler=self._on_question,
             allowed_roots=self.allowed_roots,
-            write_intent=self._shared.ledger.write_intents,
+            write_intent=self._shared.task_writer.write_intents,
             can_wait=self._shared.fence is not None,
         )
 
@@ -60,7 +60,7 @@ class Answering:
         """
         session.ask_own(question.id, answered)
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
-        self._shared.tasks.start_soon(self.desk.receive(session, asked, timeout))
+        self._shared.tasks.start_soon(self.broker.receive(session, asked, timeout))
 
     async def give_answer(
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
@@ -70,6 +70,6 @@ class Answering:
         Raises:
             AnswerInvalid: It is a person's own turn, and an agent would answer it.
         """
-        if by.who == "agent" and is_theirs(session, self._shared.ledger):
+        if by.who == "agent" and is_theirs(session, self._shared.task_writer):
             raise AnswerInvalid("A person began this turn in the agent's own program: only a person can answer it.")
-        await self.desk.answer(session, question_id, answers, by, roots=roots)
+        await self.broker.answer(session, question_id, answers, by, roots=roots)

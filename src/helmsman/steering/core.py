@@ -59,12 +59,12 @@ from helmsman.steering.handing_over import hand_over
 from helmsman.steering.listing import first_shown, page_of_all
 from helmsman.steering.opening import fork_session, image_roots, start_session
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
-from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy
+from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turns import Turns
 from helmsman.tasks.calls import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import OPENED, TERMS
+from helmsman.tasks.model import OPENED, POLICY
 from helmsman.worktrees.places import directories_of, places
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Steering(Turns):
         """
 
         async def once() -> Session:
-            task = await self._ledger.with_key(key, agent)
+            task = await self._writer.with_key(key, agent)
             if task is None or task.session_id is None:
                 return await self._begin_shielded(begin)
             if on_task is not None:
@@ -212,7 +212,7 @@ class Steering(Turns):
             return await self.session(task.session_id)
 
         session = await self._shared.keys.get(key, once)
-        if await self._ledger.with_key(key, agent) is not None:
+        if await self._writer.with_key(key, agent) is not None:
             self._shared.keys.forget(key)
         self._memory.refuse_outside(session)  # another client may have used the key first
         return session
@@ -244,17 +244,17 @@ class Steering(Turns):
         `in_worktree` says that it gets one, `waited_as` is the task, where it is in the registry already.
         """
         self._check_room()
-        self._shared.room.starting += 1
+        self._shared.turn_limiter.starting += 1
         task_id = waited_as or ""
         try:
             if turn is not None and waited_as is None:
                 task_id, draft = draft_task(
-                    turn.text, options, idempotency_key=key, terms=self.terms(limits), max_cost_usd=max_cost_usd
+                    turn.text, options, idempotency_key=key, policy=self.policy(limits), max_cost_usd=max_cost_usd
                 )
                 spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
                 soon = key is None and self._enters_soon(options, on_task)
-                task_id, known = await self._ledger.enter(replace(draft, spec=spec), soon=soon)
-                self._ledger.hold_to_cost(task_id, None if known else max_cost_usd)
+                task_id, known = await self._writer.enter(replace(draft, spec=spec), soon=soon)
+                self._writer.hold_to_cost(task_id, None if known else max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
@@ -266,14 +266,14 @@ class Steering(Turns):
             session = await self._engines.try_in(engine, opening)
         except Exception as error:
             if turn is not None:
-                self._ledger.fail(task_id, self.as_known(error, options.agent))
+                self._writer.fail(task_id, self.as_known(error, options.agent))
             self.make_room()
             raise
         finally:
-            self._shared.room.starting -= 1
+            self._shared.turn_limiter.starting -= 1
         if turn is None or not waits:
             return session
-        self._ledger.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})
+        self._writer.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})
         return await self.run_turn(session, turn, task_id)  # which asks first
 
     async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:
@@ -292,18 +292,18 @@ class Steering(Turns):
         return await self.needs_session_first(task_id, options.cwd)
 
     async def start_waiting(self, task: Task, spec: TurnRequest) -> None:
-        options, terms = spec.options, unpack_if_valid(task.metadata.get(TERMS), Terms)
+        options, policy = spec.options, unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
         try:
             require_place("of this task", task.directory)
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
-            self._ledger.hold_to_cost(task.id, task.max_cost_usd)
+            self._writer.hold_to_cost(task.id, task.max_cost_usd)
             session = await self._begin_shielded(
                 lambda: self._new_session(
                     options,
                     spec.turn,
                     opener,
-                    limits=terms.limits if terms else None,
+                    limits=policy.limits if policy else None,
                     in_worktree=spec.worktree,
                     waited_as=task.id,
                 )
@@ -314,11 +314,11 @@ class Steering(Turns):
                 session.remark(replaced)
                 session.warn((replaced,))
         except TooManySessions as error:
-            self._ledger.give_back(task.id, error.message)
+            self._writer.give_back(task.id, error.message)
             raise
         except Exception as error:  # noqa: BLE001 - one task's trouble ends no other
             log.warning("task %s could not be started: %s", task.id, error)
-            self._ledger.fail(task.id, self.as_known(error, options.agent))
+            self._writer.fail(task.id, self.as_known(error, options.agent))
 
     async def _begin_shielded(self, begin: Callable[[], Awaitable[Session]]) -> Session:
         """Begin a turn to the end, even if the caller is cancelled. A turn without a waiting caller is interrupted.
@@ -399,7 +399,7 @@ class Steering(Turns):
         limits = self._limits(session.limits if limits is None else limits, on_limit)
         require_place(session.id, session.directory)
         if session.engine is None:
-            await self.truth.refuse_archived(session.id)
+            await self.agent_records.refuse_archived(session.id)
         changed = changed_options(narrowed, options)
         wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
         wanted = replace(wanted, tools=known.tools)
@@ -445,11 +445,11 @@ class Steering(Turns):
         limits: TurnLimits | None,
         max_cost_usd: float | None,
     ) -> Session:
-        terms = self.terms(session.limits if limits is None else limits)
-        task_id, draft = draft_task(turn.text, options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd)
-        self._ledger.hold_to_cost(task_id, max_cost_usd)
+        policy = self.policy(session.limits if limits is None else limits)
+        task_id, draft = draft_task(turn.text, options, session_id=session.id, policy=policy, max_cost_usd=max_cost_usd)
+        self._writer.hold_to_cost(task_id, max_cost_usd)
         spec = await self._spec(task_id, turn, options, session.engine)
-        await self._ledger.enter(replace(draft, spec=spec))
+        await self._writer.enter(replace(draft, spec=spec))
         session.attach_queued(task_id, QueuedTurn(turn, options, self.run_queued, limits=limits))
         session.apply(MessageQueued(session_id=session.id, task_id=task_id, text=turn.text))
         self.make_room()  # the turn that it waits for may have ended by now
@@ -489,7 +489,7 @@ class Steering(Turns):
         session.apply(
             SteerRequested(session_id=session.id, text=turn.text, call=None if called is None else called.name)
         )
-        await self._ledger.write_intents()
+        await self._writer.write_intents()
         await engine.steer(session.id, turn.text)
 
     async def _may_have_steered(self, session: Session) -> bool:
@@ -521,7 +521,7 @@ class Steering(Turns):
         """
         session = await self.session(session_id)
         if not self._shared.is_recovered.is_set():
-            tasks = await self._ledger.registry(lambda registry: registry.tasks_of_session(session.id))
+            tasks = await self._writer.registry(lambda registry: registry.tasks_of_session(session.id))
             here = {queued.task_id for queued in session.queue if session.queued_turn(queued.task_id) is not None}
             if any(task.is_waiting and task.id not in here for task in tasks):
                 with anyio.move_on_after(_RECOVERY_SECONDS):
@@ -532,7 +532,7 @@ class Steering(Turns):
         """Stop the running turn, its sub-agents and the commands it left running; in an idle session, only those."""
         session = await self.session_with_queue(session_id)
         for queued in session.queue:
-            self._ledger.cancel(queued.task_id, "Its session was interrupted before it began.")
+            self._writer.cancel(queued.task_id, "Its session was interrupted before it began.")
             session.apply(MessageUnqueued(session_id=session.id, task_id=queued.task_id))
         if session.state.is_running:
             await session.until_begun()  # a turn that Codex has not begun yet cannot be stopped yet
@@ -541,7 +541,7 @@ class Steering(Turns):
         if session.engine is not None and usable(session.engine):
             if session.state.has_turn and not session.state.is_interrupting:
                 session.apply(InterruptRequested(session_id=session.id))
-                await self._ledger.write_intents()
+                await self._writer.write_intents()
             try:
                 await session.engine.interrupt(session.id)
             except HelmsmanError:
@@ -591,12 +591,12 @@ class Steering(Turns):
         """
         if asking_client() is None:
             return
-        known = self._shared.roster.by_id.get(session_id)
+        known = self._shared.session_registry.by_id.get(session_id)
         owner = known.opened_by if known is not None else await self._owner_of(session_id)
         refuse_foreign(session_id, owner, self.settings, doing)
 
     async def _owner_of(self, session_id: str) -> McpClient | None:
-        return await self._ledger.registry(lambda registry: registry.owner_of(session_id))
+        return await self._writer.registry(lambda registry: registry.owner_of(session_id))
 
     async def hand(self, session_id: str, to: str | None) -> Session:
         """Hand a session to the MCP clients with this name, so that their models answer its questions. None takes it back.
@@ -614,7 +614,7 @@ class Steering(Turns):
         before = session.opened_by
         session.apply(OwnerChanged(session_id=session.id, owner=owner))
         try:
-            await self._ledger.write(lambda _: None)
+            await self._writer.write(lambda _: None)
         except RegistryUnavailable:
             session.apply(OwnerChanged(session_id=session.id, owner=before))
             raise
@@ -625,7 +625,7 @@ class Steering(Turns):
         session = await self.session(session_id)
         question = session.state.questions.get(question_id)
         if question is not None:
-            await self.desk.give_up(session, question)
+            await self.broker.give_up(session, question)
 
     async def _has_answered(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
         """Return whether an earlier hub gave exactly this answer to the question, when the same call was sent to it."""
@@ -655,7 +655,7 @@ class Steering(Turns):
         source = await self.session(session_id)
         refuse_unasked(source, self.settings, "fork it")
         require_place(source.id, source.directory)
-        await self.truth.refuse_archived(source.id)
+        await self.agent_records.refuse_archived(source.id)
         turn = turn_input(message) if message is not None else None
         narrowed = self._memory.narrowed(source.options)
         changed = changed_options(narrowed, options)

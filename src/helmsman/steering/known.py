@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.memory import Memory, Remembered, SpentTurn
     from helmsman.store.log import StoredEvents
-    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
+    from helmsman.tasks.writer import TaskWriter
 
 _UNTOLD: Final = Failure(
     code="engine_lost",
@@ -49,7 +49,7 @@ _UNTOLD: Final = Failure(
 )
 
 
-class Roster:
+class SessionRegistry:
     """Sessions of a process, for all clients, and the listeners to their events."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Roster:
 
 
 class KnownSessions:
-    """View of the roster for one client.
+    """View of the sessions of a process for one client.
 
     `take_over` attaches a session to the engine in which an earlier hub left its turn, and returns whether the engine runs
     it.
@@ -95,16 +95,16 @@ class KnownSessions:
     def __init__(
         self,
         settings: Settings,
-        roster: Roster,
+        session_registry: SessionRegistry,
         memory: Memory,
-        ledger: Ledger,
+        writer: TaskWriter,
         verbs: Verbs,
         take_over: Callable[[Session, Task, Sequence[SpentTurn]], Awaitable[bool]],
     ) -> None:
         self._settings = settings
-        self._roster = roster
+        self._session_registry = session_registry
         self._memory = memory
-        self._ledger = ledger
+        self._writer = writer
         self._verbs = verbs
         self._take_over = take_over
 
@@ -120,8 +120,8 @@ class KnownSessions:
 
     def add(self, session: Session) -> None:
         """The session is there from now on."""
-        self._roster.by_id[session.id] = session
-        session.introduce(self._roster.listeners)
+        self._session_registry.by_id[session.id] = session
+        session.introduce(self._session_registry.listeners)
 
     async def get(self, session_id: str) -> Session:
         """Return the current state of a session by its id, known or found on disk.
@@ -130,9 +130,9 @@ class KnownSessions:
             SessionNotFound: There is none.
             InvalidInput: It works outside the allowed roots of this client.
         """
-        known = self._roster.by_id.get(session_id)
+        known = self._session_registry.by_id.get(session_id)
         if known is None:
-            known = await self._roster.restored.get(session_id, lambda: self._restore(session_id))
+            known = await self._session_registry.restored.get(session_id, lambda: self._restore(session_id))
             self._memory.refuse_outside(known)  # another client may have asked first
             return known
         self._memory.refuse_outside(known)
@@ -144,7 +144,7 @@ class KnownSessions:
         if self._runs_here(session):
             return  # without a checkpoint: a caller cancelled from here on has had its effect
         async with session.catching_up:
-            version = self._ledger.version_of_others()
+            version = self._writer.version_of_others()
             if version is not None and version == session.seen_version and not session.state.is_running:
                 return  # no other process has written since
             news = await self._memory.news(session.id, session.task_ids, is_running=session.state.is_running)
@@ -156,7 +156,7 @@ class KnownSessions:
     async def _bring_up_to_date(self, session: Session, now: Remembered, *, again: bool = True) -> None:
         for task_id in now.task_ids:
             session.fold(TaskLinked(session_id=session.id, task_id=task_id))
-        self._roster.elsewhere.pop(session.id, None)
+        self._session_registry.elsewhere.pop(session.id, None)
         task, logged = now.running, now.logged.after(session.feed.cursor)
         session.replay(logged.events, logged.cursor, logged.source)
         if task is None:
@@ -179,31 +179,31 @@ class KnownSessions:
                 # It may have ended between the read of its record and the check of its engine.
                 await self._bring_up_to_date(session, later, again=False)
                 return
-            session.runs_elsewhere(runner := self._ledger.who_runs(task))
+            session.runs_elsewhere(runner := self._writer.who_runs(task))
             if is_news:
                 session.fold(TurnRequested(session_id=session.id, text=task.instruction))
             session.fold(Notice(session_id=session.id, kind="engine", message=runner))
             session.fold(spent_so_far(session.id, now.spent))
-            self._roster.elsewhere[session.id] = partial(self._catch_up, session)
-            self._roster.has_elsewhere.set()
+            self._session_registry.elsewhere[session.id] = partial(self._catch_up, session)
+            self._session_registry.has_elsewhere.set()
 
     def _runs_here(self, session: Session) -> bool:
         if session.state.is_running and usable(session.engine):
             return True  # also a turn that another client began in our engine
         return (
-            session.has_queued_turns or not session.begun.is_set() or self._ledger.running_task(session.id) is not None
+            session.has_queued_turns or not session.begun.is_set() or self._writer.running_task(session.id) is not None
         )
 
     def forget(self, session_id: str) -> None:
         """Unload a session. The next request loads it from disk."""
-        self._roster.by_id.pop(session_id, None)
-        self._roster.at_work.pop(session_id, None)
-        self._roster.elsewhere.pop(session_id, None)
-        self._roster.restored.forget(session_id)
+        self._session_registry.by_id.pop(session_id, None)
+        self._session_registry.at_work.pop(session_id, None)
+        self._session_registry.elsewhere.pop(session_id, None)
+        self._session_registry.restored.forget(session_id)
 
     def _make(self, state: SessionState, listeners: Listeners | None) -> Session:
         async def read_log(cursor: int) -> StoredEvents:
-            await self._ledger.write()
+            await self._writer.write()
             return await self._memory.log_of(state.session_id, since=cursor)
 
         return Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, listeners)
@@ -214,8 +214,8 @@ class KnownSessions:
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
         tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id, known.directory)
-        if session_id in self._roster.by_id:  # it was started here in the meantime
-            return self._roster.by_id[session_id]
+        if session_id in self._session_registry.by_id:  # it was started here in the meantime
+            return self._session_registry.by_id[session_id]
         state = SessionState(
             session_id,
             directory=known.directory,
@@ -228,7 +228,7 @@ class KnownSessions:
             created_at=known.created_at,
             changed_at=known.changed_at,
         )
-        session = self._make(state, self._roster.listeners)
+        session = self._make(state, self._session_registry.listeners)
         session.replay(known.logged.events, known.logged.cursor, known.logged.source)
         if session.worktree != tree:  # it was made or removed while the session was not loaded
             session.fold(WorktreeAssigned(session_id=session_id, worktree=tree))
@@ -237,4 +237,4 @@ class KnownSessions:
             if queued.task_id not in known.unfinished:
                 session.fold(MessageUnqueued(session_id=session_id, task_id=queued.task_id))
         await self._bring_up_to_date(session, known)
-        return self._roster.by_id.setdefault(session_id, session)
+        return self._session_registry.by_id.setdefault(session_id, session)

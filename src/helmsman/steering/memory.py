@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from helmsman.model.events import ModelUsage
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import StateView
-    from helmsman.tasks.ledger import Ledger
-    from helmsman.tasks.truth import TaskTruth
+    from helmsman.tasks.agent_records import AgentRecords
+    from helmsman.tasks.writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +109,13 @@ class Memory:
 
     def __init__(
         self,
-        truth: TaskTruth,
-        ledger: Ledger,
+        agent_records: AgentRecords,
+        writer: TaskWriter,
         allowed_roots: Sequence[Path],
         spent_by: Callable[[str], Awaitable[Sequence[SpentTurn]]],
     ) -> None:
-        self._truth = truth
-        self._ledger = ledger
+        self._agent_records = agent_records
+        self._writer = writer
         self._allowed_roots = allowed_roots
         self._spent_by = spent_by
 
@@ -127,7 +127,7 @@ class Memory:
         """
         if not session_id.isprintable():  # nor can it be looked up: half of a surrogate pair is no text
             return None
-        info = await self._truth.find(session_id)
+        info = await self._agent_records.find(session_id)
         tasks = await self._tasks(session_id)
         if info is None and not tasks:
             return None
@@ -136,9 +136,9 @@ class Memory:
             refuse_outside(directory, self._allowed_roots, "session_id")
         last = next(filter(_was_a_turn, tasks), None)
         if last is not None and last.is_running:
-            last = await self._ledger.now(last)
+            last = await self._writer.now(last)
         running = last if last is not None and last.is_running else None
-        turn = await self._truth.turn(session_id) if running is None else None
+        turn = await self._agent_records.turn(session_id) if running is None else None
         logged = await self.log_of(session_id)
         ending, outside = ((), ()) if running is not None else _unlogged(session_id, logged, last, turn)
         return Remembered(
@@ -162,7 +162,7 @@ class Memory:
         self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]], indexes: Mapping[str, SessionIndex]
     ) -> dict[str, SessionStatus]:
         """Return the outcome of the last turn of sessions that are not running, each given with its tasks."""
-        turns = await self._truth.last_turns([info for info, _ in sessions], indexes)
+        turns = await self._agent_records.last_turns([info for info, _ in sessions], indexes)
         ended: dict[str, SessionStatus] = {}
         for info, tasks in sessions:
             state = SessionState(info.session_id)
@@ -174,7 +174,7 @@ class Memory:
     async def log_of(self, session_id: str, since: int = 0) -> StoredEvents:
         """Return the log of a session after a cursor, as far as it can be read."""
         try:
-            return await self._ledger.registry(lambda registry: registry.events(session_id, since))
+            return await self._writer.registry(lambda registry: registry.events(session_id, since))
         except RegistryUnavailable as error:
             log.warning("the log of session %s cannot be read: %s", session_id, error)
             return StoredEvents()
@@ -198,7 +198,7 @@ class Memory:
 
     async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
         """Return the current stored state of a session, or None if it cannot be new to a caller that knows these tasks."""
-        await self._ledger.write()
+        await self._writer.write()
         tasks = await self._tasks(session_id)
         if not tasks or (tasks[0].id in task_ids and not tasks[0].is_running and not is_running):
             return None
@@ -209,13 +209,13 @@ class Memory:
         rights.
         """
         try:
-            return await self._ledger.registry(lambda registry: registry.owner_of(session_id))
+            return await self._writer.registry(lambda registry: registry.owner_of(session_id))
         except RegistryUnavailable:
             return None
 
     async def _tasks(self, session_id: str) -> tuple[Task, ...]:
         try:
-            return await self._ledger.registry(lambda registry: registry.tasks_of_session(session_id))
+            return await self._writer.registry(lambda registry: registry.tasks_of_session(session_id))
         except RegistryUnavailable as error:
             log.warning("the tasks of session %s are not known: %s", session_id, error)
             return ()

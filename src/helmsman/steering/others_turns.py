@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from helmsman.model.options import TurnLimits
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.ledger import Ledger
+    from helmsman.tasks.writer import TaskWriter
 
 
-def is_theirs(session: Session, ledger: Ledger) -> bool:
+def is_theirs(session: Session, writer: TaskWriter) -> bool:
     """Return whether a person began the running turn of a session in their own engine."""
     engine = session.engine
-    return engine is not None and engine.is_of_a_person and ledger.running_task(session.id) is None
+    return engine is not None and engine.is_of_a_person and writer.running_task(session.id) is None
 
 
 def towards(goal: str) -> str:
@@ -36,35 +36,37 @@ class OthersTurns(ABC):
     """Part of `helmsman.steering.turns.Turns`."""
 
     _shared: Shared
-    _ledger: Ledger
+    _writer: TaskWriter
 
     @abstractmethod
-    def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
-        """Return the terms of a turn that begins here, for the registry."""
+    def policy(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
+        """Return the policy of a turn that begins here, for the registry."""
 
     def on_others_turn(self, session: Session, event: ItemStarted | TurnStarted) -> None:
         """Register a task for a turn or message that Helmsman did not send."""
         if isinstance(event, TurnStarted):
             if session.goal is not None:
                 self._register_turn(session, towards(session.goal))
-        elif isinstance(event.item, UserMessage) and session.state.is_running and not is_theirs(session, self._ledger):
+        elif isinstance(event.item, UserMessage) and session.state.is_running and not is_theirs(session, self._writer):
             self._register_turn(session, event.item.text)
 
     def _register_turn(self, session: Session, text: str) -> None:
-        if self._ledger.running_task(session.id) is None and session.id not in self._shared.registering:
+        if self._writer.running_task(session.id) is None and session.id not in self._shared.registering:
             self._shared.registering.add(session.id)
             self._shared.tasks.start_soon(partial(self._register, session, text))
 
     async def _register(self, session: Session, text: str) -> None:
         try:
-            task_id, draft = draft_task(text, session.options, session_id=session.id, terms=self.terms(session.limits))
-            await self._ledger.enter(draft)
+            task_id, draft = draft_task(
+                text, session.options, session_id=session.id, policy=self.policy(session.limits)
+            )
+            await self._writer.enter(draft)
         finally:
             self._shared.registering.discard(session.id)
-        if self._ledger.running_task(session.id) is not None:  # the next turn has begun, and has a task
-            self._ledger.cancel(task_id, "The turn was over before it was registered.")
+        if self._writer.running_task(session.id) is not None:  # the next turn has begun, and has a task
+            self._writer.cancel(task_id, "The turn was over before it was registered.")
             return
         session.apply(TaskLinked(session_id=session.id, task_id=task_id))
-        self._ledger.begin(task_id, session, engine=None if session.engine is None else session.engine.id)
+        self._writer.begin(task_id, session, engine=None if session.engine is None else session.engine.id)
         if not session.state.is_running:  # so quick that its end came before
-            self._ledger.on_event(session, TurnEnded(session_id=session.id, outcome="completed"))
+            self._writer.on_event(session, TurnEnded(session_id=session.id, outcome="completed"))

@@ -1,4 +1,4 @@
-"""State that all clients of a process share: the sessions, the engines, the ledger, and the background tasks.
+"""State that all clients of a process share: the sessions, the engines, the writer, and the background tasks.
 
 A standalone `Helmsman` creates its own. A hub creates one, and each of its clients is a `Helmsman` on it, with the client's
 settings, environment and directory.
@@ -25,10 +25,10 @@ from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.settings import RETENTION_DAYS
-from helmsman.steering.known import Roster
-from helmsman.steering.room import Room
-from helmsman.tasks.ledger import Ledger
-from helmsman.tasks.truth import TaskTruth
+from helmsman.steering.known import SessionRegistry
+from helmsman.steering.turn_limiter import TurnLimiter
+from helmsman.tasks.agent_records import AgentRecords
+from helmsman.tasks.writer import TaskWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -74,15 +74,15 @@ class Shared:
         self.state_dir = state_dir
         self.fence = fence
         self.agents = Agents(agents, owner, files)
-        self.truth = TaskTruth(self.agents)
-        self.ledger = Ledger(state_dir, self.truth, fence, timedelta(days=retention_days), store=store)
-        self.schedules = ScheduleStore(self.ledger.database)
-        self.notices = NoticeStore(self.ledger.database)
+        self.agent_records = AgentRecords(self.agents)
+        self.task_writer = TaskWriter(state_dir, self.agent_records, fence, timedelta(days=retention_days), store=store)
+        self.schedules = ScheduleStore(self.task_writer.database)
+        self.notices = NoticeStore(self.task_writer.database)
         self.audit = AuditLog(state_dir)
-        self.roster = Roster()
-        self.roster.listeners += (self.ledger.log_event, self.ledger.on_event)
-        self.roster.listeners.append(self.roster.on_event)
-        self.room = Room()
+        self.session_registry = SessionRegistry()
+        self.session_registry.listeners += (self.task_writer.log_event, self.task_writer.on_event)
+        self.session_registry.listeners.append(self.session_registry.on_event)
+        self.turn_limiter = TurnLimiter()
         self.doors: list[Verbs] = []
         """Those that are connected."""
         self.on_room: list[Callable[[], None]] = []
@@ -91,7 +91,7 @@ class Shared:
         """Set once the work of an earlier hub is loaded. Until then a session may lack queued messages."""
         self._needed: dict[str, frozenset[str]] | None = None
         if fence is not None:
-            self.roster.listeners.append(self._on_event)
+            self.session_registry.listeners.append(self._on_event)
         else:
             self.is_recovered.set()
         self.keys = OnceEach[Session]()
@@ -107,9 +107,9 @@ class Shared:
         self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:
-        self._exit.push_async_callback(self.ledger.close)  # last: turns end while the rest closes
+        self._exit.push_async_callback(self.task_writer.close)  # last: turns end while the rest closes
         self._tasks = logging_failures(await self._exit.enter_async_context(background_tasks()))
-        self._tasks.start_soon(self.ledger.run)
+        self._tasks.start_soon(self.task_writer.run)
         self._tasks.start_soon(self._close_unused_engines)
         self._tasks.start_soon(self._refresh_elsewhere)
         return self
@@ -117,7 +117,7 @@ class Shared:
     async def __aexit__(self, *exc: Any) -> None:
         await self._exit.aclose()
         self._tasks = None
-        for session in self.roster.by_id.values():
+        for session in self.session_registry.by_id.values():
             session.feed.close()
 
     @property
@@ -166,20 +166,20 @@ class Shared:
         """Return the number of sessions with a running turn or a queued message that a connected client can send, plus the
         jobs.
         """
-        return len(self.ledger.jobs) + sum(
+        return len(self.task_writer.jobs) + sum(
             session.state.is_running
             or any(not queued.is_early and not session.is_away(queued) for queued in session.queue)
-            for session in self.roster.at_work.values()
+            for session in self.session_registry.at_work.values()
         )
 
     def next_at(self) -> datetime | None:
         """Return the time at which the next queued message may start."""
-        queued = (one for session in self.roster.at_work.values() for one in session.queue)
+        queued = (one for session in self.session_registry.at_work.values() for one in session.queue)
         return min((one.not_before for one in queued if one.not_before is not None), default=None)
 
     def run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
         """Call `run` when what waits in a session, and may not begin before its time, may begin."""
-        self.roster.at_work[session.id] = session
+        self.session_registry.at_work[session.id] = session
         self.tasks.start_soon(self._run_later, session, task_id, run)
 
     async def _run_later(self, session: Session, task_id: str, run: Callable[[], None]) -> None:
@@ -205,7 +205,7 @@ class Shared:
         With `none`, no engine needs one: this hub ends, and the turns continue without it.
         """
         needed: dict[str, frozenset[str]] = {}
-        for session in () if none else self.roster.at_work.values():
+        for session in () if none else self.session_registry.at_work.values():
             if session.engine is not None and session.engine.id is not None:
                 agent = session.options.agent
                 needed[agent] = needed.get(agent, frozenset()) | {session.engine.id}
@@ -217,23 +217,23 @@ class Shared:
     async def _refresh_elsewhere(self) -> None:
         """Poll the turns that other processes run, for clients that watch them here."""
         while True:
-            if not self.roster.elsewhere:  # an idle hub need not wake up every second
-                self.roster.has_elsewhere = anyio.Event()
-                await self.roster.has_elsewhere.wait()
+            if not self.session_registry.elsewhere:  # an idle hub need not wake up every second
+                self.session_registry.has_elsewhere = anyio.Event()
+                await self.session_registry.has_elsewhere.wait()
             await anyio.sleep(_ELSEWHERE_SECONDS)
-            for session_id, look in list(self.roster.elsewhere.items()):
+            for session_id, look in list(self.session_registry.elsewhere.items()):
                 try:
                     await look()
                 except HelmsmanError as error:
                     log.info("session %s is not looked at any more: %s", session_id, error)
-                    self.roster.elsewhere.pop(session_id, None)
+                    self.session_registry.elsewhere.pop(session_id, None)
 
     async def _close_unused_engines(self) -> None:
         """Close engines that were unused at two checks in a row: at the first one a turn may just be ending in them."""
         unused: set[str] = set()
         while True:
             await anyio.sleep(self.linger)
-            in_use = [session.engine for session in self.roster.at_work.values()]
+            in_use = [session.engine for session in self.session_registry.at_work.values()]
             before, unused = (
                 unused,
                 {
@@ -244,7 +244,7 @@ class Shared:
             )
             for key in before & unused:
                 holder = self._engines.pop(key)
-                for session in self.roster.by_id.values():
+                for session in self.session_registry.by_id.values():
                     if session.engine is not None and holder.holds(session.engine):
                         session.engine.detach(session.id)  # no event in it is of interest
                         session.detach()

@@ -1,6 +1,6 @@
 """Run turns: the engines, their sessions, the limit on concurrent turns, and the events.
 
-`Turns` owns the engines, the loaded sessions, the broker for questions, and the ledger in which every turn is a task. The
+`Turns` owns the engines, the loaded sessions, the broker for questions, and the writer in which every turn is a task. The
 verbs that callers use are in `helmsman.steering.core`.
 """
 
@@ -56,17 +56,17 @@ from helmsman.steering.known import KnownSessions
 from helmsman.steering.memory import Memory, spent_in_turn, spent_so_far
 from helmsman.steering.opening import needed_for, writable_places
 from helmsman.steering.others_turns import OthersTurns, is_theirs
-from helmsman.steering.room import run_next
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
-from helmsman.steering.terms import Terms
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
+from helmsman.steering.turn_limiter import run_next
+from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.unsent_turns import UnsentTurns
 from helmsman.steering.untold_ends import UntoldEnds
+from helmsman.tasks.agent_records import may_go_on
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
-from helmsman.tasks.model import TERMS
-from helmsman.tasks.reconcile import may_go_on
+from helmsman.tasks.model import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, QueuedTurn
     from helmsman.steering.memory import SpentTurn
     from helmsman.steering.opening import SessionOpener
-    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
+    from helmsman.tasks.writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
@@ -127,13 +127,13 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             store=self.settings.store,
         )
         self.agents = self._shared.agents.seen_from(self.settings.files)
-        self.truth = self._shared.truth
-        self._indexes = self.truth.indexes_for(self.settings, self.environment)
-        self._ledger = self._shared.ledger
+        self.agent_records = self._shared.agent_records
+        self._indexes = self.agent_records.indexes_for(self.settings, self.environment)
+        self._writer = self._shared.task_writer
         self.allowed_roots = self.settings.session_roots
-        self._memory = Memory(self.truth, self._ledger, self.allowed_roots, self.spent_by)
+        self._memory = Memory(self.agent_records, self._writer, self.allowed_roots, self.spent_by)
         self._known = KnownSessions(
-            self.settings, self._shared.roster, self._memory, self._ledger, self, self._take_over
+            self.settings, self._shared.session_registry, self._memory, self._writer, self, self._take_over
         )
 
     async def __aenter__(self) -> Self:
@@ -188,9 +188,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """A fingerprint of environment and settings, as far as engines depend on them."""
         return self._in_place_of or surroundings_of(self.settings, self._env)
 
-    def under(self, terms: Terms) -> Self:
-        """Return the same service with the terms of a turn instead of its own settings."""
-        settings = terms.settings(self.settings)
+    def under(self, policy: TurnPolicy) -> Self:
+        """Return the same service with the policy of a turn instead of its own settings."""
+        settings = policy.settings(self.settings)
         return self if settings == self.settings else self._also(settings)
 
     def staying(self) -> Self:
@@ -208,9 +208,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         )
 
     @property
-    def ledger(self) -> Ledger:
-        """Ledger in which every turn is a task."""
-        return self._ledger
+    def task_writer(self) -> TaskWriter:
+        """TaskWriter in which every turn is a task."""
+        return self._writer
 
     def in_background(self, function: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a function in the background while this Helmsman, or its hub, is open. It must not raise."""
@@ -245,9 +245,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 await self._compare_place(session)
                 await engine.get_ready(session.id, session.options, turn)
                 await self._refuse_moved(session)
-                self._ledger.place(task_id, engine.id, session.id)
+                self._writer.place(task_id, engine.id, session.id)
                 if fresh.opened.is_named:
-                    session.start_log(self._ledger.log_event)
+                    session.start_log(self._writer.log_event)
                 run = partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None, run)
                 runs = True
@@ -265,11 +265,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 await anyio.to_thread.run_sync(worktrees.discard, fresh.made)
             raise
         if turn is not None:
-            self._ledger.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
+            self._writer.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
         self._known.add(session)
         self._attach(session, engine)
         if session.opened_by is not None:
-            await self._ledger.write()
+            await self._writer.write()
         if turn is not None:
             self._watch(session)
             self.check_spending(session)
@@ -304,9 +304,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         )
         if wanted != before:
             session.apply(wanted)
-        terms = self.terms(session.limits, is_message=is_message)
+        policy = self.policy(session.limits, is_message=is_message)
         task_id, draft = draft_task(
-            turn.text, session.options, session_id=session.id, terms=terms, max_cost_usd=max_cost_usd
+            turn.text, session.options, session_id=session.id, policy=policy, max_cost_usd=max_cost_usd
         )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id, is_message=is_message)
@@ -318,15 +318,15 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         try:
             if queued_as is None:
                 spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
-                await self._ledger.enter(replace(draft, spec=spec), soon=self._enters_soon(session.options, on_task))
-                self._ledger.hold_to_cost(task_id, max_cost_usd)
+                await self._writer.enter(replace(draft, spec=spec), soon=self._enters_soon(session.options, on_task))
+                self._writer.hold_to_cost(task_id, max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             if session.lacks_history:
                 await self._import_history(session)
             is_held = await self.holds(session, task_id, begin_turn)
             if is_held:
-                await self._ledger.write()
+                await self._writer.write()
             if not is_held:
                 begins = True
                 await begin_turn(ready)
@@ -350,11 +350,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
         """All turns of a session, oldest first. Its agent's own files are read only for turns that the log does not have."""
         session = await self.session(session_id)
-        await self._ledger.write()
+        await self._writer.write()
         events = (await self._memory.log_of(session.id)).events
         turns = turns_of(session.id, events)
         if any(isinstance(event, TurnAdopted) for event in events):
-            turns = completed(turns, events, await self.truth.history(session.id))
+            turns = completed(turns, events, await self.agent_records.history(session.id))
         if turns and not session.lacks_history:
             return turns
         engine = await self.engine(Capability.HISTORY, agent=session.options.agent)
@@ -363,7 +363,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     async def _import_history(self, session: Session) -> None:
         """Append the turns that another program ran in a session to its log, before the first one that is run here."""
         session.mark_history(lacks=False)
-        recorded = await self.truth.history(session.id)
+        recorded = await self.agent_records.history(session.id)
         logged = turns_of(session.id, (await self._memory.log_of(session.id)).events)
         new = unknown_turns(recorded, [turn for turn in logged if turn.status != "inProgress"])
         if new:
@@ -398,7 +398,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 if begin is None:
                     await engine.get_ready(session.id, session.options, turn)
                     await self._refuse_moved(session)
-                self._ledger.begin(task_id, session, engine=engine.id)
+                self._writer.begin(task_id, session, engine=engine.id)
                 run = partial(begin, engine) if begin else partial(engine.run_turn, session.id, session.options, turn)
                 begun = await self._send(task_id, session, engine, None if begin else turn, run)
             forget_copies(self._shared.state_dir, task_id, turn)
@@ -416,7 +416,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     def _did_not_begin(self, session: Session, task_id: str, error: Exception, running: str | None = None) -> None:
         """A turn that was requested did not come to be. `running` is another's, which was found in the session."""
         known = self.as_known(error, session.options.agent)
-        self._ledger.fail(task_id, known)
+        self._writer.fail(task_id, known)
         if running is None:
             session.apply(failed_turn(session.id, known))
         session.begun.set()
@@ -512,14 +512,14 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def _needed(self, options: SessionOptions, turn: TurnInput | None, task_id: str) -> Iterator[Capability]:
         yield from needed_for(options, turn, self.allowed_roots)
-        if task_id in self._ledger.max_costs:  # without usage reports the cost limit would have no effect
+        if task_id in self._writer.max_costs:  # without usage reports the cost limit would have no effect
             yield Capability.USAGE
 
     def make_room(self) -> None:
         """A turn did not come to be: what waits for room, or behind it, may run."""
         if self._shared.is_open:
-            if any(session.queue for session in self._shared.roster.at_work.values()):
-                self._shared.tasks.start_soon(run_next, self._shared.roster)
+            if any(session.queue for session in self._shared.session_registry.at_work.values()):
+                self._shared.tasks.start_soon(run_next, self._shared.session_registry)
             self._shared.make_room()
 
     def _request_turn(self, session: Session, turn: TurnInput, task_id: str, *, is_message: bool) -> None:
@@ -546,10 +546,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     async def _take_over(self, session: Session, task: Task, spent: Sequence[SpentTurn]) -> bool:
         """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""
-        if not self._shared.is_open or task.engine is None or self._ledger.is_elsewhere(task):
+        if not self._shared.is_open or task.engine is None or self._writer.is_elsewhere(task):
             return False
         engine = await self._engines.reach(task.agent, task.engine)
-        ended = await self.truth.turn(session.id, task.turn_id)
+        ended = await self.agent_records.turn(session.id, task.turn_id)
         if ended is not None and may_go_on(task, ended):
             session.fold(spent_so_far(session.id, spent))
             self._apply_recorded_limit(session, task, ended)
@@ -562,9 +562,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             log.info("session %s could not be attached to: %s", session.id, error)
             return False
         turn_id = opened.turn_id or task.turn_id
-        recorded = None if turn_id is None else await self.truth.turn(session.id, turn_id)
-        self._ledger.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
-        self._hold_to_terms(session, task)
+        recorded = None if turn_id is None else await self.agent_records.turn(session.id, turn_id)
+        self._writer.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
+        self._apply_policy(session, task)
         session.apply(TurnAdopted(session_id=session.id, turn_id=turn_id))
         self._note_opened(session, opened)
         if not session.state.has_turn:  # or the agent's own news of it would begin to count anew
@@ -574,7 +574,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         else:
             session.fold(spent_so_far(session.id, spent))
         self._attach(session, engine)
-        self._ledger.hold_to_cost(task.id, task.max_cost_usd)
+        self._writer.hold_to_cost(task.id, task.max_cost_usd)
         self.check_spending(session)
         self._watch(session)
         if session.state.is_interrupting:
@@ -591,11 +591,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         except HelmsmanError as error:
             log.warning("the turn of session %s could not be stopped: %s", session.id, error)
 
-    def terms(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
-        """Return the terms of a turn that begins here, for the registry."""
+    def policy(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
+        """Return the policy of a turn that begins here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
         held = usual if limits is None else limits
-        return dict(pack(Terms.of(self.settings, held, self.surroundings, goes_on=is_message)))
+        return dict(pack(TurnPolicy.of(self.settings, held, self.surroundings, goes_on=is_message)))
 
     async def _spec(
         self,
@@ -629,9 +629,9 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         if spec is None:
             return
         self._check_room()
-        terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
-        if await self._ledger.take(task):
-            with self._surroundings.on_behalf_of(None if terms is None else terms.client).entered():
+        policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        if await self._writer.take(task):
+            with self._surroundings.on_behalf_of(None if policy is None else policy.client).entered():
                 await self.start_waiting(task, spec)
 
     @abstractmethod
@@ -654,12 +654,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """See to it that what waits in a session, and may not begin before its time, begins then."""
         self._shared.run_later(session, task_id, self.make_room)
 
-    def _hold_to_terms(self, session: Session, task: Task) -> None:
-        """Apply the stored terms of a turn that this service now follows."""
-        terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
-        if terms is not None:
-            session.fold(OptionsChanged(session_id=session.id, limits=terms.limits))
-        session.serve_by(self if terms is None else self.under(terms))
+    def _apply_policy(self, session: Session, task: Task) -> None:
+        """Apply the stored policy of a turn that this service now follows."""
+        policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        if policy is not None:
+            session.fold(OptionsChanged(session_id=session.id, limits=policy.limits))
+        session.serve_by(self if policy is None else self.under(policy))
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Call a listener for every event of every session. The returned function ends it. A listener must not block or
@@ -670,7 +670,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             if self._memory.is_inside(session):
                 listener(session, event)
 
-        stop = self._shared.roster.listen(filtered if self.allowed_roots else listener)
+        stop = self._shared.session_registry.listen(filtered if self.allowed_roots else listener)
         if not self._is_alone:
             self._exit.callback(stop)  # a closed client gets no more events
         return stop
@@ -678,7 +678,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     @property
     def sessions(self) -> Mapping[str, Session]:
         """The sessions that were started or looked up here."""
-        known = self._shared.roster.by_id
+        known = self._shared.session_registry.by_id
         if not self.allowed_roots:
             return known
         return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
@@ -725,10 +725,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 session.apply(event)
                 return
             if isinstance(event, QuestionAsked):
-                if is_theirs(session, self._ledger):
+                if is_theirs(session, self._writer):
                     session.apply(event)  # no rule of ours, no deadline
                     return
-                self._shared.tasks.start_soon(self.desk.receive(session, event))
+                self._shared.tasks.start_soon(self.broker.receive(session, event))
                 return
             if isinstance(event, ToolCalled):
                 self._shared.tasks.start_soon(answer_call, session, event)
@@ -746,10 +746,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def turns_at_work(self) -> int:
         """Return how many turns run or are starting, of all clients and agents: what `MAX_SESSIONS` limits."""
-        return len(self._running()) + self._shared.room.starting
+        return len(self._running()) + self._shared.turn_limiter.starting
 
     def _running(self) -> list[Session]:
-        at_work = self._shared.roster.at_work.values()
+        at_work = self._shared.session_registry.at_work.values()
         return [session for session in at_work if session.state.is_running and session.elsewhere is None]
 
     def _check_room(self, beside: Session | None = None) -> None:
@@ -760,4 +760,4 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """
         running = [session for session in self._running() if session is not beside]
         shown = [session for session in running if self._memory.is_inside(session)]
-        self._shared.room.refuse_if_full(len(running), self.settings.max_sessions, shown)
+        self._shared.turn_limiter.refuse_if_full(len(running), self.settings.max_sessions, shown)

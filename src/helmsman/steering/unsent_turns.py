@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
+    from helmsman.tasks.writer import TaskWriter
 
 
 _HEARD: Final[TaskChanges] = {"metadata": {INPUT_POSITION: None}}
@@ -37,7 +37,7 @@ class UnsentTurns(ABC):
 
     agents: Agents
     _shared: Shared
-    _ledger: Ledger
+    _writer: TaskWriter
 
     @property
     @abstractmethod
@@ -60,21 +60,21 @@ class UnsentTurns(ABC):
         """Record the intent to send a task to an agent, and send it. The `turn` of a message is kept until the agent has it.
 
         Raises:
-            RegistryUnavailable: See `Ledger.write_intent`.
+            RegistryUnavailable: See `TaskWriter.write_intent`.
         """
         position = None if self._shared.fence is None else engine.input_position(session.id)
         if position is None:
-            self._ledger.update(task_id, {"spec": None}, urgent=False)
+            self._writer.update(task_id, {"spec": None}, urgent=False)
         else:
-            self._ledger.update(task_id, {"metadata": {INPUT_POSITION: position}}, urgent=False)
+            self._writer.update(task_id, {"metadata": {INPUT_POSITION: position}}, urgent=False)
             if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
                 spec = await self._spec(task_id, turn, session.options, engine)
-                self._ledger.update(task_id, {"spec": spec}, urgent=False)
-        await self._ledger.write_intent(task_id)
+                self._writer.update(task_id, {"spec": spec}, urgent=False)
+        await self._writer.write_intent(task_id)
         begun = await run()
         if position is not None:  # it may have ended by now, and wait for its next turn
-            sent = _HEARD if self._ledger.goes_on(task_id) else _SENT
-            self._ledger.update(task_id, sent, urgent=False)
+            sent = _HEARD if self._writer.goes_on(task_id) else _SENT
+            self._writer.update(task_id, sent, urgent=False)
         return begun
 
     async def take_back(self, task: Task) -> Task | None:
@@ -90,18 +90,18 @@ class UnsentTurns(ABC):
         engine = await self._engines.reach(task.agent, task.engine)
         session_id = task.session_id or task.metadata.get(OPENED)
         if engine is None or engine.input_position(str(session_id)) != task.input_position:
-            self._ledger.update(task.id, _SENT)
+            self._writer.update(task.id, _SENT)
             return None
         if task.spec is None:
             title = self.agents.title(task.agent)
-            self._ledger.fail(
+            self._writer.fail(
                 task.id,
                 EngineLost(f"The hub ended before {title} was told of this, so nothing was done. Send it again."),
             )
-            await self._ledger.write()
-            return await self._ledger.registry(partial(Registry.get, task_id=task.id))
+            await self._writer.write()
+            return await self._writer.registry(partial(Registry.get, task_id=task.id))
         if task.used_before != Usage():
-            self._ledger.spent_before(task.id, task.used_before)
+            self._writer.spent_before(task.id, task.used_before)
         again = partial(
             Registry.update,
             task_id=task.id,
@@ -111,4 +111,4 @@ class UnsentTurns(ABC):
             session_id=None if task.metadata.get(OPENED) else task.session_id,
             metadata={INPUT_POSITION: None, ASKED: None, OPENED: None},
         )
-        return await self._ledger.registry(again)
+        return await self._writer.registry(again)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.ledger import Ledger
+    from helmsman.tasks.agent_records import AgentRecords
     from helmsman.tasks.model import Task
-    from helmsman.tasks.truth import TaskTruth
+    from helmsman.tasks.writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
@@ -42,17 +42,17 @@ class UntoldEnds(ABC):
 
     settings: Settings
     agents: Agents
-    truth: TaskTruth
+    agent_records: AgentRecords
     _shared: Shared
-    _ledger: Ledger
+    _writer: TaskWriter
 
     @abstractmethod
     def take(self, session: Session, event: Event) -> None:
         """Take in what has happened in a session."""
 
     @abstractmethod
-    def _hold_to_terms(self, session: Session, task: Task) -> None:
-        """Apply the stored terms of a turn that this service now follows."""
+    def _apply_policy(self, session: Session, task: Task) -> None:
+        """Apply the stored policy of a turn that this service now follows."""
 
     def looks_for_end(self, session: Session, gone: EngineGone) -> bool:
         """Return whether the recorded end of the running turn is looked up first, after the session's engine is gone."""
@@ -93,7 +93,7 @@ class UntoldEnds(ABC):
         deadline = anyio.current_time() + _RECORD_SECONDS
         while True:
             may_write = await self._is_there(session.engine, session.options.agent)  # before the read of its last write
-            turn = await self.truth.turn(session.id, turn_id)
+            turn = await self.agent_records.turn(session.id, turn_id)
             if turn is not None and turn.turn_id == turn_id and turn.outcome != "open":
                 return turn
             if not may_write or anyio.current_time() > deadline:
@@ -111,8 +111,8 @@ class UntoldEnds(ABC):
 
     def _apply_recorded_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
         """Hear what no hub has heard: that a usage limit has ended the session's newest turn."""
-        self._ledger.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
-        self._hold_to_terms(session, task)
+        self._writer.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
+        self._apply_policy(session, task)
         if not session.state.is_running:
             session.apply(TurnRequested(session_id=session.id, text=task.instruction))
         session.verbs.on_event(session, ended_by_limit(session.id, turn))

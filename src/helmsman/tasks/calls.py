@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from helmsman.errors import HelmsmanError
     from helmsman.store.connection import StoreConnection
-    from helmsman.tasks.ledger import Ledger
     from helmsman.tasks.model import Task
+    from helmsman.tasks.writer import TaskWriter
 
 ResultT = TypeVar("ResultT")
 
@@ -96,10 +96,10 @@ def is_repeated() -> bool:
 
 
 class CallLog:
-    """Calls of all clients, in the registry's file. Results are written together with the changes of the ledger."""
+    """Calls of all clients, in the registry's file. Results are written together with the changes of the writer."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, writer: TaskWriter) -> None:
+        self._writer = writer
         self._under_way: dict[tuple[str, int], anyio.Event] = {}
 
     async def once(
@@ -179,7 +179,7 @@ class CallLog:
             await under_way.wait()
         self._under_way[place] = anyio.Event()
         try:
-            return await self._ledger.registry(lambda registry: registry.write(work))
+            return await self._writer.registry(lambda registry: registry.write(work))
         except BaseException:
             self._ended(call)
             raise
@@ -203,7 +203,7 @@ class CallLog:
                 connection.execute("UPDATE calls SET answer = ? WHERE pipe = ? AND seq = ?", (answer, *place))
 
         try:
-            await self._ledger.write(work)
+            await self._writer.write(work)
         finally:
             self._ended(call)
 
@@ -216,7 +216,7 @@ class CallLog:
             found = (content.get("sessionId") for content in contents)
             return list(dict.fromkeys(session_id for session_id in found if isinstance(session_id, str)))
 
-        return await self._ledger.registry(lambda registry: registry.read(work))
+        return await self._writer.registry(lambda registry: registry.read(work))
 
     async def forget_gone(self) -> None:
         """Forget the calls of clients that are gone: they cannot be repeated.
@@ -232,4 +232,4 @@ class CallLog:
             old = int((time.time() - _KEPT_SECONDS) * 1_000_000)
             connection.execute("DELETE FROM calls WHERE pid = 0 AND begun_at < ?", (old,))
 
-        await self._ledger.registry(lambda registry: registry.write(work))
+        await self._writer.registry(lambda registry: registry.write(work))

@@ -9,7 +9,7 @@ from helmsman.base.structs import pack, replace
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import without_secrets
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import MAX_COST, OPTIONS, SCHEDULE, TERMS, TaskDraft, new_task_id
+from helmsman.tasks.model import MAX_COST, OPTIONS, POLICY, SCHEDULE, TaskDraft, new_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def draft_task(
     *,
     session_id: str | None = None,
     idempotency_key: str | None = None,
-    terms: Mapping[str, Any] | None,
+    policy: Mapping[str, Any] | None,
     max_cost_usd: float | None = None,
     schedule: str | None = None,
     spec: Mapping[str, Any] | None = None,
@@ -57,7 +57,7 @@ def draft_task(
         model=options.model,
         metadata={
             OPTIONS: pack(without_secrets(replace(options, tools=()))),
-            **({} if terms is None else {TERMS: dict(terms)}),
+            **({} if policy is None else {POLICY: dict(policy)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
             **({} if turn is None else turn.take()),

@@ -5,45 +5,41 @@ The job's task holds the request. Each finished step is stored (`Registry.keep_s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from helmsman.base.structs import replace
-from helmsman.tasks.running_task import RunningJob
+import anyio
 
-if TYPE_CHECKING:
-    from helmsman.tasks.ledger import Ledger
-    from helmsman.tasks.model import Task, TaskChanges, TaskDraft
-    from helmsman.tasks.outcome import TaskOutcome
+from helmsman.base.structs import Value
 
 
-async def enter_job(ledger: Ledger, draft: TaskDraft) -> tuple[Task, bool]:
-    """Register a job that runs here from now on. Return False with the existing job if its idempotency key is in use.
+class TurnGate(Value, frozen=True, kw_only=True):
+    """Step of a job before one of its turns begins (`helmsman.capabilities.held_turns`); `note` describes it while it lasts.
 
-    Raises:
-        RegistryUnavailable: It cannot be registered. No hub could resume it, so it does not begin.
+    With `only_asks` the turn does not reach the agent: Helmsman only asks a question in the session.
     """
-    task, is_fresh = await ledger.registry(lambda registry: registry.add(replace(draft, owner=ledger.me)))
-    if is_fresh:
-        ledger.jobs[task.id] = RunningJob()
-    return task, is_fresh
+
+    note: str
+    do: Callable[[Any], Awaitable[Any]]
+    only_asks: bool = False
 
 
-async def take_job(ledger: Ledger, task: Task) -> bool:
-    """Claim a job that an earlier hub left. Return False if another process runs it, or it has ended."""
-    if not await ledger.take(task):
-        return False
-    ledger.jobs[task.id] = RunningJob()
-    ledger.no_longer_starts(task.id)
-    return True
+@dataclass(slots=True)
+class RunningJob:
+    """Job that runs here.
 
+    `sessions` are those with turns that it has run; `changed` is set when one of them asks. `gates` are the steps of its
+    procedure before a turn begins, by the task of that turn.
+    """
 
-async def end_job(ledger: Ledger, task_id: str, changes: TaskChanges, outcome: TaskOutcome | None = None) -> None:
-    """End a job, and store its outcome."""
-    if outcome is not None:
-        ledger.keep_outcome(task_id, outcome)
-    ledger.update(task_id, changes)
-    job = ledger.jobs.pop(task_id, None)
-    await ledger.write()
-    if job is not None:
-        job.ended.set()
-        job.notify()
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    sessions: dict[str, None] = field(default_factory=dict)
+    gates: dict[str, TurnGate] = field(default_factory=dict)
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    cancel_reason: str | None = None
+
+    def notify(self) -> None:
+        self.changed.set()
+        self.changed = anyio.Event()

@@ -238,14 +238,14 @@ class Task(Value, frozen=True, kw_only=True):
     @property
     def account(self) -> tuple[str, ...]:
         """Return its agent and the homes of the agents' programs, which hold the logins: usage limits are an account's."""
-        terms = self.metadata.get(TERMS)
-        kept: Mapping[str, Any] = terms if isinstance(terms, dict) else {}
+        policy = self.metadata.get(POLICY)
+        kept: Mapping[str, Any] = policy if isinstance(policy, dict) else {}
         return account(self.agent, kept.get("home", ""), kept.get("claudeHome", ""))
 
     @property
     def on_limit(self) -> str | None:
         """Action of its caller's choice when a usage limit ends its turn; None for a turn that cannot resume."""
-        return optional_text(mapping(mapping(self.metadata.get(TERMS)).get("limits")).get("onLimit"))
+        return optional_text(mapping(mapping(self.metadata.get(POLICY)).get("limits")).get("onLimit"))
 
     @property
     def asked_at(self) -> datetime | None:
@@ -302,8 +302,8 @@ TIMED_OUT: Final = "timedOut"
 """The key of `Task.timed_out` in the metadata."""
 OPTIONS: Final = "options"
 """The key of `Task.options` in the metadata."""
-TERMS: Final = "terms"
-"""Terms of the client that began a task. They apply to every process that follows it. See `helmsman.steering.terms`."""
+POLICY: Final = "policy"
+"""Policy of the client that began a task, for every process that follows it (`helmsman.steering.turn_policy`)."""
 MAX_COST: Final = "maxCostUsd"
 """Cost limit of a task, for the process that follows it later."""
 WAITING_FOR: Final = "waitingFor"

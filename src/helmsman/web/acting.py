@@ -125,13 +125,13 @@ class Acting:
         given = await body(request, CancelInput)
         task = await self._helm.tasks.get(request.path_params["task_id"])
         task, message = await self._helm.tasks.cancel(task, reason=given.reason)
-        return {"task": task_as_dict(task, self._helm.ledger), "message": message}
+        return {"task": task_as_dict(task, self._helm.task_writer), "message": message}
 
     async def resume(self, request: Request) -> dict[str, Any]:
         given = await body(request, ResumeInput)
         task = await self._helm.tasks.get(request.path_params["task_id"])
         resumed = await self._helm.extras.limits.go_on(task, given.at)
-        return {"task": task_as_dict(resumed, self._helm.ledger)}
+        return {"task": task_as_dict(resumed, self._helm.task_writer)}
 
 
 def _by(request: Request) -> AnsweredBy:

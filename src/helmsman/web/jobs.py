@@ -45,7 +45,7 @@ class JobRoutes:
         results = await self._helm.tasks.results(task)
         change = await anyio.to_thread.run_sync(coloured_diff, results.diff or "")
         return {
-            "task": safe(task_as_dict(results.task, self._helm.ledger)),
+            "task": safe(task_as_dict(results.task, self._helm.task_writer)),
             "sessions": list(task.job_sessions),
             **present({"report": safe(results.report), "files": change["files"] or None, "cut": change.get("cut")}),
         }

@@ -170,7 +170,8 @@ class Reading:
         on_disk = {info.session_id: info for info in infos}
         tasks = await self._helm.tasks.of_sessions(ids)
         found = [
-            listed_session(self._helm.ledger, on_disk.get(one), self._helm.sessions.get(one), tasks[one]) for one in ids
+            listed_session(self._helm.task_writer, on_disk.get(one), self._helm.sessions.get(one), tasks[one])
+            for one in ids
         ]
         found = [in_list(one) for one in await with_repositories(self._helm, found) if one["isActive"]]
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
@@ -180,9 +181,9 @@ class Reading:
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
         found = [
-            listed_session(self._helm.ledger, None, session, ())
+            listed_session(self._helm.task_writer, None, session, ())
             for session in reversed(young)
-            if await self._helm.truth.find(session.id) is None
+            if await self._helm.agent_records.find(session.id) is None
         ]
         return list(map(in_list, await with_repositories(self._helm, found)))
 
@@ -207,13 +208,13 @@ class Reading:
         """When turns that are no tasks began and ended, as Codex wrote it down."""
         if not turn_ids:
             return {}
-        info = await self._helm.truth.find(session.id)
+        info = await self._helm.agent_records.find(session.id)
         path = None if info is None else info.path
         if path is None or not await anyio.to_thread.run_sync(_is_short, path):
             return {}
         return {
             turn.turn_id: {"began": turn.began_at, "ended": turn.ended_at, "usage": turn.usage}
-            for turn in await self._helm.truth.turns(session.id)
+            for turn in await self._helm.agent_records.turns(session.id)
             if turn.turn_id is not None
         }
 
@@ -265,7 +266,7 @@ class Reading:
 
     async def _summary(self, session: Session) -> str | None:
         """What a session is about, as the list has it. Where another process began it, only its file says so."""
-        info = await self._helm.truth.find(session.id)
+        info = await self._helm.agent_records.find(session.id)
         return None if info is None else one_line(info.about)
 
     # --- tasks, engines, usage, search -------------------------------------------------------------------------------
@@ -286,7 +287,7 @@ class Reading:
 
     async def task(self, request: Request) -> dict[str, Any]:
         task = await self._helm.tasks.get(request.path_params["task_id"])
-        return dict(safe(task_as_dict(task, self._helm.ledger)))
+        return dict(safe(task_as_dict(task, self._helm.task_writer)))
 
     async def agents(self, _request: Request) -> dict[str, Any]:
         return {"agents": safe(await all_agents(self._helm))}
@@ -361,8 +362,8 @@ class Reading:
         )
         sessions = await found_sessions(self._helm, result)
         words = query.casefold().split()
-        await self._helm.ledger.write()
-        tasks, _ = await self._helm.ledger.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
+        await self._helm.task_writer.write()
+        tasks, _ = await self._helm.task_writer.registry(lambda registry: registry.list(limit=_TASKS_SEARCHED))
         matching = (task for task in tasks if _mentions(task, words) and agent in (None, task.agent))
         found = await self._helm.tasks.local.inside(matching)
         shown = {
@@ -373,7 +374,7 @@ class Reading:
 
     def _listed_task(self, task: Task) -> dict[str, Any]:
         """A task in a list, with long texts cut: the page of the task has them."""
-        return dict(safe(shortened(task_as_dict(task, self._helm.ledger), _TEXT_CHARS)[0]))
+        return dict(safe(shortened(task_as_dict(task, self._helm.task_writer), _TEXT_CHARS)[0]))
 
 
 def _projects(sessions: Sequence[SessionInfo], state_dir: Path) -> list[str]:

@@ -40,7 +40,7 @@ class ScheduleRoutes:
             task = await self._helm.tasks.get(run.task_id)
         except TaskNotFound:
             return shown
-        return shown | {"task": task_as_dict(task, self._helm.ledger)}
+        return shown | {"task": task_as_dict(task, self._helm.task_writer)}
 
     async def add(self, request: Request) -> dict[str, Any]:
         given = await body(request, NewScheduleInput)
@@ -62,7 +62,7 @@ class ScheduleRoutes:
     async def run_now(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)
         task = await self._helm.extras.schedules.run_now(_which(request))
-        return {"task": task_as_dict(task, self._helm.ledger)}
+        return {"task": task_as_dict(task, self._helm.task_writer)}
 
     async def remove(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

@@ -47,7 +47,7 @@ async def test_a_fork_of_a_session_that_was_taken_back_has_all_that_it_goes_on_f
     fork = await helm.fork(session.id, "four")
     assert await fork.wait(until="end", timeout=SECONDS)
     for known, turns in ((session, 2), (fork, 3)):
-        read, told = await helm.truth.history(known.id), await helm.history(known.id)
+        read, told = await helm.agent_records.history(known.id), await helm.history(known.id)
         assert [[getattr(item, "text", "") for item in turn.items] for turn in read] == [
             [getattr(item, "text", "") for item in turn.items] for turn in told
         ]

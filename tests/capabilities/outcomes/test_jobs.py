@@ -112,7 +112,9 @@ async def test_what_makes_no_sense_is_refused(changed: dict[str, object], named:
 
 async def test_the_time_of_a_job_counts_from_its_beginning_but_for_the_time_of_people(helm: Helmsman) -> None:
     began = datetime.now(UTC) - timedelta(seconds=100)
-    task, _ = await helm.ledger.registry(lambda registry: registry.add(TaskDraft(instruction="x", status="working")))
+    task, _ = await helm.task_writer.registry(
+        lambda registry: registry.add(TaskDraft(instruction="x", status="working"))
+    )
     task = replace(task, created_at=began)
     job = Wanted(kind="debug", request="x", directory="/", seconds=120)
     assert seconds_left(task, job) == pytest.approx(20, abs=2)

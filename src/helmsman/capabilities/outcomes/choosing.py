@@ -63,8 +63,8 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
         default = helm.settings.default_agent
         names = (default, *(agent.name for agent in helm.agents if agent.name != default))
         reason = "it is installed"
-    await helm.ledger.write()  # turns that have just ended tell whether a limit is over
-    limited = await helm.ledger.registry(lambda registry: registry.limited_accounts())
+    await helm.task_writer.write()  # turns that have just ended tell whether a limit is over
+    limited = await helm.task_writer.registry(lambda registry: registry.limited_accounts())
     busy, most = helm.turns_at_work(), helm.settings.max_sessions
     when = "" if busy < most else f"; it begins when a turn has ended: {busy} turns run, and MAX_SESSIONS is {most}"
     needed = (*_NEEDED[wanted.kind], *((Capability.USAGE,) if wanted.budget_usd is not None else ()))

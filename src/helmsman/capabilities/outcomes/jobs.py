@@ -25,10 +25,9 @@ from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
-from helmsman.steering.terms import Terms
+from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.jobs import end_job, enter_job, take_job
-from helmsman.tasks.model import CHOSEN, JOB, TERMS, TaskChanges, TaskDraft
+from helmsman.tasks.model import CHOSEN, JOB, POLICY, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
+    from helmsman.tasks.jobs import RunningJob, TurnGate
     from helmsman.tasks.model import Task
-    from helmsman.tasks.running_task import RunningJob, TurnGate
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +85,7 @@ class Outcomes:
             wanted.directory, {}, self._helm.allowed_roots
         )  # reject invalid options before the task is registered
         if idempotency_key is not None:
-            known = await self._helm.ledger.with_key(idempotency_key, *wanted.agents)
+            known = await self._helm.task_writer.with_key(idempotency_key, *wanted.agents)
             if known is not None:
                 await self._tasks.local.refuse_outside(known)
                 return known
@@ -111,12 +110,12 @@ class Outcomes:
             idempotency_key=idempotency_key or key_of_call,
             metadata={
                 JOB: wanted.kind,
-                TERMS: self._helm.terms(is_message=False),
+                POLICY: self._helm.policy(is_message=False),
                 CHOSEN: [[one.agent, one.why] for one in chosen],
             },
             spec=wanted.as_dict(),
         )
-        task, is_fresh = await enter_job(self._helm.ledger, draft)
+        task, is_fresh = await self._helm.task_writer.enter_job(draft)
         if is_fresh:
             self._helm.in_background(partial(self._run, task, wanted))
         return task
@@ -131,24 +130,24 @@ class Outcomes:
         self._helm.in_background(partial(self._resume, task))
 
     async def _resume(self, task: Task) -> None:
-        if not await take_job(self._helm.ledger, task):
+        if not await self._helm.task_writer.take_job(task):
             return
         wanted = Wanted.of(task.spec)
         if wanted is None:
             error = HelmsmanError("This version makes no sense of what an earlier one has written down. Ask again.")
-            await end_job(self._helm.ledger, task.id, {"status": "failed", "error": error.as_dict()})
+            await self._helm.task_writer.end_job(task.id, {"status": "failed", "error": error.as_dict()})
             return
-        self._helm.ledger.update(task.id, {"note": None})
-        terms = unpack_if_valid(task.metadata.get(TERMS), Terms)
-        with current().on_behalf_of(None if terms is None else terms.client).entered():
+        self._helm.task_writer.update(task.id, {"note": None})
+        policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        with current().on_behalf_of(None if policy is None else policy.client).entered():
             await self._run(task, wanted)
 
     async def _run(self, task: Task, wanted: Wanted) -> None:
-        ledger = self._helm.ledger
-        job = ledger.jobs[task.id]
+        writer = self._helm.task_writer
+        job = writer.jobs[task.id]
         outcome: TaskOutcome | None = None
         try:
-            known = await ledger.registry(lambda registry: registry.steps(task.id))
+            known = await writer.registry(lambda registry: registry.steps(task.id))
             async with self._helm.staying() as helm:
                 unlisten = helm.listen(partial(_on_event, helm, task.id, job))
                 try:
@@ -171,7 +170,7 @@ class Outcomes:
         except Exception as error:
             log.exception("job %s has failed", task.id)
             changes = _failure(HelmsmanError(f"It failed inside Helmsman ({type(error).__name__}); the log says more."))
-        await end_job(ledger, task.id, changes, outcome)
+        await writer.end_job(task.id, changes, outcome)
 
     async def _stop(self, job: RunningJob) -> None:
         """Stop all sessions of a job. A session that is about to ask is stopped when it does."""
@@ -204,7 +203,7 @@ def _failure(error: HelmsmanError) -> TaskChanges:
 def _on_event(helm: Steering, task_id: str, job: RunningJob, session: Session, event: Event) -> None:
     """Update the job's waiting state when one of its sessions asks or stops asking."""
     if session.id in job.sessions and isinstance(event, QuestionAsked | QuestionClosed | TurnEnded):
-        helm.ledger.update(task_id, {"input_required": asks(helm, job)})
+        helm.task_writer.update(task_id, {"input_required": asks(helm, job)})
         job.notify()
 
 

@@ -36,7 +36,7 @@ from helmsman.capabilities.outcomes.untouched import look, require_repository, u
 from helmsman.capabilities.outcomes.work import Found
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, own_question
-from helmsman.tasks.running_task import TurnGate
+from helmsman.tasks.jobs import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -29,7 +29,7 @@ from helmsman.capabilities.outcomes.report_text import PROMISE, as_markdown, for
 from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
-from helmsman.tasks.running_task import TurnGate
+from helmsman.tasks.jobs import TurnGate
 from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:

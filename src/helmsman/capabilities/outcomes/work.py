@@ -23,8 +23,8 @@ from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import takes_start_options, turn_input
 from helmsman.tasks.drafts import NextTurn, next_turn
+from helmsman.tasks.jobs import TurnGate
 from helmsman.tasks.model import OF_JOB, SESSIONS
-from helmsman.tasks.running_task import TurnGate
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import OnLimit
     from helmsman.steering.core import Steering
+    from helmsman.tasks.jobs import RunningJob
     from helmsman.tasks.model import Task, TaskChanges
-    from helmsman.tasks.running_task import RunningJob
 
 T = TypeVar("T")
 
@@ -132,12 +132,12 @@ class Work:
         return self._known.get(step)
 
     async def _keep(self, step: str, found: object) -> None:
-        await self.helm.ledger.registry(lambda registry: registry.keep_step(self.task.id, step, found))
+        await self.helm.task_writer.registry(lambda registry: registry.keep_step(self.task.id, step, found))
         self._known[step] = found
 
     def report_progress(self, text: str) -> None:
         """Report the current activity."""
-        self.helm.ledger.update(self.task.id, {"progress": {"text": text}})
+        self.helm.task_writer.update(self.task.id, {"progress": {"text": text}})
         self.job.notify()
 
     @property
@@ -227,7 +227,7 @@ class Work:
             "metadata": {SESSIONS: list(self.job.sessions)},
             "input_required": asks(self.helm, self.job),
         }
-        self.helm.ledger.update(self.task.id, told)
+        self.helm.task_writer.update(self.task.id, told)
         self.job.notify()
 
     async def _to_its_end(self, session: Session, task_id: str) -> DoneTurn:
@@ -302,7 +302,7 @@ class Work:
     def _keep_clock(self, clock: dict[str, Any]) -> None:
         """Store the uncounted time, so that the next hub continues with the same limit."""
         self.task = replace(self.task, metadata={**self.task.metadata, _CLOCK: clock})
-        self.helm.ledger.update(self.task.id, {"metadata": {_CLOCK: clock}})
+        self.helm.task_writer.update(self.task.id, {"metadata": {_CLOCK: clock}})
 
     def consent(self, session: Session) -> Consent:
         """Return consent through a session's question handlers; it holds for the same words in the whole job."""

@@ -15,9 +15,8 @@ from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.model.events import Failure, Usage
+from helmsman.tasks.agent_records import GRACE, WAITING, WAITS, AgentRecords, reconcile
 from helmsman.tasks.model import INPUT_POSITION, Task, TaskChanges, TaskStatus, changed
-from helmsman.tasks.reconcile import GRACE, WAITING, WAITS, reconcile
-from helmsman.tasks.truth import TaskTruth
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
@@ -82,8 +81,8 @@ def test_every_combination_is_told() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("status", get_args(TaskStatus))
 async def test_a_living_owner_knows_best_and_nothing_else_is_asked(status: TaskStatus) -> None:
-    truth = TaskTruth(Agents())
-    assert await truth.changes(task(status, owner=Process.me()), ()) is None
+    records = AgentRecords(Agents())
+    assert await records.changes(task(status, owner=Process.me()), ()) is None
 
 
 @pytest.mark.parametrize("turn", TURNS.values(), ids=TURNS)

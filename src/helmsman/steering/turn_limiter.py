@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.sessions.session import Session
-    from helmsman.steering.known import Roster
+    from helmsman.steering.known import SessionRegistry
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _LISTED: Final = 20
 _ABOUT_CHARS: Final = 60
 
 
-class Room:
+class TurnLimiter:
     """Turns that are starting, beside those that run. All clients of a process share it: `MAX_SESSIONS` counts both."""
 
     def __init__(self) -> None:
@@ -45,16 +45,16 @@ class Room:
         )
 
 
-async def run_next(roster: Roster) -> None:
+async def run_next(session_registry: SessionRegistry) -> None:
     """Send the messages that wait for the end of a turn, or for room."""
-    for session in list(roster.at_work.values()):
-        if session.id not in roster.sending:
-            roster.sending.add(session.id)
+    for session in list(session_registry.at_work.values()):
+        if session.id not in session_registry.sending:
+            session_registry.sending.add(session.id)
             try:
                 while await _send_first(session):
                     pass
             finally:
-                roster.sending.discard(session.id)
+                session_registry.sending.discard(session.id)
 
 
 async def _send_first(session: Session) -> bool:

@@ -47,9 +47,9 @@ def of_dead_process(draft: tuple[str, TaskDraft]) -> TaskDraft:
 
 async def add(helm: Helmsman, draft: TaskDraft, **changes: object) -> Task:
     """A task as a process left it that died."""
-    task, _ = await helm.ledger.registry(lambda registry: registry.add(draft))
+    task, _ = await helm.task_writer.registry(lambda registry: registry.add(draft))
     known: TaskChanges = changes  # type: ignore[assignment]
-    updated = await helm.ledger.registry(lambda registry: registry.update(task.id, **known))
+    updated = await helm.task_writer.registry(lambda registry: registry.update(task.id, **known))
     assert updated is not None
     return updated
 
@@ -115,10 +115,10 @@ async def test_a_hub_that_died_before_its_turn_was_known_to_have_begun_leaves_a_
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        lost = await add(helm, draft_task("work", options, terms=None)[1], engine=engine.id)
-        never_ran = await add(helm, draft_task("work", options, terms=None)[1], engine=engine.id)
+        lost = await add(helm, draft_task("work", options, policy=None)[1], engine=engine.id)
+        never_ran = await add(helm, draft_task("work", options, policy=None)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
-        await helm.ledger.registry(lambda registry: registry.update(lost.id, metadata={OPENED: opened.session_id}))
+        await helm.task_writer.registry(lambda registry: registry.update(lost.id, metadata={OPENED: opened.session_id}))
         with anyio.fail_after(SECONDS):
             await gate.reached()
     async with hub_service(detached, codex_home.env) as helm:
@@ -141,9 +141,9 @@ async def test_a_key_whose_hub_died_before_its_turn_was_known_to_have_begun_star
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        dead = await add(helm, draft_task("work", options, idempotency_key="key", terms=None)[1], engine=engine.id)
+        dead = await add(helm, draft_task("work", options, idempotency_key="key", policy=None)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
-        await helm.ledger.registry(lambda registry: registry.update(dead.id, metadata={OPENED: opened.session_id}))
+        await helm.task_writer.registry(lambda registry: registry.update(dead.id, metadata={OPENED: opened.session_id}))
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
     async with hub_service(detached, codex_home.env) as helm:
@@ -157,7 +157,7 @@ async def test_a_key_whose_process_died_before_it_began_is_free_again(
     helm: Helmsman, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
-    draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key", terms=None)
+    draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key", policy=None)
     dead = await add(helm, of_dead_process(draft))
     session = await helm.start("work", cwd=folder, idempotency_key="key")
     assert dead.id not in session.task_ids
@@ -175,7 +175,7 @@ async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
     session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
     await helm.tasks.get(session.task_ids[0])  # by now it is written down
-    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
+    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, policy=None))
     second = await add(helm, draft, status=status, engine="gone")
     task = await helm.tasks.get(second.id)
     assert (task.status, task.result) == ("unknown", None)
@@ -188,7 +188,7 @@ async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
     model.on("third", say("Three."))
     session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
-    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
+    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, policy=None))
     second = await add(helm, draft, status="unknown")
     await session.say("third")
     await session.wait(until="end", timeout=SECONDS)
@@ -203,13 +203,13 @@ async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task
     model.on("second", say("Two."))
     session = await helm.start("first", cwd=git_repo)
     await session.wait(until="end", timeout=SECONDS)
-    second = of_dead_process(draft_task("second", session.options, session_id=session.id, terms=None))
-    third = of_dead_process(draft_task("third", session.options, session_id=session.id, terms=None))
+    second = of_dead_process(draft_task("second", session.options, session_id=session.id, policy=None))
+    third = of_dead_process(draft_task("third", session.options, session_id=session.id, policy=None))
     spec = TurnRequest(turn=TurnInput(text="third"), options=session.options).packed()
     asked = await add(helm, second)
     waiting = await add(helm, replace(third, spec=spec))
     metadata = {ASKED: datetime.now(UTC).isoformat()}
-    await helm.ledger.registry(lambda registry: registry.update(asked.id, status="working", metadata=metadata))
+    await helm.task_writer.registry(lambda registry: registry.update(asked.id, status="working", metadata=metadata))
     engine = await helm.engine()
     engine.detach(session.id)  # or the turn would be taken for one that a person has begun in Codex itself
     await engine.run_turn(session.id, session.options, TurnInput(text="second"))
@@ -260,7 +260,7 @@ async def test_a_session_that_another_process_runs_is_active_here_until_it_ends_
         session = await helm.start("work", cwd=folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
-        await helm.ledger.write()
+        await helm.task_writer.write()
         seen = await other.session(session.id)
         assert (seen.status, seen.task_ids) == ("active", session.task_ids)
         assert seen.state.note is not None
@@ -300,13 +300,13 @@ async def test_what_could_not_be_written_is_written_as_soon_as_it_can_be(
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
     session = await helm.start("work", cwd=folder)
-    await helm.ledger.write()
+    await helm.task_writer.write()
     registry, aside = settings.state_dir / REGISTRY_NAME, settings.state_dir / "aside"
     registry.rename(aside)
     registry.mkdir()
     gate.release()
     await session.wait(until="end", timeout=SECONDS)
-    await helm.ledger.write()
+    await helm.task_writer.write()
     registry.rmdir()
     aside.rename(registry)
     task = await ended(helm, session.task_ids[0])

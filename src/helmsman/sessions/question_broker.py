@@ -84,7 +84,7 @@ class _Rules:
     always: Rule | None
 
 
-class Desk:
+class QuestionBroker:
     """Broker for the questions of all sessions."""
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Terms of a turn. They apply until its end, also when another process follows it.
+"""Policy of a turn. It applies until its end, also when another process follows it.
 
 The client that begins a turn decides how long its questions may wait, where it may write and how long it may be silent.
-These terms are stored with the task, so that the next process that finds the turn running applies them. Rules and prices are
+The policy is stored with the task, so that the next process that finds the turn running applies it. Rules and prices are
 in files, which that process reads too.
 """
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 
-class Terms(Value, frozen=True):
-    """Terms of a turn, in addition to its options."""
+class TurnPolicy(Value, frozen=True):
+    """Policy of a turn, in addition to its options."""
 
     approval_timeout: float | None
     allowed_roots: tuple[Path, ...]
@@ -39,7 +39,7 @@ class Terms(Value, frozen=True):
     """MCP client that requested the turn for its model."""
 
     @classmethod
-    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> Terms:
+    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> TurnPolicy:
         """`goes_on` is False for a turn that cannot resume after a usage limit because it is no message."""
         limits = replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None)
         home, most = str(settings.codex_home), settings.max_sessions
@@ -58,7 +58,7 @@ class Terms(Value, frozen=True):
         )
 
     def settings(self, ours: Settings) -> Settings:
-        """Return our settings, overridden by the terms of the turn."""
+        """Return our settings, overridden by the policy of the turn."""
         return replace(
             ours,
             approval_timeout=self.approval_timeout,

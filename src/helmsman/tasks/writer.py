@@ -1,13 +1,14 @@
-"""The ledger: every turn of every session is a task, and its events update the registry.
+"""Write tasks: every turn of every session is one, and the events of the session update it.
 
 A turn is registered before Codex receives it, so that a process which dies at any moment leaves a trace. Later changes come
 as events. Changes of one task are batched and written a few times a second at most; an end or a question is written
-immediately. If the registry cannot be written (a full disk, a read-only directory), the ledger logs that and stops no work.
+immediately. If the registry cannot be written (a full disk, a read-only directory), that is logged and stops no work.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,6 +17,7 @@ import anyio
 import anyio.to_thread
 from msgspec import structs
 
+from helmsman.base.json_values import present
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, RegistryUnavailable
@@ -32,8 +34,10 @@ from helmsman.model.events import (
     TurnEnded,
     Usage,
 )
+from helmsman.sessions.progress import infer_progress
 from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
+from helmsman.tasks.jobs import RunningJob
 from helmsman.tasks.model import (
     ASKED,
     OPENED,
@@ -47,10 +51,10 @@ from helmsman.tasks.model import (
     changed,
     merged_changes,
     of_agents,
+    task_status_of,
 )
 from helmsman.tasks.outcome import outcome_of
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.tasks.running_task import RunningJob, RunningTask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -64,10 +68,10 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.store.connection import StoreConnection
     from helmsman.store.database import Fence
+    from helmsman.tasks.agent_records import AgentRecords
+    from helmsman.tasks.jobs import TurnGate
     from helmsman.tasks.model import TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
-    from helmsman.tasks.running_task import TurnGate
-    from helmsman.tasks.truth import TaskTruth
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +94,79 @@ _NOBODY: Final = Process(0, "")
 ResultT = TypeVar("ResultT")
 
 
-class Ledger:
+@dataclass(slots=True)
+class RunningTask:
+    """Running turn of a session, as the writer of its task needs it."""
+
+    id: str
+    session: Session
+    before: Usage = field(default_factory=Usage)
+    """Known usage before this turn, or before the task was taken over."""
+    taken_over: Task | None = None
+    """The task as the process that began it left it. Its usage before the takeover is only in Codex's own record."""
+    note_if_stopped: str | None = None
+    note_if_over: str | None = None
+    later: TaskChanges | None = None
+    """Changes to write when its turn ends and the same task resumes later."""
+    engine: str | None = None
+    """The detached engine that its turn is, or was, in."""
+
+    @property
+    def used(self) -> Usage:
+        """Tokens spent in its turn, without those of sub-agents."""
+        return self.session.state.turn_usage
+
+    @property
+    def spent(self) -> Usage:
+        """Tokens spent so far, with those of sub-agents."""
+        return self.before + self.used + self.session.state.sub_agents_usage
+
+    def progress(self) -> dict[str, Any] | None:
+        """Return the progress of its turn."""
+        session = self.session
+        if not session.state.is_running:
+            return None
+        progress = infer_progress(session.items, turn_seconds=session.turn_seconds)
+        shown = {
+            "text": progress.text,
+            "done": progress.done,
+            "total": progress.total,
+            "unit": progress.unit,
+            "percent": progress.percent,
+            "etaSeconds": progress.eta_seconds,
+            "now": {name: value for name, value in structs.asdict(progress.now).items() if value} or None,
+            "steps": [structs.asdict(step) for step in progress.steps] or None,
+        }
+        return present(shown)
+
+    def ending(self) -> TaskChanges:
+        """Return the changes at the end of its turn."""
+        session, error, now = self.session, self.session.error, datetime.now(UTC)
+        if self.later is not None:
+            pausing: TaskChanges = {"turn_id": session.state.turn_id, "last_event_at": now, "usage": self.spent}
+            return {**pausing, "progress": None, "input_required": False, **self.later}
+        ending: TaskChanges = {
+            "status": task_status_of(session.state.between_turns or session.status),
+            "turn_id": session.state.turn_id,
+            "model": session.model,
+            "last_event_at": now,
+            "completed_at": now,  # not when it is written: the session's next turn begins after this
+            "result": session.result,
+            "usage": self.spent,
+            "progress": None,
+        }
+        note = self.note_if_stopped if session.status == "interrupted" else self.note_if_over
+        missed = session.state.timed_out_note
+        if note is not None or missed is not None:
+            ending["note"] = " ".join(filter(None, (note, missed)))
+        if missed is not None:
+            ending["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
+        if error is not None:
+            ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+        return ending
+
+
+class TaskWriter:
     """Writes tasks. `run` belongs into the task group of the service; `close` writes the remaining changes.
 
     `fence` belongs to a hub: the next hub runs the tasks that it acknowledges. Any other process is registered as the owner
@@ -100,7 +176,7 @@ class Ledger:
     def __init__(
         self,
         state_dir: Path,
-        truth: TaskTruth,
+        agent_records: AgentRecords,
         fence: Fence | None = None,
         retention: timedelta = RETENTION,
         *,
@@ -111,7 +187,7 @@ class Ledger:
         self._retention = retention
         self._is_hubs = fence is not None
         self.me = None if self._is_hubs else Process.me()
-        self._truth = truth
+        self._agent_records = agent_records
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self._running: dict[str, RunningTask] = {}
         self._not_begun: set[str] = set()
@@ -145,6 +221,38 @@ class Ledger:
         self.on_trouble: Callable[[RegistryUnavailable | None], None] = lambda _: None
         """Called with the error when changes cannot be written, and with None when they can again."""
         self._is_in_trouble = False
+
+    # --- jobs --------------------------------------------------------------------------------------------------------
+
+    async def enter_job(self, draft: TaskDraft) -> tuple[Task, bool]:
+        """Register a job that runs here from now on. Return False with the existing job if its idempotency key is in use.
+
+        Raises:
+            RegistryUnavailable: It cannot be registered. No hub could resume it, so it does not begin.
+        """
+        task, is_fresh = await self.registry(lambda registry: registry.add(replace(draft, owner=self.me)))
+        if is_fresh:
+            self.jobs[task.id] = RunningJob()
+        return task, is_fresh
+
+    async def take_job(self, task: Task) -> bool:
+        """Claim a job that an earlier hub left. Return False if another process runs it, or it has ended."""
+        if not await self.take(task):
+            return False
+        self.jobs[task.id] = RunningJob()
+        self.no_longer_starts(task.id)
+        return True
+
+    async def end_job(self, task_id: str, changes: TaskChanges, outcome: TaskOutcome | None = None) -> None:
+        """End a job, and store its outcome."""
+        if outcome is not None:
+            self.keep_outcome(task_id, outcome)
+        self.update(task_id, changes)
+        job = self.jobs.pop(task_id, None)
+        await self.write()
+        if job is not None:
+            job.ended.set()
+            job.notify()
 
     def gate(self, task_id: str) -> TurnGate | None:
         """Return the step of a job before this turn of it begins, if any."""
@@ -282,7 +390,7 @@ class Ledger:
         opened = task.metadata.get(OPENED)
         if task.session_id is not None or task.is_waiting or not isinstance(opened, str):
             return task
-        if task.engine is None and await self._truth.find(opened) is None:
+        if task.engine is None and await self._agent_records.find(opened) is None:
             return task  # it came to nothing
         status: TaskStatus = "working" if task.is_running else task.status
         return await self._update(task, {"session_id": opened, "status": status})
@@ -301,7 +409,7 @@ class Ledger:
             known = await self._claim(known)
         session_id = known.session_id or ""
         siblings = await self.registry(lambda registry: registry.tasks_of_session(session_id))
-        changes = await self._truth.changes(known, siblings)
+        changes = await self._agent_records.changes(known, siblings)
         if changes is not None:
             return await self._update(known, changes)
         return replace(known, note=known.note or self.who_runs(known)) if self.is_elsewhere(known) else known
@@ -613,7 +721,7 @@ class Ledger:
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():
             session_id, turn_id, before = self._uncounted.pop(task_id)
-            turn = await self._truth.turn(session_id, turn_id)
+            turn = await self._agent_records.turn(session_id, turn_id)
             if turn is not None and turn.usage is not None:
                 changes[task_id]["usage"] = before + turn.usage
 
