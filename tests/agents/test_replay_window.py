@@ -49,10 +49,20 @@ def test_a_running_turn_is_read_again_from_its_beginning() -> None:
     assert codex.window.start == codex.end
 
 
+def test_a_turn_begins_with_its_first_item_if_that_comes_before_the_turn_is_announced() -> None:
+    codex = Codex()
+    begun = codex.says("item/started", {"item": {"id": "a"}, "turnId": "U"})
+    codex.says("turn/started", {"turn": {"id": "U"}})
+    assert codex.window.start == begun
+    codex.says("turn/completed", {"turn": {"id": "U"}})
+    codex.says("item/started", {"item": {"id": "b"}, "turnId": "U"})  # of a command that it left running
+    assert codex.window.start == codex.end
+
+
 def test_the_oldest_of_several_turns_counts() -> None:
     codex = Codex()
-    first = codex.says("turn/started", {"threadId": "A"})
-    second = codex.says("turn/started", {"threadId": "B"})
+    first = codex.says("turn/started", {"threadId": "A", "turn": {"id": "U"}})
+    second = codex.says("turn/started", {"threadId": "B", "turn": {"id": "V"}})
     assert codex.window.start == first
     codex.says("turn/completed", {"threadId": "A"})
     assert codex.window.start == second

@@ -6,7 +6,9 @@ Of each thread the newest turn is held, as Codex told it; what came in pieces is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from helmsman.agents.codex.wire.replay import turn_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -14,10 +16,15 @@ if TYPE_CHECKING:
     from helmsman.base.jsonrpc import IncomingRequest
 
 
+class _Message(NamedTuple):
+    turn_id: str | None
+    request_id: int | str | None
+    call: Callable[[], object]
+
+
 @dataclass(slots=True)
 class _Left:
-    calls: list[Callable[[], object]] = field(default_factory=list["Callable[[], object]"])
-    requests: set[int | str] = field(default_factory=set[int | str])
+    messages: list[_Message] = field(default_factory=list[_Message])
     is_running: bool = False
 
 
@@ -39,21 +46,20 @@ class InheritedThreads:
         left = self._of(params)
         if left is None:
             return False
-        if method == "turn/started":
-            left.calls.clear()
-            left.requests.clear()
+        turn = turn_id(params)
+        if method == "turn/started":  # its first items may have come before
+            left.messages = [one for one in left.messages if turn is not None and one.turn_id == turn]
         if method in ("turn/started", "turn/completed"):
             left.is_running = method == "turn/started"
         if not method.lower().endswith("delta"):
-            left.calls.append(call)
+            left.messages.append(_Message(turn, None, call))
         return True
 
     def hold_request(self, request: IncomingRequest, call: Callable[[], object]) -> bool:
         """As `hold`; joining a thread makes Codex ask again what is open."""
         left = self._of(request.params)
-        if left is not None and request.id not in left.requests:
-            left.requests.add(request.id)
-            left.calls.append(call)
+        if left is not None and all(one.request_id != request.id for one in left.messages):
+            left.messages.append(_Message(turn_id(request.params), request.id, call))
         return left is not None
 
     def _of(self, params: Mapping[str, Any]) -> _Left | None:
@@ -65,8 +71,8 @@ class InheritedThreads:
     def release(self, thread_id: str) -> None:
         """Nothing waits any more: what has waited happens now."""
         left = self._left.pop(thread_id, None)
-        for call in left.calls if left is not None else ():
-            call()
+        for message in left.messages if left is not None else ():
+            message.call()
 
     def forget(self, thread_id: str) -> None:
         self._left.pop(thread_id, None)
