@@ -58,3 +58,21 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     assert task is not None
     assert [task.metadata.get(key) for key in (OPENED, ASKED, INPUT_POSITION)] == ["s", 2, "e 1"]
     await writer.close()
+
+
+async def test_a_waiting_task_that_could_not_be_read_can_be_taken_once_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TaskWriter(tmp_path, AgentRecords(Agents()), Fence(1, lambda _: None))
+    _, draft = draft_task("work", SessionOptions(agent="codex"), session_id=None, policy={}, spec={})
+    task, _ = await writer.registry(lambda registry: registry.add(draft))
+
+    async def fail(_: object) -> None:
+        raise RegistryUnavailable("It is busy.")
+
+    with monkeypatch.context() as patched, pytest.raises(RegistryUnavailable):
+        patched.setattr(writer, "registry", fail)
+        await writer.take(task)
+    assert not writer.has(task.id)
+    assert await writer.take(task)
+    await writer.close()

@@ -328,12 +328,15 @@ class TaskWriter:
         if not self._is_hubs or not task.is_waiting or self.has(task.id):
             return False
         self._not_begun.add(task.id)
-        await self.write()  # it may just have been cancelled
-        now = await self.registry(lambda registry: registry.get(task.id))
-        if now is None or not now.is_waiting:
-            self._not_begun.discard(task.id)
-            return False
-        return True
+        is_ours = False
+        try:
+            await self.write()  # it may just have been cancelled
+            now = await self.registry(lambda registry: registry.get(task.id))
+            is_ours = now is not None and now.is_waiting
+        finally:
+            if not is_ours:
+                self._not_begun.discard(task.id)
+        return is_ours
 
     def is_starting(self, task_id: str) -> bool:
         """Return whether a task is on its way to an agent here, or in the queue of its session."""
