@@ -128,6 +128,17 @@ async def test_a_login_ends_with_the_codex_that_was_to_log_in(bare_cli: Cli, tmp
     assert failed["error"]["code"] == "engine_lost"
 
 
+async def test_codex_stores_an_api_key_from_stdin(cli: Cli, codex_home: CodexHome) -> None:
+    key = "sk-proj-" + "a" * 40
+    done = await cli.run("login", "--with-api-key", "--json", stdin=f"{key}\n".encode())
+    assert (done.exit_code, done.json) == (ExitCode.OK, [{"loggedIn": True}])
+    assert key in (codex_home.path / "auth.json").read_text(encoding="utf-8")
+    empty = await cli.run("login", "--with-api-key")
+    assert (empty.exit_code, "Codex is not logged in: " in empty.stderr) == (ExitCode.FAILED, True)
+    both = await cli.run("login", "--with-api-key", "--device-code")
+    assert both.exit_code == ExitCode.USAGE
+
+
 @pytest.fixture
 def login_port() -> Iterator[None]:
     """Codex waits for the browser on one and the same port, which others who run these tests want too."""

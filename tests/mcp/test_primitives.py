@@ -121,6 +121,8 @@ async def test_run_gives_a_task_at_once_that_works_on(
     gate.release()
     assert (await ended(codex, begun["task_id"]))["result"] == "The parser is fixed."
     by_its_old_name = await codex("codex_local_status", task_id=begun["task_id"])
+    told = await codex.client.call_tool("codex_local_status", {"task_id": begun["task_id"]})
+    assert getattr(told.content[-1], "text") == "codex_local_status is deprecated: call _codex_local_status."  # noqa: B009 - a union
     assert by_its_old_name["status"] == "completed"
 
 

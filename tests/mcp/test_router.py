@@ -372,6 +372,8 @@ async def test_work_that_changed_files_is_cancelled_only_when_that_is_confirmed(
         assert [task["id"] for task in listed["tasks"]] == [thinking, editing]
         first = await codex("codex", request="results of the last task")
         assert [(one["number"], one["id"]) for one in first["alternatives"]] == [(2, editing)]
+        using = f"Using {thinking}. If you meant another, say 2 (edit-file, canceled, ended "
+        assert first["userMessage"].startswith(using)
         other = await codex("codex", request="switch to #2")
         assert (other["action"], other["task"]["id"]) == ("results", editing)
         assert [file["path"] for file in other["resultSummary"]["filesChanged"]] == ["a.txt"]

@@ -337,6 +337,23 @@ def test_work_runs_where_it_should(request_text: str, mode: Mode | None, place: 
         ("fix all typos", False),
     ],
 )
+def test_long_work_runs_in_the_cloud_if_the_settings_say_so(request_text: str, long: bool) -> None:
+    place = Place(cloud_environment="main", long_work_in_cloud=True)
+    assert route(parse(request_text), (), NOW, place).mode == ("cloud" if long else "local")
+    assert route(parse(f"locally: {request_text}"), (), NOW, place).mode == "local"
+    assert route(parse(request_text), (), NOW, Place(long_work_in_cloud=True)).mode == "local"
+
+
+@pytest.mark.parametrize(
+    ("request_text", "long"),
+    [
+        ("Run the full integration tests across all databases", True),
+        ("run the whole test suite on every platform", True),
+        ("fuzz the parser overnight", True),
+        ("run the tests", False),
+        ("fix all typos", False),
+    ],
+)
 def test_work_that_may_take_long_is_known_where_there_is_a_cloud(request_text: str, long: bool) -> None:
     assert route(parse(request_text), (), NOW, Place(cloud_environment="main")).may_take_long is long
     assert route(parse(request_text), (), NOW, HERE).may_take_long is False

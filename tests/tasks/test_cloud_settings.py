@@ -94,3 +94,12 @@ def test_the_table_is_read_from_real_files(tmp_path: Path) -> None:
     settings = load_settings(env={"HOME": str(tmp_path)}, cwd=tmp_path, user_file=user_file)
 
     assert CloudSettings.load(settings.files).reference() == "My app"
+
+
+def test_only_the_users_own_file_sends_long_work_to_the_cloud() -> None:
+    assert CloudSettings.load([own("cloud.takes_long_work = true")]).takes_long_work
+    settings = CloudSettings.load([project("cloud.takes_long_work = true"), own(OWN)])
+    assert not settings.takes_long_work
+    assert "only your own file" in (settings.note or "")
+    with pytest.raises(InvalidSetting, match="true or false"):
+        CloudSettings.load([own("cloud.takes_long_work = 1")])

@@ -6,6 +6,7 @@ The cloud is the only one who knows how such a task stands, so each look asks it
 from __future__ import annotations
 
 import random
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
     from helmsman.capabilities.shown_diffs import ShownDiffs
     from helmsman.model.cloud import CloudApplied, CloudPage, CloudResults
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task, TaskChanges
+    from helmsman.tasks.model import Task, TaskChanges, TaskStatus
 
+_COMPARED: Final = 20  # newest completed tasks that an estimate is made from
 _BROKEN_OFF: Final = "Its process ended while it was being submitted: it may be in the cloud or not. Look there."
 
 
@@ -124,6 +126,17 @@ class CloudTasks:
 
         self._helm.in_background(send)
         return task_id
+
+    async def usual_seconds(self) -> float | None:
+        """Return how long earlier tasks took, as their median. None if none has completed."""
+        completed: tuple[TaskStatus, ...] = ("completed",)
+        ended, _ = await self._helm.task_writer.registry(
+            lambda registry: registry.list(status=completed, origin="cloud", limit=_COMPARED)
+        )
+        took = [
+            (task.completed_at - task.created_at).total_seconds() for task in ended if task.completed_at is not None
+        ]
+        return median(took) if took else None
 
     # --- look --------------------------------------------------------------------------------------------------------
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from helmsman.base.shown_text import one_line, visible
+from helmsman.base.surroundings import environment
 from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_json, print_list, print_result
 from helmsman.cli.tables import Column
+from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from helmsman.agents.account import Login, Model
@@ -63,14 +68,25 @@ def _cells(model: Model) -> list[str]:
     return [one_line(cell) for cell in cells]
 
 
-@cli_command("login", "Log Codex in.", "helmsman login", "helmsman login --device-code")
+@cli_command(
+    "login",
+    "Log Codex in.",
+    "helmsman login",
+    "helmsman login --device-code",
+    "helmsman login --with-api-key < key.txt",
+)
 @click.option("--device-code", "with_code", is_flag=True, help="Show a code to enter in a browser on any machine.")
-def login_command(with_code: bool, as_json: bool) -> int:
+@click.option("--with-api-key", "with_key", is_flag=True, help="Log in with the API key on stdin.")
+def login_command(with_code: bool, with_key: bool, as_json: bool) -> int:
     """Log Codex in with ChatGPT: open the page that is shown in a browser on this machine, and come back.
 
     On a machine without a browser, --device-code shows a code and the page to enter it on. It waits until that is done;
-    Ctrl-C gives up.
+    Ctrl-C gives up. With --with-api-key Codex logs in with the key that it reads from stdin, and stores it.
     """
+    if with_code and with_key:
+        raise click.UsageError("--device-code is for ChatGPT: give it or --with-api-key.")
+    if with_key:
+        return _print_login(_log_in_with_key(), as_json=as_json)
 
     def show(login: Login) -> None:
         if as_json:
@@ -83,6 +99,26 @@ def login_command(with_code: bool, as_json: bool) -> int:
             click.echo(visible(login.code))
 
     error = with_helmsman(lambda helm: helm.extras.account.log_in(show, with_code=with_code), detach=False)
+    return _print_login(error, as_json=as_json)
+
+
+def _log_in_with_key() -> str | None:
+    """Have Codex log in with the key on stdin, and return its reason if it refuses. The key never enters this process."""
+    if host().is_elsewhere:
+        raise click.UsageError("A key stays on its machine: run this there.")
+    host().require_own_process()
+    from helmsman.base.redaction import redact
+
+    settings = settings_of_command()
+    codex = with_helmsman(lambda helm: helm.installed(DEFAULT_AGENT), detach=False)
+    assert codex is not None
+    env = {**environment(), "CODEX_HOME": str(settings.codex_home)}
+    command = [codex.path, "login", "--with-api-key"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else redact(done.stderr or done.stdout).strip() or "Codex gave no reason."
+
+
+def _print_login(error: str | None, *, as_json: bool) -> int:
     if error is None:
         print_result("Codex is logged in.", {"loggedIn": True}, as_json=as_json)
         return ExitCode.OK

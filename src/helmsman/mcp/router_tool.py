@@ -34,6 +34,7 @@ from helmsman.mcp.router_words import (
     standing,
     terms,
     theirs,
+    using,
 )
 from helmsman.mcp.toolset import Tool
 from helmsman.model.events import CommandExecution
@@ -58,6 +59,7 @@ from helmsman.router.route import (
 from helmsman.router.words import is_session_id
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.questions import pending_question
+from helmsman.shapes.task_answers import about as duration
 from helmsman.shapes.task_answers import result_summary, task_output
 from helmsman.tasks.outcome import changed_files
 
@@ -156,6 +158,8 @@ class Router:
         if planned.alternatives and planned.task_id is not None:
             others = enumerate(planned.alternatives, 2)
             done.alternatives = [choice(number, one, planned.action) for number, one in others]
+            if done.error is None:
+                done.user_message = f"{using(planned, done.alternatives)}\n{done.user_message}"
             offer = Offer(planned.action, (planned.task_id, *(task.id for task in planned.alternatives)))
         elif planned.action == "choose" or planned.choices:
             work = planned.instruction if planned.action == "choose" else ""
@@ -346,7 +350,9 @@ def _surroundings(call: CallContext, place: Path) -> Place:
     in_repository = repository_root(place) is not None
     if call.agent != CODEX:
         return Place(repository=in_repository, without_cloud=call.agent_title)
-    return Place(repository=in_repository, cloud_environment=call.helm.tasks.cloud.settings.reference())
+    cloud = call.helm.tasks.cloud.settings
+    environment, long_work = cloud.reference(), cloud.takes_long_work
+    return Place(repository=in_repository, cloud_environment=environment, long_work_in_cloud=long_work)
 
 
 async def _candidates(call: CallContext, intent: Intent, *, of_others: bool = False) -> Sequence[Task]:
@@ -425,7 +431,9 @@ async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> cont
             lines += [f"{short(one.title)} is {one.said}: {one.url}" for one, ours in listed if ours is None]
     asking = [task for task in shown if task.input_required]
     done = output(
-        planned, "\n".join(lines) or "There are no tasks in the cloud.", tasks=[task_output(t) for t in shown]
+        planned,
+        "\n".join(lines) or "There are no tasks in the cloud.",
+        tasks=[task_output(call.helm, t) for t in shown],
     )
     done.next_actions = [f"check {task.id}" for task in (asking or shown)[:MOST_CHOICES]]
     return done
@@ -546,6 +554,8 @@ async def _run(
         return about(call, planned, task, f"{told}\n{standing(task, None)}")
     where = "in the cloud" if task.origin == "cloud" else f"in {task.directory or place}"
     begun = about(call, planned, task, f"Started {task.id} ({task.alias}) {where}. It works on in the background.")
+    if task.origin == "cloud" and (usual := await tasks.cloud.usual_seconds()) is not None:
+        begun.user_message += f" Earlier tasks there took about {duration(usual)}."
     if planned.may_take_long:
         begun.user_message += " This may take long: the cloud can do such work, too (cancel it here first)."
         begun.next_actions.append(f"in the cloud: {planned.instruction}")

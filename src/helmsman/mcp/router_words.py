@@ -11,7 +11,7 @@ from helmsman.router.route import MOST_CHOICES
 from helmsman.shapes import task_contract as contract
 from helmsman.shapes.questions import question_in_words
 from helmsman.shapes.session_status import progress_line
-from helmsman.shapes.task_answers import how_to_answer, question_of, task_output
+from helmsman.shapes.task_answers import how_to_answer, question_of, task_age, task_output, task_progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +48,7 @@ def about(
         message = "\n".join([message, f"{task.id} asks:", *question_in_words(question)])
     poll = contract.PollOutput(request=f"check {task.id}", after_ms=task.poll_ms) if task.is_running else None
     fields = {
-        "task": task_output(task),
+        "task": task_output(call.helm, task),
         "pending_question": question,
         "next_action": "answer" if task.input_required else "await" if task.is_running else "none",
         "poll": poll,
@@ -69,7 +69,7 @@ def standing(task: Task, question: PendingQuestion | None) -> str:
 
 
 def _how_far(task: Task) -> str:
-    progress = task_output(task).progress if task.is_running else None
+    progress = task_progress(task) if task.is_running else None
     return "" if progress is None else f": {progress_line(progress)}"
 
 
@@ -97,7 +97,8 @@ def choose(planned: Route) -> contract.CodexOutput:
     choices = [choice(number, one, asked_for) for number, one in enumerate(planned.choices, 1)]
     asking = {one.id for one in planned.choices if one.input_required}
     lines = [
-        f"{one.number}) {one.alias} ({'waits for an answer' if one.id in asking else one.status}): {one.instruction}"
+        f"{one.number}) {one.alias} ({'waits for an answer' if one.id in asking else one.status}, {one.age}): "
+        f"{one.instruction}"
         for one in choices
     ]
     next_actions = [one.request for one in choices]
@@ -124,6 +125,12 @@ def choose(planned: Route) -> contract.CodexOutput:
     )
 
 
+def using(planned: Route, others: Sequence[contract.ChoiceOutput]) -> str:
+    """Say which task was chosen, and how to choose another one."""
+    named = " or ".join(f"{one.number} ({one.alias}, {one.status}, {one.age})" for one in others)
+    return f"Using {planned.task_id}. If you meant another, say {named}."
+
+
 def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
     """A task as a choice, with the number by which the next request may name it."""
     verb = {"results": "show the results of", "respond": "check", "none": "check", "run": "continue with"}.get(
@@ -136,6 +143,7 @@ def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
         id=task.id,
         alias=task.alias,
         status=task.status,
+        age=task_age(task),
         instruction=short(task.instruction, 80),
     )
 

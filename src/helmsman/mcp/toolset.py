@@ -224,7 +224,8 @@ class Toolbox:
         try:
             client = self._doors.client(context)
             with current().on_behalf_of(client).entered():
-                return await self._called_by(tool, ClientCall(self._helm, self._doors, context, params))
+                outcome = await self._called_by(tool, ClientCall(self._helm, self._doors, context, params))
+            return outcome if params.name == tool.name else _by_old_name(outcome, params.name, tool.name)
         except HelmsmanError as error:
             return failed(error)
         except (SystemExit, KeyboardInterrupt) as error:  # one call does not end the process of all
@@ -326,6 +327,14 @@ class Toolbox:
         if tool is None:
             return None
         return _with_host(tool, tool.listed(), sorted(self._helm.hosts.known())).input_schema
+
+
+def _by_old_name(outcome: CallOutcome, called: str, name: str) -> CallOutcome:
+    """Add to a result that the tool has another name."""
+    if not isinstance(outcome, types.CallToolResult):
+        return outcome
+    note = types.TextContent(type="text", text=f"{called} is deprecated: call {name}.")
+    return outcome.model_copy(update={"content": [*outcome.content, note]})
 
 
 def _agent_of(tool: Offered) -> str | None:

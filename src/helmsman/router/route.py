@@ -41,6 +41,8 @@ class Place:
     cloud_environment: str | None = None
     without_cloud: str | None = None
     """Name of the addressed agent, if it has no cloud."""
+    long_work_in_cloud: bool = False
+    """Whether the user's settings send long work to the cloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,10 +252,14 @@ def _place_work(planned: Route, intent: Intent, place: Place) -> Route:
     if not place.repository and place.cloud_environment is not None:
         why = f"There is no local repository and {place.cloud_environment} is configured, so it runs in the cloud."
         return replace(planned, mode="cloud", trace=(*planned.trace, why))
+    takes_long = place.cloud_environment is not None and may_take_long(planned.instruction)
+    if takes_long and place.long_work_in_cloud:
+        why = "It may take long, and your settings send such work to the cloud."
+        return replace(planned, mode="cloud", trace=(*planned.trace, why))
     return replace(
         planned,
         mode="local",
-        may_take_long=place.cloud_environment is not None and may_take_long(planned.instruction),
+        may_take_long=takes_long,
         trace=(*planned.trace, "It runs locally, as nothing says otherwise."),
     )
 

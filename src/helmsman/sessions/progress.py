@@ -36,6 +36,8 @@ _LONGEST_ETA: Final = 7 * 24 * 3600
 """Longest estimate in seconds. An estimate beyond a week is no estimate."""
 _MOST_STEPS: Final = 50
 _NOW_CHARS: Final = 200
+STEPS: Final = "steps"
+"""Unit of progress by the steps of a plan."""
 
 
 class Now(Value, frozen=True, kw_only=True):
@@ -158,7 +160,7 @@ def _counted_progress(
     if plan is not None:
         done, total = sum(step.status == "completed" for step in plan.steps), len(plan.steps)
         text = f"{done} of {total} steps" + (f", {tally.text}" if tally is not None else "")
-        return Progress(done=done, total=total, unit="steps", text=text, eta_seconds=_eta(done, total, turn_seconds))
+        return Progress(done=done, total=total, unit=STEPS, text=text, eta_seconds=_eta(done, total, turn_seconds))
     if command is not None and tally is not None:
         running = command.status not in ("completed", "failed")
         eta = _eta(tally.done, tally.total, command_seconds) if running else None

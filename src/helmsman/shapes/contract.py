@@ -15,6 +15,7 @@ from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode
 from helmsman.model.unified_diff import FileKind
+from helmsman.sessions.progress import STEPS
 from helmsman.sessions.state import SessionStatus
 from helmsman.settings import OnLimit
 
@@ -413,6 +414,19 @@ class ProgressOutput(Output):
     elapsed_seconds: int | None = Field(None, description="How long the turn has run.")
     now: NowOutput | None = Field(None, description="What is being done at the moment.")
     steps: list[StepOutput] | None = Field(None, description="The agent's plan, where it has one.")
+    percentage: int | None = None
+    current_step: int | None = None
+    total_steps: int | None = None
+    step_description: str | None = None
+
+    @model_validator(mode="after")
+    def _by_other_names(self) -> Self:
+        """Repeat percentage and steps under the names that other tools use for them."""
+        self.percentage = self.percent
+        if self.unit == STEPS and self.done is not None and self.total is not None:
+            self.total_steps, self.current_step = self.total, min(self.done + 1, self.total)
+            self.step_description = self.now.step if self.now is not None else None
+        return self
 
     @field_validator("now", "steps", mode="after")
     @classmethod

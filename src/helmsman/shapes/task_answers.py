@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from helmsman.approvals.deadline import in_words
 from helmsman.shapes.contract import ErrorOutput, ProgressOutput
 from helmsman.shapes.questions import pending_question
 from helmsman.shapes.rendering import waits
@@ -30,7 +31,7 @@ def answer(kind: type[AnswerT], helm: AgentService, task: Task, **more: Any) -> 
         external_id=task.external_id,
         cancel_reason=task.cancel_reason,
         poll_frequency_ms=0 if task.has_ended else task.poll_ms,
-        keep_alive_until=_time(task.expires_at),
+        keep_alive_until=_time(task.kept_until(retention_of(helm))),
         last_event_at=_time(task.last_event_at),
         error=task_error(task),
         next_actions=primitive_actions(helm, task),
@@ -84,9 +85,14 @@ def result_summary(results: TaskResults) -> ResultSummary:
     )
 
 
-def task_output(task: Task) -> TaskOutput:
+def retention_of(helm: AgentService) -> timedelta:
+    """Return how long results are kept."""
+    return timedelta(days=helm.settings.retention_days)
+
+
+def task_output(helm: AgentService, task: Task) -> TaskOutput:
     """Return a task's status as part of the answer of `codex`."""
-    left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
+    left = task.kept_until(retention_of(helm)) - datetime.now(UTC)
     return TaskOutput(
         id=task.id,
         **_standing(task),
@@ -95,7 +101,7 @@ def task_output(task: Task) -> TaskOutput:
         enforced=False if task.is_unenforced else None,
         created_at=task.created_at.isoformat(),
         updated_at=task.updated_at.isoformat(),
-        ttl_ms=None if left is None else max(0, int(left.total_seconds() * 1000)),
+        ttl_ms=max(0, int(left.total_seconds() * 1000)),
         recommended_poll_ms=0 if task.has_ended else task.poll_ms,
     )
 
@@ -106,7 +112,7 @@ def _standing(task: Task) -> dict[str, Any]:
         "alias": task.alias,
         "agent": task.agent,
         "status": task.status,
-        "progress": _progress(task),
+        "progress": task_progress(task),
         "input_required": task.input_required,
         **waits(task.waiting_for, task.resumes_at),
         "url": _url(task),
@@ -157,7 +163,7 @@ def duration_ms(task: Task) -> int | None:
     return int((task.completed_at - task.created_at).total_seconds() * 1000)
 
 
-def _progress(task: Task) -> ProgressOutput | None:
+def task_progress(task: Task) -> ProgressOutput | None:
     known = task.progress
     if known is None or "text" not in known:
         return None
@@ -165,6 +171,21 @@ def _progress(task: Task) -> ProgressOutput | None:
     if task.is_running and (began := task.asked_at) is not None:
         shown.elapsed_seconds = max(0, int((datetime.now(UTC) - began).total_seconds()))
     return shown
+
+
+def task_age(task: Task) -> str:
+    """Return how long ago a task ended, or else began."""
+    since, what = (task.created_at, "started") if task.completed_at is None else (task.completed_at, "ended")
+    return f"{what} {about((datetime.now(UTC) - since).total_seconds())} ago"
+
+
+def about(seconds: float) -> str:
+    """Format a duration, without seconds if it is longer than a minute."""
+    seconds = max(seconds, 0.0)
+    return in_words(seconds if seconds < _MINUTE else seconds // _MINUTE * _MINUTE)
+
+
+_MINUTE: Final = 60.0
 
 
 def task_error(task: Task) -> ErrorOutput | None:

@@ -157,6 +157,7 @@ class ChoiceOutput(Output):
     id: str | None = None
     alias: str | None = None
     status: TaskStatus | None = None
+    age: str | None = Field(None, description="How long ago it ended, or else began.")
     instruction: str
 
 

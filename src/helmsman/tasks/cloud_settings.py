@@ -2,6 +2,7 @@
 
     [cloud]
     default_environment = "site"          # a name from below, or an id or label as the cloud has it
+    takes_long_work = true                # in your own file only: work that may take long runs there
 
     [cloud.environments]                  # in your own file only
     site = "env_0123456789abcdef"
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from helmsman.settings import ConfigFile
 
-_KEYS: Final = ("default_environment", "environments")
+_KEYS: Final = ("default_environment", "environments", "takes_long_work")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class CloudSettings:
 
     environments: Mapping[str, str] = field(default_factory=dict)
     default: str | None = None
+    takes_long_work: bool = False
     note: str | None = None
 
     def reference(self, asked: str | None = None) -> str | None:
@@ -47,6 +49,7 @@ class CloudSettings:
         """
         environments: dict[str, str] = {}
         default: str | None = None
+        takes_long_work = False
         note: str | None = None
         for file in sorted(files, key=lambda file: not file.trusted):  # the user's first: a project's only chooses
             table = _table(file)
@@ -56,6 +59,9 @@ class CloudSettings:
             if file.trusted:
                 environments |= _environments(table.get("environments", {}), file)
                 default = choice
+                takes_long_work = _switch(file, table.get("takes_long_work", False))
+            elif "takes_long_work" in table:
+                note = f"{file.path} sets cloud.takes_long_work, which is ignored: only your own file can set it."
             elif "environments" in table:
                 note = (
                     f"{file.path} sets cloud.environments, which is ignored: a repository must not choose where your tasks "
@@ -68,7 +74,7 @@ class CloudSettings:
                     f"{file.path} asks for the environment {choice!r}, which your own helmsman.toml does not list under "
                     "[cloud.environments]; add it there to use it."
                 )
-        return cls(environments, default, note)
+        return cls(environments, default, takes_long_work, note)
 
 
 def _table(file: ConfigFile) -> dict[str, Any]:
@@ -87,6 +93,12 @@ def _environments(value: object, file: ConfigFile) -> dict[str, str]:
     for name, reference in value.items():
         if not _is_name(name) or not _is_name(reference):
             raise _refuse(file, f"environments.{name}", reference, "the id or label of an environment")
+    return value
+
+
+def _switch(file: ConfigFile, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise _refuse(file, "takes_long_work", value, "true or false")
     return value
 
 

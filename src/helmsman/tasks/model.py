@@ -10,7 +10,7 @@ import re
 import unicodedata
 import uuid
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
@@ -260,6 +260,10 @@ class Task(Value, frozen=True, kw_only=True):
         """`Engine.input_position` just before the task was sent to its agent, until the agent is known to have it."""
         position = self.metadata.get(INPUT_POSITION)
         return position if isinstance(position, str) else None
+
+    def kept_until(self, retention: timedelta) -> datetime:
+        """Return when its result may be dropped. The time of an unfinished task moves on until it ends."""
+        return self.expires_at or datetime.now(UTC) + retention
 
     @property
     def max_cost_usd(self) -> float | None:
