@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from helmsman.model.events import Event
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings
-    from helmsman.steering.memory import SpentTurn
+    from helmsman.steering.session_loader import SpentTurn
     from helmsman.steering.shared import Shared
     from helmsman.tasks.model import Task
 
@@ -95,7 +95,7 @@ class Helmsman(AgentService):
     ) -> None:
         """`host` is another machine of yours (`helmsman hosts`): its hub does everything, with what is installed there.
 
-        `shared`, `in_place_of` and `is_door` are for the hub: see `helmsman.steering.turns.Turns`.
+        `shared`, `in_place_of` and `is_door` are for the hub: see `helmsman.steering.turn_runner.TurnRunner`.
 
         Raises:
             InvalidInput: There is no such host, or it is given what only holds on this machine.

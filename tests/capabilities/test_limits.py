@@ -265,7 +265,7 @@ async def test_what_its_agent_never_heard_of_goes_on_in_its_session_with_the_nex
         monkeypatch.setattr(PlayedEngine, "run_turn", never)  # as if the hub died just before
         await helm.extras.limits.go_on(task)
         task = await until(helm, session, lambda one: one.input_position is not None and one.waiting_for is None)
-        again = await helm.take_back(task)
+        again = await helm.turn_recovery.requeue(task)
         assert again is not None
         assert (again.is_waiting, again.session_id) == (True, session.id)
         assert helm.task_writer.used_before(task.id) == Usage(10, 0, 5, 0)

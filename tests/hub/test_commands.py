@@ -162,7 +162,7 @@ async def test_logs_come_to_whoever_wants_them(served: Place) -> None:
     quiet = await done(thin("tasks"), served)
     loud = await done(thin("tasks"), served, {"LOG_LEVEL": "warning"})
     assert "WARNING" not in quiet.stderr
-    assert "WARNING helmsman.steering.turns: codex_path in" in loud.stderr
+    assert "WARNING helmsman.steering.turn_runner: codex_path in" in loud.stderr
     assert "DEBUG" in (await done(whole("tasks"), served, {"LOG_LEVEL": "debug"})).stderr
 
 

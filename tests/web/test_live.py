@@ -144,9 +144,9 @@ async def many(helm: Helmsman, model: ScriptedModel, folder: Path) -> list[Sessi
     model.on("", say("ok"))
     real = await helm.start("begin", cwd=folder)
     await real.wait(until="end", timeout=SECONDS)
-    others = [helm._known.fresh(f"session-{n}", real.options, directory=str(folder)) for n in range(499)]
+    others = [helm._loader.fresh(f"session-{n}", real.options, directory=str(folder)) for n in range(499)]
     for session in others:
-        helm._known.add(session)
+        helm._loader.add(session)
     return [real, *others]
 
 

@@ -16,8 +16,8 @@ from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
 from helmsman.model.events import AgentMessage, GoalChanged, PastTurn, SessionRenamed, TurnsForgotten
 from helmsman.model.inputs import turn_input
-from helmsman.steering.others_turns import towards
 from helmsman.steering.turn_errors import busy
+from helmsman.steering.unrequested_turns import towards
 from helmsman.worktrees.turn_snapshots import forget_snapshots
 
 if TYPE_CHECKING:

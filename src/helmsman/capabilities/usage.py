@@ -16,7 +16,7 @@ from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import ModelUsage
-from helmsman.steering.memory import SpentTurn
+from helmsman.steering.session_loader import SpentTurn
 from helmsman.worktrees.places import places, projects
 
 if TYPE_CHECKING:

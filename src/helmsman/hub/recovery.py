@@ -173,7 +173,7 @@ class Recovery:
     async def _follow_now(self, task: Task) -> None:
         try:
             async with self._in_place_of(unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)) as helm:
-                if (unsent := await helm.take_back(task)) is not None:
+                if (unsent := await helm.turn_recovery.requeue(task)) is not None:
                     self._unsent.append(unsent)
                     return
                 task = await self._writer.now(task)

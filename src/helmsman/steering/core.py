@@ -1,6 +1,6 @@
 """Verbs for sessions: start, say, steer, answer, interrupt, list.
 
-The base class runs turns (`helmsman.steering.turns`). Capabilities (`helmsman.capabilities`) build on these verbs;
+The base class runs turns (`helmsman.steering.turn_runner`). Capabilities (`helmsman.capabilities`) build on these verbs;
 `helmsman.service.Helmsman` combines both.
 """
 
@@ -61,7 +61,7 @@ from helmsman.steering.opening import fork_session, image_roots, start_session
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.steering.turns import Turns
+from helmsman.steering.turn_runner import TurnRunner
 from helmsman.tasks.calls import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import OPENED, POLICY
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, ToolRunner, WhenBusy
     from helmsman.sessions.state import SessionStatus
     from helmsman.steering.opening import Carried, SessionOpener
-    from helmsman.steering.turns import TurnBeginner
+    from helmsman.steering.turn_runner import TurnBeginner
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ _RECOVERY_SECONDS: Final = 60.0
 """Seconds that a new hub may take to recover the work of an earlier one."""
 
 
-class Steering(Turns):
+class Steering(TurnRunner):
     """Core that front ends and capabilities share. Use `helmsman.Helmsman`."""
 
     # --- the engine --------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Steering(Turns):
         session = await self._shared.keys.get(key, once)
         if await self._writer.with_key(key, agent) is not None:
             self._shared.keys.forget(key)
-        self._memory.refuse_outside(session)  # another client may have used the key first
+        self._loader.refuse_outside(session)  # another client may have used the key first
         return session
 
     def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
@@ -263,7 +263,7 @@ class Steering(Turns):
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
             waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
             opening = partial(self._open, open_session, None if waits else turn, task_id, limits)
-            session = await self._engines.try_in(engine, opening)
+            session = await self.engines.try_in(engine, opening)
         except Exception as error:
             if turn is not None:
                 self._writer.fail(task_id, self.as_known(error, options.agent))
@@ -327,7 +327,7 @@ class Steering(Turns):
         """
 
         async def begun() -> Session:
-            engines = self._engines
+            engines = self.engines
             engines.users += 1  # the client may leave in between
             try:
                 return await begin()
@@ -378,7 +378,7 @@ class Steering(Turns):
         agent = None if agent == known.agent else agent  # another one gets a new session, which is the caller's own
         changes = bool(options) and agent is None
         refuse_unasked(session, self.settings, "send it a message", changes_options=changes)
-        narrowed = self._memory.narrowed(known)
+        narrowed = self._loader.narrowed(known)
         if agent is not None:
             of_turn: dict[str, Any] = {"images": images, "output_schema": output_schema, "effort": effort}
             of_turn |= {"limits": limits, "on_limit": on_limit, "max_cost_usd": max_cost_usd, "tools": tools}
@@ -497,14 +497,14 @@ class Steering(Turns):
         called = call_key.get()
         if called is None or not called.is_repeated:
             return False
-        logged = (await self._memory.log_of(session.id)).events
+        logged = (await self._loader.log_of(session.id)).events
         return any(isinstance(event, SteerRequested) and event.call == called.name for event in logged)
 
     def _refuse_wider(self, session: Session) -> None:
         """Refuse if the running turn may write where this client may not: the message would act with the
         turn's permissions.
         """
-        begun_by = session.verbs.allowed_roots if isinstance(session.verbs, Turns) else ()
+        begun_by = session.verbs.allowed_roots if isinstance(session.verbs, TurnRunner) else ()
         is_wider = not begun_by or not all(is_inside(root, self.allowed_roots) for root in begun_by)
         if self.allowed_roots and is_wider:
             raise InvalidInput(
@@ -631,7 +631,7 @@ class Steering(Turns):
         """Return whether an earlier hub gave exactly this answer to the question, when the same call was sent to it."""
         if not is_repeated():
             return False
-        logged = (await self._memory.log_of(session.id)).events
+        logged = (await self._loader.log_of(session.id)).events
         answers_given = (event for event in reversed(logged) if isinstance(event, AnswerGiven))
         given = next((event for event in answers_given if event.question_id == question_id), None)
         if given is None or (given.by, given.door) != (str(by), by.through):
@@ -657,7 +657,7 @@ class Steering(Turns):
         require_place(source.id, source.directory)
         await self.agent_records.refuse_archived(source.id)
         turn = turn_input(message) if message is not None else None
-        narrowed = self._memory.narrowed(source.options)
+        narrowed = self._loader.narrowed(source.options)
         changed = changed_options(narrowed, options)
         checked = session_options(narrowed.cwd, changed, self.allowed_roots) if options else narrowed
 
@@ -706,7 +706,7 @@ class Steering(Turns):
         if not self.allowed_roots:
             return await anyio.to_thread.run_sync(page, cursor)
         place = await anyio.to_thread.run_sync(places, self.settings.state_dir)
-        is_shown = self._memory.is_place_inside
+        is_shown = self._loader.is_place_inside
         return await anyio.to_thread.run_sync(first_shown, page, cursor, lambda info: is_shown(place(info.directory)))
 
     async def _directories(self, directory: PathLike | None) -> frozenset[str] | None:
@@ -717,4 +717,4 @@ class Steering(Turns):
     async def last_statuses(self, sessions: Sequence[tuple[SessionInfo, Sequence[Task]]]) -> dict[str, SessionStatus]:
         """Return the outcome of the last turn of listed sessions that are not loaded here. Each is given with its tasks."""
         known = self.sessions
-        return await self._memory.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)
+        return await self._loader.statuses([one for one in sessions if one[0].session_id not in known], self._indexes)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from helmsman.model.inputs import StartOptions
     from helmsman.sessions.session import Session, WhenBusy
-    from helmsman.steering.turns import Turns
+    from helmsman.steering.turn_runner import TurnRunner
 
 _TOLD_CHARS: Final = 40_000
 """Maximum length of the summary: about 10,000 tokens."""
@@ -49,7 +49,7 @@ _MOST_COMMANDS: Final = 20
 
 
 async def hand_over(
-    helm: Turns,
+    helm: TurnRunner,
     source: Session,
     message: str,
     agent: str,
@@ -109,7 +109,7 @@ async def hand_over(
     return session
 
 
-def _opens_network(helm: Turns, first: SessionOptions, second: SessionOptions) -> bool:
+def _opens_network(helm: TurnRunner, first: SessionOptions, second: SessionOptions) -> bool:
     """Return whether the first session's sandbox closes the network and the second one's does not."""
     known = helm.agents.get(first.agent)
     return known is not None and not known.reaches_network(first) and helm.agents[second.agent].reaches_network(second)

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from helmsman.errors import BudgetExceeded
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
-    from helmsman.steering.memory import SpentTurn
+    from helmsman.steering.session_loader import SpentTurn
     from helmsman.tasks.model import Task
 
 
 class Hooks(ABC):
-    """Part of `helmsman.steering.turns.Turns`."""
+    """Part of `helmsman.steering.turn_runner.TurnRunner`."""
 
     @abstractmethod
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from helmsman.base.pinned_directory import refuse_moved
 from helmsman.base.programs import reason_of_sessions, replaceable_entry
 from helmsman.base.structs import Value, replace
 from helmsman.errors import EngineLost, InvalidInput
-from helmsman.model.events import PastTurn
+from helmsman.model.events import PastTurn, RemarksChanged, SettingsApplied
 from helmsman.model.options import SessionOptions
 from helmsman.model.worktree import Worktree
 from helmsman.sessions.session import QuestionHandler, ToolRunner
@@ -22,6 +22,7 @@ from helmsman.sessions.session import QuestionHandler, ToolRunner
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.agents.protocol import Begun
     from helmsman.model.options import TurnInput
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
@@ -188,3 +189,20 @@ async def _past_turn_id(engine: Engine, session_id: str, which: int | str) -> st
         there = f"a number from 1 to {len(ids)}, or the id of a turn" if ids else "another session: this one has none"
         raise InvalidInput(f"There is no turn {which} in session {session_id}. Give {there}.", parameter="from_turn")
     return which
+
+
+def note_opened(session: Session, opened: Opened, begun: Begun | None = None) -> None:
+    """Record an engine's report on an opened session: its id, the settings in force, and remarks."""
+    remarks = (*opened.notes, *(() if begun is None else begun.notes))
+    if remarks != session.notes:
+        session.apply(RemarksChanged(session_id=session.id, remarks=remarks))
+    session.apply(
+        SettingsApplied(
+            session_id=session.id if begun is None else begun.session_id,
+            model=opened.model,
+            approval_policy=opened.approval_policy,
+            sandbox=opened.sandbox,
+            enforced=opened.enforced,
+        ).with_raw(opened.raw)
+    )
+    session.warn(session.notes)

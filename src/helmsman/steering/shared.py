@@ -25,7 +25,7 @@ from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.settings import RETENTION_DAYS
-from helmsman.steering.known import SessionRegistry
+from helmsman.steering.session_registry import SessionRegistry
 from helmsman.steering.turn_limiter import TurnLimiter
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.writer import TaskWriter

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.sessions.session import Session
-    from helmsman.steering.known import SessionRegistry
+    from helmsman.steering.session_registry import SessionRegistry
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ In an engine of Helmsman each becomes a task. In a person's own engine Helmsman 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from helmsman.model.events import ItemStarted, TaskLinked, TurnEnded, TurnStarte
 from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from helmsman.model.options import TurnLimits
@@ -32,17 +32,15 @@ def towards(goal: str) -> str:
     return f"Work towards the goal: {goal}"
 
 
-class OthersTurns(ABC):
-    """Part of `helmsman.steering.turns.Turns`."""
+class UnrequestedTurns:
+    """Registers tasks for turns that Helmsman did not request. `policy` returns the policy of such a turn."""
 
-    _shared: Shared
-    _writer: TaskWriter
+    def __init__(self, shared: Shared, policy: Callable[[TurnLimits], dict[str, Any]]) -> None:
+        self._shared = shared
+        self._writer = shared.task_writer
+        self._policy = policy
 
-    @abstractmethod
-    def policy(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
-        """Return the policy of a turn that begins here, for the registry."""
-
-    def on_others_turn(self, session: Session, event: ItemStarted | TurnStarted) -> None:
+    def handle_event(self, session: Session, event: ItemStarted | TurnStarted) -> None:
         """Register a task for a turn or message that Helmsman did not send."""
         if isinstance(event, TurnStarted):
             if session.goal is not None:
@@ -58,7 +56,7 @@ class OthersTurns(ABC):
     async def _register(self, session: Session, text: str) -> None:
         try:
             task_id, draft = draft_task(
-                text, session.options, session_id=session.id, policy=self.policy(session.limits)
+                text, session.options, session_id=session.id, policy=self._policy(session.limits)
             )
             await self._writer.enter(draft)
         finally:

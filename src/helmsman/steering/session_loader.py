@@ -1,4 +1,4 @@
-"""Load sessions that this process has not seen: from the disk, the registry and Codex's own record.
+"""Load sessions that this process has not seen: from the log, the tasks, and the agent's own record.
 
 A session outlives the processes that use it. A caller that requests one by its id gets its current state: the options of its
 caller, its tasks, the end of its last turn, and, while a detached engine runs it, the engine to attach to.
@@ -10,27 +10,41 @@ import logging
 import os
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import anyio
+import anyio.to_thread
+
+from helmsman import worktrees
+from helmsman.agents.registry import usable
 from helmsman.base.clients import McpClient
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import Value, replace
-from helmsman.errors import RegistryUnavailable, SessionBusy
+from helmsman.errors import RegistryUnavailable, SessionBusy, SessionNotFound
 from helmsman.model.events import (
     AgentMessage,
     Event,
     Failure,
     ItemEnded,
+    MessageUnqueued,
+    Notice,
+    OptionsChanged,
+    TaskLinked,
+    TurnAdopted,
     TurnEnded,
     TurnRequested,
     TurnStarted,
     Usage,
     UsageReported,
+    WorktreeAssigned,
     added_up,
 )
 from helmsman.model.inputs import session_options
-from helmsman.model.options import SessionOptions
+from helmsman.model.options import SessionOptions, TurnLimits
+from helmsman.sessions.feed import Feed
+from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState, SessionStatus
 from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import Task
@@ -40,17 +54,24 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
     from helmsman.model.events import ModelUsage
-    from helmsman.sessions.session import Session
+    from helmsman.sessions.session import Listeners, Verbs
     from helmsman.sessions.state import StateView
+    from helmsman.settings import Settings
+    from helmsman.steering.session_registry import SessionRegistry
     from helmsman.tasks.agent_records import AgentRecords
     from helmsman.tasks.writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
 _NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
+_UNTOLD: Final = Failure(
+    code="engine_lost",
+    message="The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
+    retryable=True,
+)
 
 
-class Remembered(Value, frozen=True, kw_only=True):
+class StoredSession(Value, frozen=True, kw_only=True):
     """A session as others left it. `running` is its running task, where some process or engine is still at it.
 
     `logged` is its log. By its agent's record and its last task, `ending` is how the turn ended that the log leaves open,
@@ -104,22 +125,167 @@ def spent_in_turn(session_id: str, spent: Sequence[SpentTurn], turn: RecordedTur
     return UsageReported(session_id=session_id, before=added_up(before), turn=used, total=total, sub_agents=sub_agents)
 
 
-class Memory:
-    """Remembers sessions."""
+class SessionLoader:
+    """Loads sessions for one client, and keeps those that are loaded up to date with other processes.
+
+    `attach` attaches a session to the engine in which an earlier hub left its turn, and returns whether the engine runs it.
+    """
 
     def __init__(
         self,
+        settings: Settings,
+        registry: SessionRegistry,
         agent_records: AgentRecords,
         writer: TaskWriter,
-        allowed_roots: Sequence[Path],
+        verbs: Verbs,
+        attach: Callable[[Session, Task, Sequence[SpentTurn]], Awaitable[bool]],
         spent_by: Callable[[str], Awaitable[Sequence[SpentTurn]]],
     ) -> None:
+        self._settings = settings
+        self._allowed_roots = settings.session_roots
+        self._registry = registry
         self._agent_records = agent_records
         self._writer = writer
-        self._allowed_roots = allowed_roots
+        self._verbs = verbs
+        self._attach = attach
         self._spent_by = spent_by
 
-    async def of(self, session_id: str) -> Remembered | None:
+    # --- loaded sessions ---------------------------------------------------------------------------------------------
+
+    def fresh(
+        self, session_id: str, options: SessionOptions, *, directory: str | None, limits: TurnLimits | None = None
+    ) -> Session:
+        """Return a session that has just been opened. Listeners get its events when its first turn is under way (`add`)."""
+        session = self._make(SessionState(session_id, directory=directory), listeners=None)
+        usual = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
+        held = usual if limits is None else limits
+        session.apply(OptionsChanged(session_id=session_id, options=options, limits=held))
+        return session
+
+    def add(self, session: Session) -> None:
+        """The session is there from now on."""
+        self._registry.by_id[session.id] = session
+        session.introduce(self._registry.listeners)
+
+    async def get(self, session_id: str) -> Session:
+        """Return the current state of a session by its id, known or found on disk.
+
+        Raises:
+            SessionNotFound: There is none.
+            InvalidInput: It works outside the allowed roots of this client.
+        """
+        known = self._registry.by_id.get(session_id)
+        if known is None:
+            known = await self._registry.restored.get(session_id, lambda: self._restore(session_id))
+            self.refuse_outside(known)  # another client may have asked first
+            return known
+        self.refuse_outside(known)
+        await self._catch_up(known)
+        return known
+
+    async def _catch_up(self, session: Session) -> None:
+        """Others may have gone on with a session since we last looked at it."""
+        if self._runs_here(session):
+            return  # without a checkpoint: a caller cancelled from here on has had its effect
+        async with session.catching_up:
+            version = self._writer.version_of_others()
+            if version is not None and version == session.seen_version and not session.state.is_running:
+                return  # no other process has written since
+            newer = await self.changed(session.id, session.task_ids, is_running=session.state.is_running)
+            if newer is None:
+                session.mark_seen(version)
+            elif not self._runs_here(session):
+                await self._bring_up_to_date(session, newer)
+
+    async def _bring_up_to_date(self, session: Session, now: StoredSession, *, again: bool = True) -> None:
+        for task_id in now.task_ids:
+            session.fold(TaskLinked(session_id=session.id, task_id=task_id))
+        self._registry.elsewhere.pop(session.id, None)
+        task, logged = now.running, now.logged.after(session.feed.cursor)
+        session.replay(logged.events, logged.cursor, logged.source)
+        if task is None:
+            if session.state.has_turn:  # also one that was only shown here: its readers hear how it ended
+                session.apply(TurnAdopted(session_id=session.id, turn_id=session.state.turn_id))
+                for event in now.ending or now.outside:
+                    if not isinstance(event, TurnRequested | TurnStarted):
+                        session.apply(event)
+            elif now.outside:
+                session.mark_history(lacks=True)
+                for event in now.outside:
+                    session.fold(event)
+            if session.state.is_running:
+                session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
+            session.fold(spent_so_far(session.id, now.spent))
+            return
+        if not await self._attach(session, task, now.spent):
+            is_news = not session.state.is_running
+            if is_news and again and (later := await self.stored(session.id)) is not None:
+                # It may have ended between the read of its record and the check of its engine.
+                await self._bring_up_to_date(session, later, again=False)
+                return
+            session.runs_elsewhere(runner := self._writer.who_runs(task))
+            if is_news:
+                session.fold(TurnRequested(session_id=session.id, text=task.instruction))
+            session.fold(Notice(session_id=session.id, kind="engine", message=runner))
+            session.fold(spent_so_far(session.id, now.spent))
+            self._registry.elsewhere[session.id] = partial(self._catch_up, session)
+            self._registry.has_elsewhere.set()
+
+    def _runs_here(self, session: Session) -> bool:
+        if session.state.is_running and usable(session.engine):
+            return True  # also a turn that another client began in our engine
+        return (
+            session.has_queued_turns or not session.begun.is_set() or self._writer.running_task(session.id) is not None
+        )
+
+    def forget(self, session_id: str) -> None:
+        """Unload a session. The next request loads it from disk."""
+        self._registry.by_id.pop(session_id, None)
+        self._registry.at_work.pop(session_id, None)
+        self._registry.elsewhere.pop(session_id, None)
+        self._registry.restored.forget(session_id)
+
+    def _make(self, state: SessionState, listeners: Listeners | None) -> Session:
+        async def read_log(cursor: int) -> StoredEvents:
+            await self._writer.write()
+            return await self.log_of(state.session_id, since=cursor)
+
+        return Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, listeners)
+
+    async def _restore(self, session_id: str) -> Session:
+        """A session that others began, as it is now."""
+        known = await self.stored(session_id)
+        if known is None:
+            raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
+        tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id, known.directory)
+        if session_id in self._registry.by_id:  # it was started here in the meantime
+            return self._registry.by_id[session_id]
+        state = SessionState(
+            session_id,
+            directory=known.directory,
+            model=known.model,
+            name=known.name,
+            options=known.options,
+            limits=TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout),
+            opened_by=known.opened_by,
+            task_ids=known.task_ids,
+            created_at=known.created_at,
+            changed_at=known.changed_at,
+        )
+        session = self._make(state, self._registry.listeners)
+        session.replay(known.logged.events, known.logged.cursor, known.logged.source)
+        if session.worktree != tree:  # it was made or removed while the session was not loaded
+            session.fold(WorktreeAssigned(session_id=session_id, worktree=tree))
+        session.fold(OptionsChanged(session_id=session_id, options=self.usable(session.options)))
+        for queued in session.queue:
+            if queued.task_id not in known.unfinished:
+                session.fold(MessageUnqueued(session_id=session_id, task_id=queued.task_id))
+        await self._bring_up_to_date(session, known)
+        return self._registry.by_id.setdefault(session_id, session)
+
+    # --- stored sessions ---------------------------------------------------------------------------------------------
+
+    async def stored(self, session_id: str) -> StoredSession | None:
         """Return the stored state of a session, or None if it does not exist.
 
         Raises:
@@ -141,7 +307,7 @@ class Memory:
         turn = await self._agent_records.turn(session_id) if running is None else None
         logged = await self.log_of(session_id)
         ending, outside = ((), ()) if running is not None else _unlogged(session_id, logged, last, turn)
-        return Remembered(
+        return StoredSession(
             options=self._options(directory, tasks, info),
             directory=directory,
             model=info.model if info is not None else tasks[0].model,
@@ -196,13 +362,13 @@ class Memory:
         """Return whether this client may read sessions in a directory. True if the directory is unknown."""
         return not self._allowed_roots or place is None or is_inside(place, self._allowed_roots)
 
-    async def news(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> Remembered | None:
+    async def changed(self, session_id: str, task_ids: Sequence[str], *, is_running: bool) -> StoredSession | None:
         """Return the current stored state of a session, or None if it cannot be new to a caller that knows these tasks."""
         await self._writer.write()
         tasks = await self._tasks(session_id)
         if not tasks or (tasks[0].id in task_ids and not tasks[0].is_running and not is_running):
             return None
-        return await self.of(session_id)
+        return await self.stored(session_id)
 
     async def _owner(self, session_id: str) -> McpClient | None:
         """Return the MCP client that owns a session. Without the registry a person owns it: that gives no client more

@@ -1,7 +1,7 @@
 """Run turns: the engines, their sessions, the limit on concurrent turns, and the events.
 
-`Turns` owns the engines, the loaded sessions, the broker for questions, and the writer in which every turn is a task. The
-verbs that callers use are in `helmsman.steering.core`.
+`TurnRunner` owns the engines, the loaded sessions and the broker for questions. Every turn is a task. The verbs that callers
+use are in `helmsman.steering.core`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import anyio.to_thread
 
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
+from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.base.surroundings import asking_client, current
-from helmsman.errors import HelmsmanError
+from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import (
     EngineGone,
     HistoryImported,
@@ -33,7 +34,6 @@ from helmsman.model.events import (
     OwnerChanged,
     PlaceRecorded,
     QuestionAsked,
-    RemarksChanged,
     SettingsApplied,
     ToolCalled,
     TurnAdopted,
@@ -46,54 +46,48 @@ from helmsman.model.events import (
 from helmsman.model.options import DEFAULT_AGENT, TurnLimits
 from helmsman.model.request import TurnRequest
 from helmsman.sessions.history import completed, turns_of, unknown_turns
+from helmsman.sessions.question_broker import QuestionBroker
 from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, ensure_state_dir, load_settings
-from helmsman.steering.answering import Answering
 from helmsman.steering.hooks import Hooks
-from helmsman.steering.known import KnownSessions
-from helmsman.steering.memory import Memory, spent_in_turn, spent_so_far
-from helmsman.steering.opening import needed_for, writable_places
-from helmsman.steering.others_turns import OthersTurns, is_theirs
+from helmsman.steering.opening import needed_for, note_opened, writable_places
+from helmsman.steering.session_loader import SessionLoader
 from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.steering.turn_limiter import run_next
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.steering.unsent_turns import UnsentTurns
-from helmsman.steering.untold_ends import UntoldEnds
-from helmsman.tasks.agent_records import may_go_on
+from helmsman.steering.turn_recovery import RECEIVED, SENT, TurnRecovery
+from helmsman.steering.unrequested_turns import UnrequestedTurns, is_theirs
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
-from helmsman.tasks.model import POLICY
+from helmsman.tasks.model import INPUT_POSITION, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 
-    from helmsman.agents.protocol import Agent, Capabilities, Engine, Opened
+    from helmsman.agents.protocol import Agent, Capabilities, Engine
     from helmsman.agents.registry import EngineHolder
+    from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event, PastTurn, RequestedTurn
     from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.sessions.session import QuestionHandler, QueuedTurn
-    from helmsman.steering.memory import SpentTurn
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import OwnAnswer, QuestionHandler, QueuedTurn
     from helmsman.steering.opening import SessionOpener
     from helmsman.tasks.model import Task
     from helmsman.tasks.writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
-_ASKED_AGAIN_SECONDS: Final = 5.0
-"""Seconds for an engine to repeat its open question to us, before the session is shown without one."""
-
-
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
 Ready = Callable[[], Awaitable[None]]
 
 
-class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
-    """Sessions and their turns in engines. `Steering` has the verbs."""
+class TurnRunner(Verbs, Hooks):
+    """Runs turns of sessions in engines. `Steering` has the verbs."""
 
     def __init__(
         self,
@@ -131,15 +125,22 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         self._indexes = self.agent_records.indexes_for(self.settings, self.environment)
         self._writer = self._shared.task_writer
         self.allowed_roots = self.settings.session_roots
-        self._memory = Memory(self.agent_records, self._writer, self.allowed_roots, self.spent_by)
-        self._known = KnownSessions(
-            self.settings, self._shared.session_registry, self._memory, self._writer, self, self._take_over
+        self.turn_recovery = TurnRecovery(self._shared, self)
+        self._unrequested_turns = UnrequestedTurns(self._shared, self.policy)
+        self._loader = SessionLoader(
+            self.settings,
+            self._shared.session_registry,
+            self.agent_records,
+            self._writer,
+            self,
+            self.turn_recovery.attach,
+            self.spent_by,
         )
 
     async def __aenter__(self) -> Self:
         if self._is_alone:
             await self._exit.enter_async_context(self._shared)
-        _ = self._engines  # they are kept for as long as we are here
+        _ = self.engines  # they are kept for as long as we are here
         if self._is_door:
             self._shared.doors.append(self)
             self.make_room()
@@ -149,7 +150,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     async def __aexit__(self, *exc: Any) -> None:
         if not self._is_alone:
-            self._shared.leave(self.__dict__.pop("_engines"))
+            self._shared.leave(self.__dict__.pop("engines"))
         if self._is_door:
             self._shared.doors.remove(self)
         await self._exit.aclose()
@@ -174,12 +175,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         Raises:
             Unsupported: It lacks a needed capability.
         """
-        engine = await self._engines.get(agent or self.settings.default_agent)
+        engine = await self.engines.get(agent or self.settings.default_agent)
         self.agents.require(engine, *needed)
         return engine
 
     @cached_property
-    def _engines(self) -> EngineHolder:
+    def engines(self) -> EngineHolder:
         is_away = self._in_place_of is not None and not is_of_hub(self._in_place_of)
         return self._shared.engines(self.settings, self._env, self.surroundings, is_away=is_away)
 
@@ -226,7 +227,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     ) -> Session:
         """Open a session and begin its first turn. If that fails, the session is never published."""
         fresh = await open_session(engine)
-        session = self._known.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory, limits=limits)
+        session = self._loader.fresh(fresh.opened.session_id, fresh.options, directory=fresh.directory, limits=limits)
         session.handle_questions(fresh.on_question)
         session.offer(fresh.tools)
         if fresh.worktree is not None:
@@ -252,7 +253,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
                 begun = await self._send(task_id, session, engine, None, run)
                 runs = True
                 forget_copies(self._shared.state_dir, task_id, turn)
-            self._note_opened(session, fresh.opened, begun)
+            note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
                 tree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
                 session.apply(WorktreeAssigned(session_id=session.id, worktree=tree))
@@ -266,12 +267,12 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             raise
         if turn is not None:
             self._writer.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
-        self._known.add(session)
-        self._attach(session, engine)
+        self._loader.add(session)
+        self.attach(session, engine)
         if session.opened_by is not None:
             await self._writer.write()
         if turn is not None:
-            self._watch(session)
+            self.watch(session)
             self.check_spending(session)
         return session
 
@@ -310,7 +311,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         )
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id, is_message=is_message)
-        self._watch(session)
+        self.watch(session)
         session.is_beginning()
         begin_turn = partial(self._begin_turn, session, turn, task_id, begin)
         ready = self.before_turn(session, task_id, session.state.sandbox)
@@ -351,7 +352,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """All turns of a session, oldest first. Its agent's own files are read only for turns that the log does not have."""
         session = await self.session(session_id)
         await self._writer.write()
-        events = (await self._memory.log_of(session.id)).events
+        events = (await self._loader.log_of(session.id)).events
         turns = turns_of(session.id, events)
         if any(isinstance(event, TurnAdopted) for event in events):
             turns = completed(turns, events, await self.agent_records.history(session.id))
@@ -364,7 +365,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """Append the turns that another program ran in a session to its log, before the first one that is run here."""
         session.mark_history(lacks=False)
         recorded = await self.agent_records.history(session.id)
-        logged = turns_of(session.id, (await self._memory.log_of(session.id)).events)
+        logged = turns_of(session.id, (await self._loader.log_of(session.id)).events)
         new = unknown_turns(recorded, [turn for turn in logged if turn.status != "inProgress"])
         if new:
             session.apply(HistoryImported(session_id=session.id, turns=new))
@@ -413,6 +414,34 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             session.begun.set()
         self.check_spending(session)
 
+    async def _send(
+        self,
+        task_id: str,
+        session: Session,
+        engine: Engine,
+        turn: TurnInput | None,
+        run: Callable[[], Awaitable[Begun]],
+    ) -> Begun:
+        """Record the intent to send a task to an agent, and send it. The `turn` of a message is kept until the agent has it.
+
+        Raises:
+            RegistryUnavailable: See `TaskWriter.write_intent`.
+        """
+        position = None if self._shared.fence is None else engine.input_position(session.id)
+        if position is None:
+            self._writer.update(task_id, {"spec": None}, urgent=False)
+        else:
+            self._writer.update(task_id, {"metadata": {INPUT_POSITION: position}}, urgent=False)
+            if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
+                spec = await self._spec(task_id, turn, session.options, engine)
+                self._writer.update(task_id, {"spec": spec}, urgent=False)
+        await self._writer.write_intent(task_id)
+        begun = await run()
+        if position is not None:  # it may have ended by now, and wait for its next turn
+            sent = RECEIVED if self._writer.goes_on(task_id) else SENT
+            self._writer.update(task_id, sent, urgent=False)
+        return begun
+
     def _did_not_begin(self, session: Session, task_id: str, error: Exception, running: str | None = None) -> None:
         """A turn that was requested did not come to be. `running` is another's, which was found in the session."""
         known = self.as_known(error, session.options.agent)
@@ -460,18 +489,18 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         The session follows that turn from now on. The requested turn ends before the other one's start is published.
         Otherwise its task would get the end of the other.
         """
-        if session.engine is engine or (session.engine is not None and self._engines.is_ending(session.engine)):
+        if session.engine is engine or (session.engine is not None and self.engines.is_ending(session.engine)):
             return session.engine, None  # from one that is ending, no other can take it over
         self.agents.require(engine, Capability.RESUME)
         await self._refuse_moved(session)
         self.remember_writable(session.options, session.directory)
-        engine, opened = await self._engines.resume(engine, session.id, session.options)
-        self._note_opened(session, opened)
+        engine, opened = await self.engines.resume(engine, session.id, session.options)
+        note_opened(session, opened)
         if opened.turn_id is not None and session.state.is_running:
             session.apply(failed_turn(session.id, busy(session.id)))
         if opened.turn_id is not None:  # before its questions, which are delivered on attach
             session.apply(TurnStarted(session_id=session.id, turn_id=opened.turn_id))
-        self._attach(session, engine)
+        self.attach(session, engine)
         return engine, opened.turn_id
 
     async def _refuse_moved(self, session: Session) -> None:
@@ -504,11 +533,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def _enters_soon(self, options: SessionOptions, on_task: Callable[[str], None] | None) -> bool:
         """Return whether a task can be written just before its agent gets it: it is new, and no engine starts for it."""
-        return on_task is None and not is_repeated() and self._engines.is_open(options.agent)
+        return on_task is None and not is_repeated() and self.engines.is_open(options.agent)
 
     def forget(self, session_id: str) -> None:
         """Forget a session that the engine has unloaded. The next request loads it from disk."""
-        self._known.forget(session_id)
+        self._loader.forget(session_id)
 
     def _needed(self, options: SessionOptions, turn: TurnInput | None, task_id: str) -> Iterator[Capability]:
         yield from needed_for(options, turn, self.allowed_roots)
@@ -532,7 +561,8 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             )
         )
 
-    def _watch(self, session: Session) -> None:
+    def watch(self, session: Session) -> None:
+        """Watch the running turn for silence."""
         if session.limits:
             self._shared.tasks.start_soon(watch_turn, session, session.limits)
 
@@ -542,54 +572,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         Raises:
             SessionNotFound: There is none.
         """
-        return await self._known.get(session_id)
-
-    async def _take_over(self, session: Session, task: Task, spent: Sequence[SpentTurn]) -> bool:
-        """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""
-        if not self._shared.is_open or task.engine is None or self._writer.is_elsewhere(task):
-            return False
-        engine = await self._engines.reach(task.agent, task.engine)
-        ended = await self.agent_records.turn(session.id, task.turn_id)
-        if ended is not None and may_go_on(task, ended):
-            session.fold(spent_so_far(session.id, spent))
-            self._apply_recorded_limit(session, task, ended)
-            return True
-        try:
-            if engine is None or session.id not in await engine.running_sessions():
-                return False
-            opened = await engine.adopt(session.id, session.options)
-        except HelmsmanError as error:
-            log.info("session %s could not be attached to: %s", session.id, error)
-            return False
-        turn_id = opened.turn_id or task.turn_id
-        recorded = None if turn_id is None else await self.agent_records.turn(session.id, turn_id)
-        self._writer.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
-        self._apply_policy(session, task)
-        session.apply(TurnAdopted(session_id=session.id, turn_id=turn_id))
-        self._note_opened(session, opened)
-        if not session.state.has_turn:  # or the agent's own news of it would begin to count anew
-            session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
-        if recorded is not None and recorded.usage is not None:
-            session.fold(spent_in_turn(session.id, spent, recorded))
-        else:
-            session.fold(spent_so_far(session.id, spent))
-        self._attach(session, engine)
-        self._writer.hold_to_cost(task.id, task.max_cost_usd)
-        self.check_spending(session)
-        self._watch(session)
-        if session.state.is_interrupting:
-            self._shared.tasks.start_soon(self._finish_interrupt, session)
-        with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required or opened.is_asking else 0):
-            while session.state.is_running and not session.questions:
-                await session.feed.changed()
-        return True
-
-    async def _finish_interrupt(self, session: Session) -> None:
-        """Stop a turn that an earlier hub was about to stop. An agent that is stopping already ignores it."""
-        try:
-            await session.interrupt()
-        except HelmsmanError as error:
-            log.warning("the turn of session %s could not be stopped: %s", session.id, error)
+        return await self._loader.get(session_id)
 
     def policy(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """Return the policy of a turn that begins here, for the registry."""
@@ -609,7 +592,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """In a hub, return the request that the next hub needs to run a turn; see `helmsman.model.request`. Else None."""
         if self._shared.fence is None:
             return None
-        known = engine.id if engine is not None and engine.lost is None else self._engines.known(options.agent)
+        known = engine.id if engine is not None and engine.lost is None else self.engines.known(options.agent)
         spec = TurnRequest(turn=turn, options=options, worktree=worktree, engine=known)
         if not turn.images:
             return spec.packed()
@@ -617,7 +600,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     async def reaches(self, agent: str, engine_id: str) -> bool:
         """Return whether a detached engine of an agent can be reached and used here."""
-        return await self._engines.reach(agent, engine_id) is not None
+        return await self.engines.reach(agent, engine_id) is not None
 
     async def run_waiting(self, task: Task) -> None:
         """Start the session of a task that an earlier hub acknowledged, unless another process does.
@@ -645,7 +628,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
     async def run_queued(self, session: Session, task_id: str, queued: QueuedTurn) -> Session:
         """Run a message of a session that waited for its turn."""
         with self._surroundings.entered():
-            self._engines.require(session.options.agent)  # or the turn would have failed, and not wait
+            self.engines.require(session.options.agent)  # or the turn would have failed, and not wait
             if all(one.task_id != task_id for one in session.queue):
                 return session  # it was taken back in the meantime
             return await self.run_turn(session, queued.turn, task_id, options=queued.options, limits=queued.limits)
@@ -654,7 +637,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """See to it that what waits in a session, and may not begin before its time, begins then."""
         self._shared.run_later(session, task_id, self.make_room)
 
-    def _apply_policy(self, session: Session, task: Task) -> None:
+    def apply_policy(self, session: Session, task: Task) -> None:
         """Apply the stored policy of a turn that this service now follows."""
         policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
         if policy is not None:
@@ -667,7 +650,7 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         """
 
         def filtered(session: Session, event: Event) -> None:
-            if self._memory.is_inside(session):
+            if self._loader.is_inside(session):
                 listener(session, event)
 
         stop = self._shared.session_registry.listen(filtered if self.allowed_roots else listener)
@@ -681,25 +664,10 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
         known = self._shared.session_registry.by_id
         if not self.allowed_roots:
             return known
-        return {session_id: session for session_id, session in known.items() if self._memory.is_inside(session)}
+        return {session_id: session for session_id, session in known.items() if self._loader.is_inside(session)}
 
-    def _note_opened(self, session: Session, opened: Opened, begun: Begun | None = None) -> None:
-        """Record an engine's report on an opened session: its id, the settings in force, and remarks."""
-        remarks = (*opened.notes, *(() if begun is None else begun.notes))
-        if remarks != session.notes:
-            session.apply(RemarksChanged(session_id=session.id, remarks=remarks))
-        session.apply(
-            SettingsApplied(
-                session_id=session.id if begun is None else begun.session_id,
-                model=opened.model,
-                approval_policy=opened.approval_policy,
-                sandbox=opened.sandbox,
-                enforced=opened.enforced,
-            ).with_raw(opened.raw)
-        )
-        session.warn(session.notes)
-
-    def _attach(self, session: Session, engine: Engine) -> None:
+    def attach(self, session: Session, engine: Engine) -> None:
+        """Receive the events of a session from an engine."""
         if session.engine is not None and session.engine is not engine:
             session.engine.detach(session.id)  # or each would tell of the same things
         session.attach_to(engine)
@@ -716,10 +684,11 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
 
     def on_event(self, session: Session, event: Event) -> None:
         """Handle an engine's event for a session with a turn that began here."""
-        if not (isinstance(event, EngineGone) and self.looks_for_end(session, event)):
-            self.take(session, event)
+        if not (isinstance(event, EngineGone) and self.turn_recovery.looks_up_end(session, event)):
+            self.handle_event(session, event)
 
-    def take(self, session: Session, event: Event) -> None:
+    def handle_event(self, session: Session, event: Event) -> None:
+        """Apply an event of an engine to its session, and do what follows from it."""
         with self._surroundings.entered():  # not the context of the client that opened the engine
             if type(event) is ItemDelta:  # by far the most frequent, and only published
                 session.apply(event)
@@ -742,7 +711,51 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
             elif isinstance(event, ItemStarted | TurnStarted) and event.agent_id is None:
-                self.on_others_turn(session, event)
+                self._unrequested_turns.handle_event(session, event)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rules(self) -> RuleBook:
+        """All rules there are."""
+        return RuleBook(self.settings.files, self.settings.state_dir)
+
+    @cached_property
+    def broker(self) -> QuestionBroker:
+        """Broker for the open questions."""
+        return QuestionBroker(
+            self.rules,
+            self._shared.audit,
+            timeout=self.settings.approval_timeout,
+            handler=self._on_question,
+            allowed_roots=self.allowed_roots,
+            write_intent=self._writer.write_intents,
+            can_wait=self._shared.fence is not None,
+        )
+
+    def ask_first(
+        self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
+    ) -> None:
+        """Ask Helmsman's own question about how to continue, before the session receives the end of its
+        turn (`holds_back`).
+        """
+        session.ask_own(question.id, answered)
+        asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)
+        self._shared.tasks.start_soon(self.broker.receive(session, asked, timeout))
+
+    async def give_answer(
+        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path]
+    ) -> None:
+        """Answer a question of a turn that was begun here. `roots`: the allowed ones of who answers.
+
+        Raises:
+            AnswerInvalid: It is a person's own turn, and an agent would answer it.
+        """
+        if by.who == "agent" and is_theirs(session, self._writer):
+            raise AnswerInvalid("A person began this turn in the agent's own program: only a person can answer it.")
+        await self.broker.answer(session, question_id, answers, by, roots=roots)
+
+    # --- the limit on concurrent turns -------------------------------------------------------------------------------
 
     def turns_at_work(self) -> int:
         """Return how many turns run or are starting, of all clients and agents: what `MAX_SESSIONS` limits."""
@@ -759,5 +772,5 @@ class Turns(Answering, OthersTurns, UntoldEnds, UnsentTurns, Verbs, Hooks):
             TooManySessions: As many turns are running as are allowed.
         """
         running = [session for session in self._running() if session is not beside]
-        shown = [session for session in running if self._memory.is_inside(session)]
+        shown = [session for session in running if self._loader.is_inside(session)]
         self._shared.turn_limiter.refuse_if_full(len(running), self.settings.max_sessions, shown)

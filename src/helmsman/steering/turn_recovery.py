@@ -1,0 +1,273 @@
+"""Recover turns whose hub died, or whose engine is gone, so that each has exactly one end.
+
+A turn that was unfinished is in one of three states:
+
+- Its agent never received it. The hub had recorded its intent with the amount of input that the agent had received
+  (`Engine.input_position`), and that amount is unchanged. The task waits again (`requeue`).
+- Its engine still runs it. The service attaches to the engine, which continues from the committed output (`attach`).
+- It has ended, and no hub has heard of it. A Codex that exits closes the connection when its last turn is over, often before
+  it has reported the end, and a usage limit may end a turn while there is no hub. The agent's own record has both.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.protocol import EngineHangs
+from helmsman.errors import EngineLost, HelmsmanError
+from helmsman.model.events import (
+    AgentMessage,
+    ItemEnded,
+    TurnAdopted,
+    TurnEnded,
+    TurnRequested,
+    TurnStarted,
+    Usage,
+    UsageReported,
+)
+from helmsman.sessions.session import Verbs
+from helmsman.steering.opening import note_opened
+from helmsman.steering.session_loader import spent_in_turn, spent_so_far
+from helmsman.steering.turn_errors import ended_by_limit
+from helmsman.tasks.agent_records import may_go_on
+from helmsman.tasks.model import ASKED, INPUT_POSITION, OPENED, TaskChanges
+from helmsman.tasks.registry import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from helmsman.agents.protocol import Engine, RecordedTurn
+    from helmsman.agents.registry import Agents, EngineHolder
+    from helmsman.model.events import EngineGone, Event
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
+    from helmsman.steering.session_loader import SpentTurn
+    from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+RECEIVED: Final[TaskChanges] = {"metadata": {INPUT_POSITION: None}}
+"""The agent has received the input that was recorded as an intent."""
+SENT: Final[TaskChanges] = {"spec": None, **RECEIVED}
+"""The agent has received the request of a task, or may have: the task must not run again."""
+
+_ASKED_AGAIN_SECONDS: Final = 5.0
+"""Seconds for an engine to repeat its open question to us, before the session is shown without one."""
+_RECORD_SECONDS: Final = 5.0
+"""Seconds for an engine that closed the connection, but still runs, to record the end of its last turn."""
+_RECORD_POLL: Final = 0.05
+
+
+class TurnService(Verbs, Protocol):
+    """Service that follows recovered turns."""
+
+    settings: Settings
+    agents: Agents
+
+    @property
+    def engines(self) -> EngineHolder: ...
+
+    def attach(self, session: Session, engine: Engine) -> None:
+        """Receive the events of a session from an engine."""
+        ...
+
+    def apply_policy(self, session: Session, task: Task) -> None:
+        """Apply the stored policy of a turn that this service now follows."""
+        ...
+
+    def handle_event(self, session: Session, event: Event) -> None:
+        """Apply an event of an engine to its session, and do what follows from it."""
+        ...
+
+    def check_spending(self, session: Session) -> None:
+        """Stop the turn of a session if it has spent too much."""
+        ...
+
+    def watch(self, session: Session) -> None:
+        """Watch the running turn for silence."""
+        ...
+
+
+class TurnRecovery:
+    """Recovery of turns for one service."""
+
+    def __init__(self, shared: Shared, service: TurnService) -> None:
+        self._shared = shared
+        self._service = service
+        self._writer = shared.task_writer
+
+    # --- turns that the agent never received -------------------------------------------------------------------------
+
+    async def requeue(self, task: Task) -> Task | None:
+        """Requeue a task that its agent never received. Return None if it may have received it.
+
+        A task without a stored request fails, and says that it can be sent again.
+
+        Raises:
+            RegistryUnavailable: It cannot be written.
+        """
+        if task.input_position is None or task.engine is None:
+            return None
+        engine = await self._service.engines.reach(task.agent, task.engine)
+        session_id = task.session_id or task.metadata.get(OPENED)
+        if engine is None or engine.input_position(str(session_id)) != task.input_position:
+            self._writer.update(task.id, SENT)
+            return None
+        if task.spec is None:
+            title = self._service.agents.title(task.agent)
+            self._writer.fail(
+                task.id,
+                EngineLost(f"The hub ended before {title} was told of this, so nothing was done. Send it again."),
+            )
+            await self._writer.write()
+            return await self._writer.registry(partial(Registry.get, task_id=task.id))
+        if task.used_before != Usage():
+            self._writer.spent_before(task.id, task.used_before)
+        again = partial(
+            Registry.update,
+            task_id=task.id,
+            status="pending",
+            spec=task.spec,
+            engine=None,
+            session_id=None if task.metadata.get(OPENED) else task.session_id,
+            metadata={INPUT_POSITION: None, ASKED: None, OPENED: None},
+        )
+        return await self._writer.registry(again)
+
+    # --- turns that continue -----------------------------------------------------------------------------------------
+
+    async def attach(self, session: Session, task: Task, spent: Sequence[SpentTurn]) -> bool:
+        """Attach to the engine in which an earlier hub left the session's newest turn; False if it does not run there."""
+        service, records = self._service, self._shared.agent_records
+        if not self._shared.is_open or task.engine is None or self._writer.is_elsewhere(task):
+            return False
+        engine = await service.engines.reach(task.agent, task.engine)
+        ended = await records.turn(session.id, task.turn_id)
+        if ended is not None and may_go_on(task, ended):
+            session.fold(spent_so_far(session.id, spent))
+            self._apply_recorded_limit(session, task, ended)
+            return True
+        try:
+            if engine is None or session.id not in await engine.running_sessions():
+                return False
+            opened = await engine.adopt(session.id, session.options)
+        except HelmsmanError as error:
+            log.info("session %s could not be attached to: %s", session.id, error)
+            return False
+        turn_id = opened.turn_id or task.turn_id
+        recorded = None if turn_id is None else await records.turn(session.id, turn_id)
+        self._writer.begin(task.id, session, engine=engine.id, taken_over=task, recorded=recorded)
+        service.apply_policy(session, task)
+        session.apply(TurnAdopted(session_id=session.id, turn_id=turn_id))
+        note_opened(session, opened)
+        if not session.state.has_turn:  # or the agent's own news of it would begin to count anew
+            session.apply(TurnStarted(session_id=session.id, turn_id=turn_id))
+        is_counted = recorded is not None and recorded.usage is not None
+        session.fold(
+            spent_in_turn(session.id, spent, recorded)
+            if is_counted and recorded is not None
+            else spent_so_far(session.id, spent)
+        )
+        service.attach(session, engine)
+        self._writer.hold_to_cost(task.id, task.max_cost_usd)
+        service.check_spending(session)
+        service.watch(session)
+        if session.state.is_interrupting:
+            self._shared.tasks.start_soon(self._finish_interrupt, session)
+        with anyio.move_on_after(_ASKED_AGAIN_SECONDS if task.input_required or opened.is_asking else 0):
+            while session.state.is_running and not session.questions:
+                await session.feed.changed()
+        return True
+
+    async def _finish_interrupt(self, session: Session) -> None:
+        """Stop a turn that an earlier hub was about to stop. An agent that is stopping already ignores it."""
+        try:
+            await session.interrupt()
+        except HelmsmanError as error:
+            log.warning("the turn of session %s could not be stopped: %s", session.id, error)
+
+    def _apply_recorded_limit(self, session: Session, task: Task, turn: RecordedTurn) -> None:
+        """End the session's newest turn by the usage limit that ended it while no hub ran."""
+        self._writer.begin(task.id, session, engine=task.engine, taken_over=task, recorded=turn)
+        self._service.apply_policy(session, task)
+        if not session.state.is_running:
+            session.apply(TurnRequested(session_id=session.id, text=task.instruction))
+        session.verbs.on_event(session, ended_by_limit(session.id, turn))
+
+    # --- turns whose engine is gone ----------------------------------------------------------------------------------
+
+    def looks_up_end(self, session: Session, gone: EngineGone) -> bool:
+        """Return whether the end of the running turn is read from the agent's record, before the session hears that its
+        engine is gone.
+        """
+        if not session.state.is_running or session.state.turn_id is None or not self._shared.is_at_work:
+            return False
+        if session.own_question is not None:
+            return False  # its end is known, and a person is asked how to continue
+        if session.questions:
+            return False  # a turn with a question has not ended, and the engine that would take the answer is gone
+        if session.engine is not None and isinstance(session.engine.lost, EngineHangs):
+            return False  # the code that gave it up has already waited
+        self._shared.tasks.start_soon(self._apply_recorded_end, session, gone)
+        return True
+
+    async def _apply_recorded_end(self, session: Session, gone: EngineGone) -> None:
+        turn_id = session.state.turn_id
+        try:
+            turn = await self._recorded(session, turn_id)
+        except Exception:  # otherwise the turn would never end
+            log.exception("how the last turn of session %s has ended is not known", session.id)
+            turn = None
+        except anyio.get_cancelled_exc_class():
+            if self._shared.fence is None:  # else the next hub looks
+                self._apply_end(session, gone, turn_id, None)
+            raise
+        self._apply_end(session, gone, turn_id, turn)
+
+    def _apply_end(self, session: Session, gone: EngineGone, turn_id: str | None, turn: RecordedTurn | None) -> None:
+        # The task is no evidence: it may be registered only now, and a task that resumes has several turns.
+        if session.state.turn_id != turn_id or not session.state.is_running:
+            return  # it was ended in the meantime, and another one may run in another engine
+        for event in () if turn is None else _end_of(session, turn):
+            self._service.handle_event(session, event)
+        self._service.handle_event(session, gone)
+
+    async def _recorded(self, session: Session, turn_id: str | None) -> RecordedTurn | None:
+        """Return the running turn of a session, if its end is recorded, or is while its engine is still there."""
+        deadline = anyio.current_time() + _RECORD_SECONDS
+        while True:
+            may_write = await self._is_there(session.engine, session.options.agent)  # before the read of its last write
+            turn = await self._shared.agent_records.turn(session.id, turn_id)
+            if turn is not None and turn.turn_id == turn_id and turn.outcome != "open":
+                return turn
+            if not may_write or anyio.current_time() > deadline:
+                return None
+            await anyio.sleep(_RECORD_POLL)
+
+    async def _is_there(self, engine: Engine | None, agent: str) -> bool:
+        """Return whether an engine that we lost still runs. An engine that ends with this process has ended.
+
+        If the engine is not lost, the session's own process has ended.
+        """
+        if engine is None or engine.id is None or engine.lost is None:
+            return False
+        is_alive = self._service.agents[agent].engine_is_alive
+        return await anyio.to_thread.run_sync(is_alive, self._service.settings, engine.id)
+
+
+def _end_of(session: Session, turn: RecordedTurn) -> Iterator[Event]:
+    """Yield the events of a turn that the agent recorded but did not report."""
+    assert turn.outcome != "open"
+    told = (item.text for item in session.items if isinstance(item, AgentMessage))
+    if turn.message is not None and turn.message not in told:
+        item = AgentMessage(id="final", text=turn.message, phase="final_answer")
+        yield ItemEnded(session_id=session.id, turn_id=turn.turn_id, item=item)
+    if turn.usage is not None:
+        yield UsageReported(session_id=session.id, turn_id=turn.turn_id, turn=turn.usage)
+    yield TurnEnded(session_id=session.id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
