@@ -35,7 +35,8 @@ def test_all_manifests_have_the_version_of_the_code() -> None:
     server, manifest = load(ROOT / "server.json"), load(BUNDLE / "manifest.json")
     project = tomllib.loads((BUNDLE / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {manifest["version"], project["version"]} == {__version__}
-    assert {server["version"], server["packages"][0]["version"]} == {re.sub(r"(?<=\d)rc", "-rc", __version__)}, "the registry takes semantic versions"
+    semantic = re.sub(r"(?<=\d)rc", "-rc", __version__)  # the spelling that the registry takes
+    assert {server["version"], server["packages"][0]["version"]} == {semantic}
     assert project["dependencies"] == [f"codex-helmsman[codex]=={__version__}"]
 
 
