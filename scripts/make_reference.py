@@ -42,13 +42,13 @@ Made by `scripts/make_reference.py` from the code, and checked against it by the
 TOOLSET_TEXTS = {
     "sessions": "The default, explained in [mcp.md](mcp.md).",
     "agents": "The same for any agent, explained in [mcp.md](mcp.md#any-agent).",
-    "extras": "The rest of what Codex can do, explained in [extras.md](extras.md).",
-    "capabilities": "Outcomes that Helmsman verifies, explained in [capabilities.md](capabilities.md). Without `sessions` "
+    "extras": "The rest of what Codex can do, explained in [mcp.md](mcp.md#extras).",
+    "capabilities": "Outcomes that Helmsman verifies, explained in [outcomes.md](outcomes.md). Without `sessions` "
     "and `agents` there is `agent_respond` too.",
-    "compat": "The tools of the removed `codex mcp-server`: see [compat.md](compat.md); not together with `router`.",
-    "router": "One tool that takes plain words, explained in [router.md](router.md). Not together with `compat`. The tools "
-    "whose names begin with `_` are listed with `--expose-primitives` only. Every other agent that is installed has `codex` "
-    "and the local ones of these under its own name: `claude`, `_claude_local_run`.",
+    "compat": "The tools of the removed `codex mcp-server`: see [switching.md](switching.md); not together with `router`.",
+    "router": "One tool that takes plain words, explained in [mcp.md](mcp.md#plain-words). Not together with `compat`. "
+    "The tools whose names begin with `_` are listed with `--expose-primitives` only. Every other agent that is installed "
+    "has `codex` and the local ones of these under its own name: `claude`, `_claude_local_run`.",
 }
 DEFAULTS_ELSEWHERE = {
     "codex_path": "found: on PATH, else the wheel `openai-codex-cli-bin`",

@@ -61,7 +61,7 @@ def test_who_cannot_be_put_in_a_sandbox_says_why_after_who_can() -> None:
         "OpenCode cannot hold its commands to a sandbox. Codex, Claude Code, Gemini, Qwen and Copilot can. None can be put "
         "around it, since "
     )
-    assert said.endswith("Use another agent; docs/acp.md says what it takes to run this one.")
+    assert said.endswith("Use another agent; docs/agents.md says what it takes to run this one.")
 
 
 def test_nothing_is_lacking_of_which_nobody_says_what_to_do() -> None:

@@ -1,7 +1,7 @@
 """The one list of what differs between Helmsman's toolset `compat` and the built-in server of Codex 0.145.0.
 
-`docs/compat.md` explains each. The differential test takes these away from what it compares and fails on anything else; and
-a difference that is not there any more has to be taken off the list.
+`docs/appendix/compat.md` explains each. The differential test removes these from what it compares, and fails on anything
+else and on a difference that is gone.
 """
 
 from __future__ import annotations

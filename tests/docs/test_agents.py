@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def test_the_agent_of_the_example_answers(tmp_path: Path) -> None:
-    (example,) = blocks(ROOT / "docs" / "agents.md", "python")
+    (example,) = blocks(ROOT / "docs" / "own-agent.md", "python")
     env = {"HOME": str(tmp_path), "HELMSMAN_STATE_DIR": str(tmp_path / "state"), "PATH": ""}
     done = subprocess.run(
         [sys.executable, "-c", example], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=env, check=False

@@ -1,4 +1,4 @@
-"""`docs/names.md`: every row of it is held to the code, so that whoever knows a name from elsewhere finds it here.
+"""`docs/appendix/names.md`: every row of it is held to the code, so that whoever knows a name from elsewhere finds it here.
 
 How a reference is written is said at the top of the page; `_exists` reads them.
 """
@@ -32,7 +32,7 @@ from tests.listings import OFFERED, fields, listed_now
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = ROOT / "docs" / "names.md"
+PAGE = ROOT / "docs" / "appendix" / "names.md"
 OBSOLETE = "## Obsolete"
 _SPAN = re.compile(r"`([^`]+)`")
 _TOOL = re.compile(r"(?P<compat>compat:)?(?P<tool>_?(?:codex|claude|gemini)[\w-]*)(?P<rest>.*)")

@@ -89,7 +89,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.mark.skipif(os.name != "posix", reason="it is a line for a shell")
 def test_the_command_that_gives_claude_code_its_header_does(home: Path) -> None:
-    (entry,) = [block for block in blocks(ROOT / "docs" / "mcp.md", "json") if "headersHelper" in block]
+    (entry,) = [block for block in blocks(ROOT / "docs" / "clients.md", "json") if "headersHelper" in block]
     helper = json.loads(entry)["mcpServers"]["helmsman"]["headersHelper"]
     env = {"HOME": str(home), "PATH": os.environ["PATH"]}
     done = subprocess.run(["/bin/sh", "-c", helper], env=env, capture_output=True, check=True, timeout=60)
@@ -98,7 +98,7 @@ def test_the_command_that_gives_claude_code_its_header_does(home: Path) -> None:
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("bash")), reason="there is no curl, or no bash")
 def test_the_line_for_curl_sends_the_header(home: Path) -> None:
-    (line,) = [line for line in shell_lines(ROOT / "docs" / "mcp.md") if line.startswith("curl ")]
+    (line,) = [line for line in shell_lines(ROOT / "docs" / "clients.md") if line.startswith("curl ")]
     env = {"HOME": str(home), "PATH": os.environ["PATH"]}
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as threads:
         server.settimeout(60)

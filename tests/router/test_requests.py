@@ -153,7 +153,7 @@ def test_a_routed_command_on_a_known_task_names_it_or_asks() -> None:
 
 
 def test_of_requests_by_somebody_who_has_not_seen_the_rules_no_job_is_taken_for_anything_else() -> None:
-    """The first 147 from the names of the operations alone; docs/router.md has how they were first understood."""
+    """The first 147 from the names of the operations alone."""
     unseen = json.loads((Path(__file__).parent / "unseen.json").read_text(encoding="utf-8"))
     assert len(unseen) == 80 + 67 + 68
     asked = []

@@ -3,7 +3,7 @@
 A pure translation of events to messages, in the types, order and spelling of Codex 0.145.0 (older versions differ in
 details). Each item is sent twice, as by the original: as an item, and in the older form that most clients read
 (`agent_message`, `exec_command_begin`, …). Data that Helmsman's events lack is taken from the app-server's message
-(`Event.raw`). Fields that Codex does not report are omitted, not invented; `docs/compat.md` lists them.
+(`Event.raw`). Fields that Codex does not report are omitted, not invented; `docs/appendix/compat.md` lists them.
 """
 
 from __future__ import annotations

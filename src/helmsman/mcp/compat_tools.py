@@ -1,7 +1,7 @@
 """Toolset `compat`: `codex` and `codex-reply`, as a replacement for the removed `codex mcp-server`.
 
-A call is a turn: it returns when the turn has ended, and cancelling the call stops the turn. `docs/compat.md` describes the
-original and the differences. They are tested against the original.
+A call is a turn: it returns when the turn has ended, and cancelling the call stops the turn.
+`docs/appendix/compat.md` lists the differences from the original; tests compare both.
 """
 
 from __future__ import annotations

@@ -270,7 +270,7 @@ class Profile:
             lacking[Capability.INSTRUCTIONS] = "Put what matters into the prompt."
         if Capability.SANDBOX in lacking:
             lacking[Capability.SANDBOX] = (
-                f"None can be put around it, since {self.not_confined}. Use another agent; docs/acp.md says "
+                f"None can be put around it, since {self.not_confined}. Use another agent; docs/agents.md says "
                 "what it takes to run this one."
             )
         return Capabilities(self.name, self.title, lacking)
