@@ -32,7 +32,7 @@ async def hub_service(
     async with Shared(settings.state_dir, agents, owner=Owner(epoch), fence=fence) as shared:
         recovery = Recovery(shared, Helmsman)
         shared.tasks.start_soon(recovery.run)
-        shared.tasks.start_soon(Scheduler(shared, recovery).run)
+        shared.tasks.start_soon(Scheduler(shared, recovery.waiting_tasks).run)
         async with Helmsman(settings, env=env, shared=shared) as helm:
             yield helm
 

@@ -84,7 +84,7 @@ async def opened(state_dir: Path, *to: Recipient, clock: Clock | None = None, **
     async with Shared(state_dir, [agent], fence=Fence(1, replaced)) as shared:
         recovery = Recovery(shared, Helmsman)
         shared.schedules.clock = shared.notices.clock = clock
-        scheduler = Scheduler(shared, recovery, clock.sleep)
+        scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
         notifier = Notifier(shared, load=settings, sleep=clock.sleep)
         for run in (recovery.run, scheduler.run, notifier.run):
             shared.tasks.start_soon(run)

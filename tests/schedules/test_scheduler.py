@@ -101,7 +101,7 @@ async def opened(state_dir: Path, clock: Clock, **settings: Any) -> AsyncIterato
     async with Shared(state_dir, [agent], fence=Fence(1, replaced)) as shared:
         recovery = Recovery(shared, Helmsman)
         shared.schedules.clock = clock
-        scheduler = Scheduler(shared, recovery, clock.sleep)
+        scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)
         async with Helmsman(chosen, shared=shared) as helm:
@@ -252,7 +252,7 @@ async def test_a_run_whose_question_timed_out_just_before_its_hub_ended_is_faile
             while not session.state.timed_out:
                 await session.feed.changed()
         assert session.state.is_running
-        house.shared.tasks.start_soon(Scheduler(house.shared, house.scheduler._recovery, house.clock.sleep).run)
+        house.shared.tasks.start_soon(Scheduler(house.shared, house.scheduler._waiting_tasks, house.clock.sleep).run)
         (task,) = await house.until(lambda tasks: tasks[0].has_ended)
         assert (task.status, (task.error or {})["code"]) == ("failed", "unanswered")
 

@@ -110,7 +110,7 @@ async def _run(state: str) -> None:
         calls = CallLog(shared.task_writer)
         shared.tasks.start_soon(_forget_gone, calls)
         recovery = Recovery(shared, Helmsman)
-        scheduler = Scheduler(shared, recovery)
+        scheduler = Scheduler(shared, recovery.waiting_tasks)
         hub.work = shared.work
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
         notifier = Notifier(shared)

@@ -1,20 +1,20 @@
-"""Recover the work of an earlier hub: turns that continue in supervisors, and acknowledged work that has not begun.
+"""Recover the work of an earlier hub, in the order of this module.
 
-Turns outlive the hub that began them. Their questions have deadlines, and their tasks have limits and ends to record. So the
-hub follows them again immediately, even if no client asks for it. The hub stays for as long as they run.
+The hub has opened the store and taken the next epoch: the earlier hub can write nothing any more (`helmsman.store.leases`).
 
-Work that has not begun is in the store with all that is needed to run it, except the environment it was requested from,
-which is never stored. It begins with the first client that has the same environment, or in an engine of that environment
-which still lives. Until then it waits, and its task says so. Messages keep their order in their session.
+1. Finish file operations that were interrupted.
+2. Read the unfinished tasks from the store.
+3. Follow each turn that an agent may have received (`helmsman.steering.turn_recovery`). A turn that its agent never received
+   is requeued. One that still runs is attached to: its output is read from the committed offset, its questions keep their
+   deadlines. One that has ended gets its end.
+4. Begin accepted tasks that have not begun (`helmsman.hub.waiting_tasks`).
+
+Afterwards the hub closes tasks whose processes have ended, and tasks that have waited for too long.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,29 +22,18 @@ import anyio.to_thread
 
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.patches import settle_writes
-from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.base.temporary import clear_abandoned
-from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
-from helmsman.model.events import MessageQueued, MessageUnqueued
-from helmsman.model.request import TurnRequest
-from helmsman.sessions.session import QueuedTurn
-from helmsman.settings import load_settings
-from helmsman.steering.core import Steering
-from helmsman.steering.shared import is_of_hub
-from helmsman.steering.turn_errors import known_error
+from helmsman.errors import HelmsmanError
+from helmsman.hub.waiting_tasks import WaitingTasks
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.tasks.agent_records import WAITING, reconcile
 from helmsman.tasks.images import forget_images, images_kept
-from helmsman.tasks.model import OPENED, POLICY, Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Sequence
 
     from helmsman.hub.interface import OpenView
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
+    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
@@ -57,24 +46,6 @@ _RETRY_SECONDS: Final = 5.0
 _YOUNG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _END_POLL: Final = 0.5
-_NOBODY: Final = "nobody"
-"""The surroundings of tasks that do not tell of any."""
-_NOT_UNDERSTOOD: Final = HelmsmanError(
-    "It cannot be run: this version makes no sense of what an earlier one has written down of it. Start it again."
-)
-
-
-class _Waiting(Value, frozen=True):
-    """Waiting task, and the request to run."""
-
-    task: Task
-    spec: TurnRequest
-    policy: TurnPolicy
-
-    @classmethod
-    def of(cls, task: Task) -> _Waiting | None:
-        spec, policy = TurnRequest.unpacked(task.spec), unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
-        return None if spec is None or policy is None else cls(task, spec, policy)
 
 
 class Recovery:
@@ -82,99 +53,68 @@ class Recovery:
 
     def __init__(self, shared: Shared, open_view: OpenView) -> None:
         self._shared = shared
-        self._open_view = open_view
         self._writer = shared.task_writer
         self._following = anyio.CapacityLimiter(_AT_ONCE)
-        self._settings: Settings
-        self._starts: dict[str, _Waiting] = {}
-        """Tasks that wait for a new session, oldest first."""
-        self._unsent: list[Task] = []
-        """Tasks that their agents never received, though the earlier hub was about to send them."""
-        self._jobs: dict[str, Task] = {}
-        """Jobs that resume when a client with their environment connects."""
-        self._messages: dict[str, tuple[Session, _Waiting]] = {}
-        """Tasks that wait in the queue of a session."""
-
-    async def resume(self, task: Task) -> None:
-        """See to a task that has just been entered, and waits."""
-        await self._shared.is_recovered.wait()
-        await self._resume(task)
-        self._run_starts()
+        self.waiting_tasks = WaitingTasks(shared, open_view)
 
     async def run(self) -> None:
-        """Resume what there is, and see to what waits for as long as the hub runs."""
-        state_dir = self._shared.state_dir
-        await anyio.to_thread.run_sync(clear_abandoned, state_dir)
-        await anyio.to_thread.run_sync(settle_writes, state_dir)
-        await anyio.to_thread.run_sync(MountPoints(state_dir).clear)
-        while (running := await self._found(state_dir)) is None:  # noqa: ASYNC110 - no event tells of it
+        """Recover, then close what ends without a hub, for as long as the hub runs."""
+        shared = self._shared
+        await anyio.to_thread.run_sync(self._finish_file_operations)
+        while (unfinished := await self._unfinished()) is None:  # noqa: ASYNC110 - no event tells of it
             await anyio.sleep(_RETRY_SECONDS)
         left = [
             task
-            for task in reversed(running)
+            for task in reversed(unfinished)
             if task.origin == "local" and not self._writer.has(task.id) and not self._writer.is_elsewhere(task)
         ]
+        requeued: list[Task] = []
         async with anyio.create_task_group() as following:
             for task in left:
                 if not task.is_waiting:
-                    following.start_soon(self._follow, task)
-        self._shared.need_engines()
-        for task in (*left, *self._unsent):
-            if task.is_waiting:
-                try:
-                    await self._resume(task)
-                except Exception:
-                    log.exception("task %s is not resumed", task.id)
-        self._shared.is_recovered.set()
-        self._shared.on_room.append(self._run_starts)
-        self._service(self._settings, _NOBODY).make_room()
-        await anyio.to_thread.run_sync(self._forget_images, {task.id for task in running})
-        self._shared.tasks.start_soon(self._close_ended)
+                    following.start_soon(self._follow, task, requeued)
+        shared.need_engines()
+        await self._add_waiting(task for task in (*left, *requeued) if task.is_waiting)
+        shared.is_recovered.set()
+        shared.on_room.append(self.waiting_tasks.run_due)
+        self.waiting_tasks.service_for(None).make_room()
+        await anyio.to_thread.run_sync(self._forget_images, {task.id for task in unfinished})
+        shared.tasks.start_soon(self._close_ended)
         while True:
-            self._end_overdue()
+            self.waiting_tasks.end_overdue()
             await anyio.sleep(_LOOK_SECONDS)
 
-    async def _found(self, state_dir: Path) -> Sequence[Task] | None:
+    def _finish_file_operations(self) -> None:
+        state_dir = self._shared.state_dir
+        clear_abandoned(state_dir)
+        settle_writes(state_dir)
+        MountPoints(state_dir).clear()
+
+    async def _unfinished(self) -> Sequence[Task] | None:
         """Return the unfinished tasks; None while the store, or the user's settings, cannot be read."""
         try:
-            self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+            self.waiting_tasks.load_settings()
             return await self._writer.registry(lambda registry: registry.running())
         except HelmsmanError as error:
             log.warning("what went on before cannot be looked at yet: %s", error)
             return None
 
-    async def _close_ended(self) -> None:
-        """Close the tasks of services inside other processes when these have ended, for as long as the hub runs."""
-        while True:
-            await anyio.sleep(_CLOSE_SECONDS)
+    async def _add_waiting(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
             try:
-                for task in await self._writer.registry(lambda registry: registry.running()):
-                    if task.is_orphaned:
-                        await self._writer.now(task)
-            except HelmsmanError as error:
-                log.warning("what became of the tasks of other processes is not known: %s", error)
+                await self.waiting_tasks.add(task)
+            except Exception:
+                log.exception("task %s is not resumed", task.id)
 
-    def _service(self, settings: Settings, surroundings: str) -> Steering:
-        """Return a service for a client that is not connected."""
-        return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=surroundings)
-
-    def _in_place_of(self, policy: TurnPolicy | None) -> Steering:
-        """Return a service for the client that requested a task with this policy."""
-        if policy is None:
-            return self._service(self._settings, _NOBODY)
-        return self._service(policy.settings(self._settings), policy.surroundings or _NOBODY)
-
-    # --- what runs ---------------------------------------------------------------------------------------------------
-
-    async def _follow(self, task: Task) -> None:
+    async def _follow(self, task: Task, requeued: list[Task]) -> None:
         async with self._following:
-            await self._follow_now(task)
+            await self._follow_now(task, requeued)
 
-    async def _follow_now(self, task: Task) -> None:
+    async def _follow_now(self, task: Task, requeued: list[Task]) -> None:
         try:
-            async with self._in_place_of(unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)) as helm:
-                if (unsent := await helm.turn_recovery.requeue(task)) is not None:
-                    self._unsent.append(unsent)
+            async with self.waiting_tasks.service_for(TurnPolicy.stored_with(task)) as helm:
+                if (waiting := await helm.turn_recovery.requeue(task)) is not None:
+                    requeued.append(waiting)
                     return
                 task = await self._writer.now(task)
                 if task.session_id is not None and task.engine is not None:
@@ -195,155 +135,16 @@ class Recovery:
         except HelmsmanError as error:
             log.warning("what became of task %s is not known: %s", task.id, error)
 
-    # --- what waits --------------------------------------------------------------------------------------------------
-
-    async def _resume(self, task: Task) -> None:
-        if task.job is not None:
-            self._jobs[task.id] = task
-            return
-        waiting = _Waiting.of(task)
-        if task.input_required:  # by the hub before this one
-            self._writer.update(task.id, {"input_required": False})
-        if task.of_job is not None and not await self._runs(task.of_job):
-            self._writer.cancel(task.id, "Its job has ended.")
-        elif waiting is None:
-            self._writer.fail(task.id, _NOT_UNDERSTOOD)
-        elif task.session_id is None:
-            self._begin(waiting)
-        elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
-            # A person was asked whether it may begin. Its session is in no file before that: another one is opened.
-            self._writer.update(task.id, {"session_id": None})
-            self._writer.spent_before(task.id, None)
-            self._begin(waiting)
-        else:
-            await self._queue(waiting, task.session_id)
-
-    def _begin(self, waiting: _Waiting) -> None:
-        """Queue the start of a task. The start of a job's turn is left to the job, which knows the steps before it."""
-        if waiting.task.of_job is None:
-            self._starts[waiting.task.id] = waiting
-
-    async def _runs(self, task_id: str) -> bool:
-        task = await self._writer.registry(lambda registry: registry.get(task_id))
-        return task is not None and task.is_running
-
-    async def _queue(self, waiting: _Waiting, session_id: str) -> None:
-        """Put a message back where it waited: behind the turn of its session, which may still be running."""
-        task, spec = waiting.task, waiting.spec
-        helm = self._in_place_of(waiting.policy)
-        try:
-            session = await helm.session(session_id)
-            if not await self._writer.take(task):
-                return
-        except SessionNotFound as error:
-            self._writer.fail(task.id, error)
-            return
-        except HelmsmanError as error:
-            log.warning("a message of session %s waits: %s", session_id, error)
-            return
-        self._messages[task.id] = session, waiting
-        run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
-        session.attach_queued(task.id, QueuedTurn(spec.turn, spec.options, run, is_away, waiting.policy.limits))
-        queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
-        if all(one.task_id != task.id for one in session.queue):
-            session.apply(queued)
-        if task.waiting_for is not None:
-            self._writer.spent_before(task.id, task.usage)
-            helm.run_later(session, task.id)
-        self._writer.hold_to_cost(task.id, task.max_cost_usd)
-        self._shared.session_registry.at_work[session.id] = session
-        if self._is_away(waiting) and task.waiting_for is None:
-            self._writer.update(task.id, {"note": WAITING})
-
-    def _door(self, policy: TurnPolicy) -> Steering | None:
-        doors = (door for door in self._shared.doors if isinstance(door, Steering))
-        return next((door for door in doors if door.surroundings == policy.surroundings), None)
-
-    def _is_away(self, waiting: _Waiting) -> bool:
-        """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
-        agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
-        if self._door(waiting.policy) is not None or is_of_hub(waiting.policy.surroundings):
-            return False
-        return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
-
-    @asynccontextmanager
-    async def _runner(self, waiting: _Waiting) -> AsyncIterator[Steering]:
-        """Yield a service that can run a task now.
-
-        Raises:
-            ClientAway: There is none.
-        """
-        door, spec = self._door(waiting.policy), waiting.spec
-        helm = self._in_place_of(waiting.policy) if door is None else door.under(waiting.policy)
-        if helm is door:
-            yield helm
-            return
-        async with helm:
-            needs_engine = door is None and not is_of_hub(waiting.policy.surroundings)
-            if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
-                raise ClientAway(WAITING)
-            yield helm
-
-    async def _run_message(self, waiting: _Waiting, session: Session, task_id: str, queued: QueuedTurn) -> Session:
-        async with self._runner(waiting) as helm:
-            sent = await helm.run_queued(session, task_id, queued)
-        self._messages.pop(task_id, None)
-        return sent
-
-    def _run_starts(self) -> None:
-        for task_id, task in list(self._jobs.items()):
-            policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
-            door = None if policy is None else self._door(policy)
-            if door is not None:
-                del self._jobs[task_id]
-                door.resume_job(task)
-            elif task.note is None:
-                self._jobs[task_id] = replace(task, note=WAITING)
-                self._writer.update(task_id, {"note": WAITING})
-        for task_id, waiting in list(self._starts.items()):
-            if not self._is_away(waiting):
-                self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))
-            elif waiting.task.note is None:
-                self._wait_again(waiting, WAITING)
-
-    async def _start(self, waiting: _Waiting) -> None:
-        task_id = waiting.task.id
-        try:
-            task = await self._writer.registry(lambda registry: registry.get(task_id))
-            if task is None or not task.is_waiting:
-                return  # cancelled in between, or begun by a client that repeated the call
-            async with self._runner(waiting) as helm:
-                await helm.run_waiting(task)
-        except TooManySessions as error:
-            self._wait_again(waiting, error.message)
-        except ClientAway:
-            self._wait_again(waiting, WAITING)
-        except HelmsmanError as error:
-            log.warning("task %s waits: %s", task_id, error)
-            self._wait_again(waiting, error.message)
-        except Exception as error:
-            log.exception("task %s could not be begun", task_id)
-            self._writer.fail(task_id, known_error(error))
-
-    def _wait_again(self, waiting: _Waiting, note: str) -> None:
-        task = waiting.task
-        self._starts[task.id] = replace(waiting, task=replace(task, note=note))
-        if task.note != note:
-            self._writer.update(task.id, {"note": note})
-
-    def _end_overdue(self) -> None:
-        """End what has waited for too long."""
-        now = datetime.now(UTC)
-        queued = {task_id: waiting for task_id, (_, waiting) in self._messages.items() if self._is_away(waiting)}
-        for task_id, waiting in {**self._starts, **queued}.items():
-            changes = reconcile(waiting.task, None, now, waiting.task.agent)
-            if changes is None or "status" not in changes:
-                continue
-            self._starts.pop(task_id, None)
-            if task_id in self._messages:
-                session, _ = self._messages.pop(task_id)
-                session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
-            self._writer.cancel(task_id, changes["note"] or "")
+    async def _close_ended(self) -> None:
+        """Close the tasks of services inside other processes when these have ended, for as long as the hub runs."""
+        while True:
+            await anyio.sleep(_CLOSE_SECONDS)
+            try:
+                for task in await self._writer.registry(lambda registry: registry.running()):
+                    if task.is_orphaned:
+                        await self._writer.now(task)
+            except HelmsmanError as error:
+                log.warning("what became of the tasks of other processes is not known: %s", error)
 
     def _forget_images(self, running: set[str]) -> None:
         """Remove copies that no task needs. Recent copies stay: they belong to calls of this hub."""

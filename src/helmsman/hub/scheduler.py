@@ -1,8 +1,8 @@
 """Start scheduled runs when they are due: the hub's part of schedules.
 
-A due run becomes a waiting task, and `Recovery` begins it like all others. It runs in the environment of the hub, because
-the client that made the schedule may be gone. Its questions wait until a person answers. If an approval timeout is
-configured, the run fails when that passes.
+A due run becomes a waiting task, which begins like all others (`helmsman.hub.waiting_tasks`). It runs in the environment of
+the hub, because the client that made the schedule may be gone. Its questions wait until a person answers. If an approval
+timeout is configured, the run fails when that passes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from helmsman.hub.recovery import Recovery
+    from helmsman.hub.waiting_tasks import WaitingTasks
     from helmsman.model.events import Event
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session
@@ -45,12 +45,12 @@ class Scheduler:
     def __init__(
         self,
         shared: Shared,
-        recovery: Recovery,
+        waiting_tasks: WaitingTasks,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
         self._shared = shared
         self._store = shared.schedules
-        self._recovery = recovery
+        self._waiting_tasks = waiting_tasks
         self._clock = self._store.clock
         self._sleep = sleep
         self._next: datetime | None = None
@@ -122,7 +122,7 @@ class Scheduler:
 
     async def _begun(self, schedule: Schedule, task: Task) -> Task:
         log.info("schedule %s begins task %s", schedule.id, task.id)
-        await self._recovery.resume(task)
+        await self._waiting_tasks.begin(task)
         return task
 
     async def _check_recovered(self) -> None:

@@ -18,7 +18,7 @@ from helmsman.agents.registry import usable
 from helmsman.base.clients import HANDED, McpClient
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
-from helmsman.base.structs import replace, unpack_if_valid
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import asking_client
 from helmsman.errors import (
     HelmsmanError,
@@ -64,7 +64,7 @@ from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_runner import TurnRunner
 from helmsman.tasks.calls import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import OPENED, POLICY
+from helmsman.tasks.model import OPENED
 from helmsman.worktrees.places import directories_of, places
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ class Steering(TurnRunner):
         return await self.needs_session_first(task_id, options.cwd)
 
     async def start_waiting(self, task: Task, spec: TurnRequest) -> None:
-        options, policy = spec.options, unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        options, policy = spec.options, TurnPolicy.stored_with(task)
         try:
             require_place("of this task", task.directory)
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)

@@ -8,15 +8,17 @@ in files, which that process reads too.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from helmsman.base.clients import McpClient
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.base.surroundings import asking_client
 from helmsman.model.options import TurnLimits
+from helmsman.tasks.model import POLICY
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
+    from helmsman.tasks.model import Task
 
 
 class TurnPolicy(Value, frozen=True):
@@ -56,6 +58,11 @@ class TurnPolicy(Value, frozen=True):
             *claude,
             asking_client(),
         )
+
+    @classmethod
+    def stored_with(cls, task: Task) -> Self | None:
+        """Return the policy that is stored with a task."""
+        return unpack_if_valid(task.metadata.get(POLICY), cls)
 
     def settings(self, ours: Settings) -> Settings:
         """Return our settings, overridden by the policy of the turn."""

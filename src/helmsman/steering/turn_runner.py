@@ -22,7 +22,7 @@ from helmsman.agents.protocol import Begun, Capability
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
-from helmsman.base.structs import pack, replace, unpack_if_valid
+from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import (
@@ -63,7 +63,7 @@ from helmsman.steering.unrequested_turns import UnrequestedTurns, is_theirs
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
-from helmsman.tasks.model import INPUT_POSITION, POLICY
+from helmsman.tasks.model import INPUT_POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -612,7 +612,7 @@ class TurnRunner(Verbs, Hooks):
         if spec is None:
             return
         self._check_room()
-        policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        policy = TurnPolicy.stored_with(task)
         if await self._writer.take(task):
             with self._surroundings.on_behalf_of(None if policy is None else policy.client).entered():
                 await self.start_waiting(task, spec)
@@ -639,7 +639,7 @@ class TurnRunner(Verbs, Hooks):
 
     def apply_policy(self, session: Session, task: Task) -> None:
         """Apply the stored policy of a turn that this service now follows."""
-        policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        policy = TurnPolicy.stored_with(task)
         if policy is not None:
             session.fold(OptionsChanged(session_id=session.id, limits=policy.limits))
         session.serve_by(self if policy is None else self.under(policy))

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.git import find_git
-from helmsman.base.structs import replace, unpack_if_valid
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import current
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
@@ -138,7 +138,7 @@ class Outcomes:
             await self._helm.task_writer.end_job(task.id, {"status": "failed", "error": error.as_dict()})
             return
         self._helm.task_writer.update(task.id, {"note": None})
-        policy = unpack_if_valid(task.metadata.get(POLICY), TurnPolicy)
+        policy = TurnPolicy.stored_with(task)
         with current().on_behalf_of(None if policy is None else policy.client).entered():
             await self._run(task, wanted)
 
