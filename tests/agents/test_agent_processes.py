@@ -11,9 +11,9 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.agents.acp.engine import AcpEngine
 from helmsman.agents.agent_processes import AgentProcesses
 from helmsman.agents.child_process import open_child
+from helmsman.agents.process_engine import ProcessEngine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
 from helmsman.model.options import TurnInput
@@ -73,7 +73,7 @@ async def test_a_daemon_of_a_turn_ends_with_the_turn_and_its_agent_goes_on(place
     place.fake.on("run", runs(daemon(pid_file, tmp_path)), asks("execute", "rm x"))
     place.fake.on("more", says("again"))
     async with place.hub(1).open_engine(place.settings, place.env) as engine:
-        assert isinstance(engine, AcpEngine)
+        assert isinstance(engine, ProcessEngine)
         followed = await begun(engine, place.options, "run it")
         question = await followed.question()
         left = await process_in(pid_file)
@@ -116,7 +116,7 @@ async def test_before_a_check_the_agent_itself_is_ended(place: Place, tmp_path: 
     """A command could have changed the agent, or an MCP server of it, with ptrace."""
     place.fake.on("run", says("done"))
     async with place.hub(1).open_engine(place.settings, place.env) as engine:
-        assert isinstance(engine, AcpEngine)
+        assert isinstance(engine, ProcessEngine)
         followed = await begun(engine, place.options, "run it")
         await followed.end()
         agent = place.record.child

@@ -12,8 +12,8 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import OwnWords, known_agents
-from helmsman.agents.claude.about import Means, models_in, said_of_itself
 from helmsman.agents.claude.binary import find_claude
+from helmsman.agents.claude.dialect import models_in, said_of_itself
 from helmsman.agents.codex import binary as codex_binary_module
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.private_copy import COPIES, private_copy
@@ -24,6 +24,7 @@ from helmsman.model.options import TurnInput
 from helmsman.testing import say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says
 from tests.claude import claude_binary, claude_environment
+from tests.sandboxes import launch_config
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -201,12 +202,13 @@ async def test_a_claude_that_a_session_may_write_by_now_is_not_asked_about_itsel
     env = codex_home.env | claude_environment(model, tmp_path / "home")
     flags = {"codex_path": str(codex_binary), "claude_path": str(claude), "detach": False}
     settings = load_settings(flags, env | {"HELMSMAN_STATE_DIR": str(tmp_path / "state")}, tmp_path)
-    means = Means(settings=settings, binary=find_claude(settings, env), env=env)
-    assert models_in(await said_of_itself(means))
+    binary = find_claude(settings, env)
+    config = launch_config((str(binary.path),), env, settings.state_dir)
+    assert models_in(await said_of_itself(config, binary))
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     remember_writable(settings.state_dir, [project])
     with pytest.raises(ProgramRefused, match="sessions may write in"):
-        await said_of_itself(means)
+        await said_of_itself(config, binary)
 
 
 async def test_the_script_of_an_agent_is_not_looked_for_in_the_directory_of_a_session(

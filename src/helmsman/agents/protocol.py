@@ -129,6 +129,11 @@ class Capabilities(Value, frozen=True):
         return Unsupported(message.rstrip(), agent=self.agent, capability=capability.word)
 
 
+def is_enforced(options: SessionOptions) -> bool:
+    """Return whether such a session runs in a sandbox."""
+    return options.writes != "anything" and not options.unenforced
+
+
 class Opened(Value, frozen=True, kw_only=True):
     """A session as the engine opened it: the settings in force, and remarks for the caller.
 

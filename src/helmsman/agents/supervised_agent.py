@@ -9,40 +9,39 @@ import secrets
 import sys
 from abc import abstractmethod
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import anyio.to_thread
 
 from helmsman.agents.protocol import Agent
 from helmsman.agents.supervisor.records import clear_away, read_records
-from helmsman.base.surroundings import UMASK
-from helmsman.errors import ClientAway, EngineLost
+from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.json_values import mapping
+from helmsman.base.surroundings import UMASK, environment
+from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-    from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from helmsman.agents.process_engine import AgentDialect, LaunchConfig, ProcessEngine, Supervision
     from helmsman.agents.protocol import Engine
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.settings import Settings
 
-MeansT = TypeVar("MeansT")
+
+class Prepared(NamedTuple):
+    """What opens an engine. `about` describes it: work with another program, or in another environment, is none for it."""
+
+    dialect: AgentDialect
+    config: LaunchConfig
+    about: Mapping[str, Any]
 
 
-def brought(means: MeansT | None) -> MeansT:
-    """What the processes of an engine are started with, which an engine that was found has only of a client.
-
-    Raises:
-        ClientAway: None has come.
-    """
-    if means is None:
-        raise ClientAway(
-            "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
-        )
-    return means
+ABOUT: Final = "engine"
+"""The field of a process record that describes the engine of the process."""
 
 
 class SupervisedAgent(Agent):
@@ -65,22 +64,83 @@ class SupervisedAgent(Agent):
         await anyio.to_thread.run_sync(clear_away, settings.state_dir)
         return f"{self.name}-{secrets.token_hex(4)}"
 
+    @abstractmethod
+    async def prepare(self, settings: Settings, env: Mapping[str, str] | None) -> Prepared:
+        """Return what opens an engine.
+
+        Raises:
+            AgentNotFound: The agent's program is missing.
+        """
+
+    @abstractmethod
+    def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:
+        """Return the dialect of an engine that an earlier hub has left, as the records of its processes describe it."""
+
+    @property
+    def engine_kind(self) -> type[ProcessEngine]:
+        from helmsman.agents.process_engine import ProcessEngine
+
+        return ProcessEngine
+
+    def _supervision(self, engine_id: str, about: Mapping[str, Any]) -> Supervision:
+        from helmsman.agents.process_engine import Supervision
+        from helmsman.agents.supervisor.client import Owner
+
+        return Supervision(engine_id=engine_id, owner=Owner() if self._owner is None else self._owner, about=about)
+
+    @asynccontextmanager
+    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
+        from helmsman.agents.process_engine import open_process_engine
+
+        dialect, config, about = await self.prepare(settings, env)
+        engine_id = await self.new_engine_id(settings)
+        opening = open_process_engine(
+            dialect,
+            config,
+            state_dir=settings.state_dir,
+            idle=settings.engine_idle,
+            supervision=None if engine_id is None else self._supervision(engine_id, about),
+            kind=self.engine_kind,
+        )
+        async with opening as engine:
+            with self.listed(engine):
+                yield engine
+
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
         """Attach again to the processes of an engine. One that is open here is shared: a process has one owner."""
+        from helmsman.agents.process_engine import open_process_engine
+
         if (engine := self.open_here(engine_id)) is not None:
             yield engine
             return
         left = await self.left(settings, engine_id)
-        async with self.open_left(settings, engine_id, left) as engine:
+        about = mapping(left[0].about.get(ABOUT))
+        opening = open_process_engine(
+            self.dialect_of(settings, about),
+            None,
+            state_dir=settings.state_dir,
+            idle=settings.engine_idle,
+            supervision=self._supervision(engine_id, about),
+            left=left,
+            kind=self.engine_kind,
+        )
+        async with opening as engine:
             with self.listed(engine):
                 yield engine
 
-    @abstractmethod
-    def open_left(
-        self, settings: Settings, engine_id: str, left: list[ProcessRecord]
-    ) -> AbstractAsyncContextManager[Engine]:
-        """An engine for what others have left of one, for the length of the block."""
+    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
+        """Return whether an engine takes this work. One that was found again gets its launch configuration here."""
+        from helmsman.agents.process_engine import ProcessEngine
+
+        engine = self.open_here(engine_id)
+        if not isinstance(engine, ProcessEngine):
+            return False
+        dialect, config, about = await self.prepare(settings, env)
+        if engine.about != about or not engine.dialect.is_like(dialect):
+            return False
+        engine.config = engine.config or config
+        return True
 
     async def left(self, settings: Settings, engine_id: str) -> list[ProcessRecord]:
         """What runs of an engine that we, or others, have left.
@@ -130,6 +190,13 @@ _PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", "NODE_EXTRA_", "XD
 _NO_PREFIXES: Final = ("XDG_SESSION_", "XDG_RUNTIME_", "XDG_CURRENT_", "XDG_SEAT", "XDG_VTNR", "XDG_MENU_")
 """Different for every login."""
 _SUFFIXES: Final = ("_API_KEY", "_BASE_URL", "_PROXY")
+
+
+def launch_environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the environment of a caller, as agents on this machine may have it."""
+    given = dict(environment() if env is None else env)
+    given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere
+    return given
 
 
 def digest_of(env: Mapping[str, str], prefixes: tuple[str, ...], *more: object) -> str:

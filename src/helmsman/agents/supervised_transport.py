@@ -7,14 +7,14 @@ the same step, so that the question is answered once.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from helmsman.agents.event_router import OutputPosition
 from helmsman.base.jsonrpc import RequestId, Resumed
 from helmsman.errors import EngineLost, EngineProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
 
     from helmsman.agents.replay_window import ReplayWindow
     from helmsman.agents.supervisor.client import SupervisedProcess
@@ -30,20 +30,29 @@ class OutputWatcher(Protocol):
 class SupervisedTransport:
     """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
 
-    def __init__(self, child: SupervisedProcess, window: ReplayWindow, watcher: OutputWatcher, title: str) -> None:
+    def __init__(
+        self,
+        child: SupervisedProcess,
+        window: ReplayWindow,
+        watcher: OutputWatcher,
+        title: str,
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`answer` is what was read of the answer to the greeting; by default, the result of a JSON-RPC request."""
         self._child = child
         self._window = window
         self._watcher = watcher
         self._title = title
         self._offsets: list[int] = []
         self.position = OutputPosition(child.process)
-        try:
-            answer = json.loads(child.answer)["result"]
-        except (ValueError, LookupError, TypeError) as error:
-            raise EngineProtocolError(
-                f"{title} refused the handshake. Run `helmsman doctor` to find out why."
-            ) from error
-        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer)
+        if answer is None:
+            try:
+                answer = json.loads(child.answer)["result"]
+            except (ValueError, LookupError, TypeError) as error:
+                raise EngineProtocolError(
+                    f"{title} refused the handshake. Run `helmsman doctor` to find out why."
+                ) from error
+        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer or {})
 
     @property
     def resumed(self) -> Resumed:

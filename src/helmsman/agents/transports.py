@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
 from helmsman.agents.child_process import Child, open_child
+from helmsman.agents.event_router import OutputPosition
+from helmsman.base.json_values import json_object, mapping
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
@@ -32,12 +34,41 @@ class StdioTransport:
         self._child = child
         self._title = title
         self._framer = LineFramer()
+        self._early: list[bytes] = []
+        self.position = OutputPosition()
 
     @property
     def child(self) -> Child:
         return self._child
 
+    async def greet(self, greeting: str, request_id: str) -> Mapping[str, Any]:
+        """Send the first request of a conversation, and return its answer. Other lines wait for the next reader.
+
+        Raises:
+            EngineLost: The output has ended before.
+        """
+        await self.send(greeting)
+        async with aclosing(self._read()) as batches:
+            async for lines in batches:
+                for index, line in enumerate(lines):
+                    message = json_object(line) or {}
+                    if request_id in (message.get("id"), mapping(message.get("response")).get("request_id")):
+                        self._early += lines[index + 1 :]
+                        return message
+                    self._early.append(line)
+        raise await self.loss()
+
     async def messages(self) -> AsyncIterator[list[bytes]]:
+        if self._early:
+            early, self._early = self._early, []
+            yield early
+        async for lines in self._read():
+            yield lines
+
+    def on_message(self, index: int | None) -> None:
+        """A child has no log of its output, so that no event can name its line."""
+
+    async def _read(self) -> AsyncGenerator[list[bytes]]:
         try:
             async for chunk in self._child.stdout:
                 yield self._framer.feed(chunk)
@@ -53,6 +84,7 @@ class StdioTransport:
     async def loss(self) -> EngineLost:
         with anyio.move_on_after(_EXIT_GRACE):
             await self._child.wait()
+            await self._child.stderr_ended()
         code = self._child.exit_code
         how = (
             "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"

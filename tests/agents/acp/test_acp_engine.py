@@ -12,7 +12,6 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.confined import clear_away
-from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
@@ -36,15 +35,14 @@ from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
 from helmsman.shapes.session_status import session_status
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, dies, ends, refuses, runs, says, updates, waits
-from tests.sandboxes import sandbox_for
+from tests.sandboxes import acp_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
-    from helmsman.agents.acp.engine import AcpEngine
-    from helmsman.agents.acp.held import HeldSession
     from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.process_engine import AgentSession, ProcessEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -65,7 +63,7 @@ class Fake(OwnAgent):
 class Followed:
     """What an engine tells of a session."""
 
-    def __init__(self, engine: AcpEngine, session_id: str) -> None:
+    def __init__(self, engine: ProcessEngine, session_id: str) -> None:
         self.session_id = session_id
         self.events: list[Event] = []
         self._news = anyio.Event()
@@ -107,17 +105,12 @@ def options(git_repo: Path) -> SessionOptions:
 
 
 @asynccontextmanager
-async def engine_of(fake: FakeAcpAgent, places: Path, profile: Profile | None = None) -> AsyncIterator[AcpEngine]:
-    env, places = dict(os.environ), places / "state" / "agents"
-    places.mkdir(parents=True, exist_ok=True)
-    opening = open_acp_engine(
-        profile or Fake(), fake.command, env=env, places=places, idle=900, sandbox=sandbox_for(places), keep=None
-    )
-    async with opening as engine:
+async def engine_of(fake: FakeAcpAgent, places: Path, profile: Profile | None = None) -> AsyncIterator[ProcessEngine]:
+    async with acp_engine(profile or Fake(), fake.command, dict(os.environ), places / "state") as engine:
         yield engine
 
 
-async def begin(engine: AcpEngine, options: SessionOptions, prompt: str) -> Followed:
+async def begin(engine: ProcessEngine, options: SessionOptions, prompt: str) -> Followed:
     opened = await engine.open(options)
     followed = Followed(engine, opened.session_id)
     await engine.run_turn(opened.session_id, options, TurnInput(text=prompt))
@@ -253,7 +246,7 @@ async def test_an_interrupt_answers_what_is_open_and_ends_what_was_started(
 async def test_an_agent_that_does_not_stop_is_ended_and_its_session_goes_on(
     options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.agents.acp.engine.INTERRUPT_SECONDS", 0.2)
+    monkeypatch.setattr("helmsman.agents.process_engine.INTERRUPT_SECONDS", 0.2)
     fake = FakeAcpAgent(tmp_path / "fake", deaf=True)
     fake.on("long", waits())
     fake.on("more", says("again"))
@@ -275,20 +268,21 @@ async def test_an_agent_that_does_not_stop_is_ended_and_its_session_goes_on(
 async def test_a_turn_that_ends_while_its_agent_is_being_ended_is_over_once(
     options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.agents.acp.engine.INTERRUPT_SECONDS", 0.2)
+    monkeypatch.setattr("helmsman.agents.process_engine.INTERRUPT_SECONDS", 0.2)
     fake = FakeAcpAgent(tmp_path / "fake", deaf=True)
     fake.on("long", waits())
     async with engine_of(fake, tmp_path) as engine:
         session = await begin(engine, options, "long")
-        stop = engine._stop
+        end = engine.end
 
-        async def answers_and_ends(held: HeldSession) -> None:
+        async def answers_and_ends(held: AgentSession) -> None:
             assert held.turn is not None
-            held.end(held.turn)
-            await stop(held)
+            assert held.conversation is not None
+            held.conversation.end_turn(held.turn)
+            await end(held)
 
         with monkeypatch.context() as patched:
-            patched.setattr(engine, "_stop", answers_and_ends)
+            patched.setattr(engine, "end", answers_and_ends)
             await engine.interrupt(session.session_id)
         assert [event.outcome for event in session.events if isinstance(event, TurnEnded)] == ["interrupted"]
 
@@ -467,7 +461,7 @@ async def test_a_cost_that_is_told_as_a_sum_is_the_turns_own_and_of_a_loaded_ses
         fake.on(words, costs(total), says("done"))
     fake.on("free", costs(0), costs(7, "EUR"), says("done"))
 
-    async def told(engine: AcpEngine, session: Followed, words: str, turns: int) -> list[float | None]:
+    async def told(engine: ProcessEngine, session: Followed, words: str, turns: int) -> list[float | None]:
         await engine.run_turn(session.session_id, options, TurnInput(text=words))
         await session.end(turns)
         return [event.last.cost_usd for event in session.events if isinstance(event, UsageReported) and event.last]
@@ -492,8 +486,8 @@ async def test_a_message_to_a_session_whose_process_is_just_being_ended_is_not_l
         session = await begin(engine, options, "hello")
         await session.end()
         held = engine._sessions[session.session_id]
-        tasks.start_soon(engine._stop, held)  # as one that was idle for long
-        while not held.leaving:
+        tasks.start_soon(engine.end, held)  # as one that was idle for long
+        while not held.is_ending:
             await anyio.lowlevel.checkpoint()
         assert held.process is not None
         await engine.run_turn(session.session_id, options, TurnInput(text="hello again"))

@@ -236,7 +236,7 @@ class Lingering(FakeAcpAgent):
 async def test_one_that_might_not_ask_any_more_and_goes_on_is_killed(
     options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.agents.acp.held.CANCEL_SECONDS", 0.1)
+    monkeypatch.setattr("helmsman.agents.acp.conversation.CANCEL_SECONDS", 0.1)
     fake = Lingering(tmp_path / "deaf", deaf=True)
     fake.on("change", updates({"sessionUpdate": "current_mode_update", "currentModeId": "wild"}), waits())
     async with engine_of(fake, tmp_path) as engine:
@@ -388,7 +388,7 @@ class Later(Fake):
 async def test_nobody_is_asked_about_a_tool_before_it_is_said_what_it_is_given(
     fake: FakeAcpAgent, options: SessionOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.agents.acp.held.UNTOLD_SECONDS", 1.0)
+    monkeypatch.setattr("helmsman.agents.acp.conversation.UNTOLD_SECONDS", 1.0)
     told = {"toolCallId": "call-lab_note", "status": "in_progress", "rawInput": {"text": "all of it"}}
     fake.on("told", asks("other", "lab_note", meanwhile=[told], allowed=[says("noted")]))
     fake.on("silent", asks("other", "lab_wipe", allowed=[says("gone")], refused=[says("kept")]))

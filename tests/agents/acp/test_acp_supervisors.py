@@ -13,9 +13,9 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.engine import AcpEngine
 from helmsman.agents.acp.profiles import Copilot
 from helmsman.agents.acp.updates import joined
+from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.agents.supervisor.activity import ask_supervisor
 from helmsman.agents.supervisor.client import Owner
@@ -68,10 +68,10 @@ class Place:
         return self.agent
 
     @asynccontextmanager
-    async def reopened(self, epoch: int = 2) -> AsyncIterator[AcpEngine]:
+    async def reopened(self, epoch: int = 2) -> AsyncIterator[ProcessEngine]:
         """What is there, as the next hub finds it."""
         async with self.hub(epoch).reopen_engine(self.settings, self.record.engine_id) as engine:
-            assert isinstance(engine, AcpEngine)
+            assert isinstance(engine, ProcessEngine)
             yield engine
 
     @property
@@ -82,14 +82,14 @@ class Place:
     async def left(self, prompt: str, *, asking: bool = True) -> Followed:
         """A turn that the first hub has begun and left, in the middle of a question where it has one."""
         async with self.hub(1).open_engine(self.settings, self.env) as engine:
-            assert isinstance(engine, AcpEngine)
+            assert isinstance(engine, ProcessEngine)
             followed = await begun(engine, self.options, prompt)
             if asking:
                 await followed.question()
             return followed
 
 
-async def begun(engine: AcpEngine, options: SessionOptions, prompt: str) -> Followed:
+async def begun(engine: ProcessEngine, options: SessionOptions, prompt: str) -> Followed:
     opened = await engine.open(options)
     followed = Followed(engine, opened.session_id)
     await engine.run_turn(opened.session_id, options, TurnInput(text=prompt))
@@ -107,7 +107,7 @@ def place(tmp_path: Path, git_repo: Path) -> Iterator[Place]:
         assert not with_variable("KEPT_BY_HELMSMAN", str(record.directory))
 
 
-async def adopted(engine: AcpEngine, place: Place, session_id: str) -> tuple[Followed, str | None]:
+async def adopted(engine: ProcessEngine, place: Place, session_id: str) -> tuple[Followed, str | None]:
     assert await engine.running_sessions() == (session_id,)
     opened = await engine.adopt(session_id, place.options)
     return Followed(engine, session_id), opened.turn_id
@@ -118,7 +118,7 @@ async def test_all_who_look_for_what_a_hub_has_left_at_the_same_time_have_one_en
 ) -> None:
     place.fake.on("run", asks("execute", "rm x", rawInput={"command": "rm x"}))
     async with place.hub(1).open_engine(place.settings, place.env) as engine:
-        assert isinstance(engine, AcpEngine)
+        assert isinstance(engine, ProcessEngine)
         left = [await begun(engine, place.options, "run it") for _ in range(3)]
         for followed in left:
             await followed.question()
@@ -281,7 +281,7 @@ async def test_what_is_still_to_be_said_and_was_refused_is_not_forgotten(place: 
     place.fake.on("two", asks("execute", "rm x"), asks("execute", "rm y"), says("stopped"))
     place.fake.on("because", says("I see"))
     async with place.hub(1).open_engine(place.settings, place.env) as engine:
-        assert isinstance(engine, AcpEngine)
+        assert isinstance(engine, ProcessEngine)
         first = await begun(engine, place.options, "two")
         await engine.answer(await first.question(), (Choice("deny", "because of x"),))
         await first.question(2)
@@ -335,7 +335,7 @@ async def test_all_that_makes_it_ask_is_set_again_after_a_turn_that_was_left(pla
 async def test_an_earlier_hub_lets_go_and_says_nothing(place: Place) -> None:
     place.fake.on("run", asks("execute", "rm x", allowed=[says("gone")]))
     async with place.hub(1).open_engine(place.settings, place.env) as earlier:
-        assert isinstance(earlier, AcpEngine)
+        assert isinstance(earlier, ProcessEngine)
         first = await begun(earlier, place.options, "run it")
         question = await first.question()
         async with place.reopened() as engine:
@@ -364,7 +364,7 @@ async def test_one_that_might_not_ask_any_more_is_not_left_to_the_next_hub(place
     place.fake = FakeAcpAgent(tmp_path / "deaf", deaf=True)
     place.fake.on("change", updates({"sessionUpdate": "current_mode_update", "currentModeId": "wild"}), waits())
     async with place.hub(1).open_engine(place.settings, place.env) as engine:
-        assert isinstance(engine, AcpEngine)
+        assert isinstance(engine, ProcessEngine)
         followed = await begun(engine, place.options, "change it")
         await followed.until(lambda event: isinstance(event, Notice))
     assert [event.outcome for event in followed.events if isinstance(event, TurnEnded)] == ["failed"]

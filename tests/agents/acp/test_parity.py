@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.acp.engine import open_acp_engine
 from helmsman.agents.acp.profile import Profile
 from helmsman.base.json_values import optional_text
 from helmsman.base.processes import with_variable
@@ -20,13 +19,13 @@ from helmsman.testing import always, run, say
 from tests.agents.acp.test_acp_engine import begin
 from tests.agents.acp.test_real_agents import SECONDS, Story, _until
 from tests.real_agents import adapter
-from tests.sandboxes import sandbox_for
+from tests.sandboxes import acp_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.acp.engine import AcpEngine
+    from helmsman.agents.process_engine import ProcessEngine
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
@@ -76,10 +75,9 @@ def environment(profile: Profile, model: ScriptedModel, home: Path) -> dict[str,
 
 
 @asynccontextmanager
-async def opened(profile: Profile, model: ScriptedModel, tmp_path: Path) -> AsyncIterator[AcpEngine]:
+async def opened(profile: Profile, model: ScriptedModel, tmp_path: Path) -> AsyncIterator[ProcessEngine]:
     env = environment(profile, model, tmp_path / "adapter")
-    command, find = adapter(profile.name), sandbox_for(tmp_path)
-    async with open_acp_engine(profile, command, env=env, places=tmp_path, idle=900, sandbox=find, keep=None) as engine:
+    async with acp_engine(profile, adapter(profile.name), env, tmp_path / "state") as engine:
         yield engine
 
 

@@ -14,8 +14,8 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.engine import AcpEngine, open_acp_engine
 from helmsman.agents.acp.profiles import KNOWN
+from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import with_variable
@@ -29,7 +29,7 @@ from helmsman.testing.agent_tools import SHELLS
 from tests.agents.acp.test_acp_engine import Followed, begin
 from tests.hostile_repository import make_hostile
 from tests.real_agents import NAMES, real_agent
-from tests.sandboxes import sandbox_for
+from tests.sandboxes import acp_engine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -55,20 +55,15 @@ def agent(request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel) 
 
 
 @asynccontextmanager
-async def opened(agent: RealAgent, places: Path) -> AsyncIterator[AcpEngine]:
-    profile, places = PROFILES[agent.name], places / "state" / "agents"
-    places.mkdir(parents=True, exist_ok=True)
-    find = sandbox_for(places)
-    async with open_acp_engine(
-        profile, agent.command, env=agent.env, places=places, idle=900, sandbox=find, keep=None
-    ) as engine:
+async def opened(agent: RealAgent, places: Path) -> AsyncIterator[ProcessEngine]:
+    async with acp_engine(PROFILES[agent.name], agent.command, agent.env, places / "state") as engine:
         yield engine
 
 
 class Story:
     """One session, turn by turn."""
 
-    def __init__(self, engine: AcpEngine, followed: Followed, options: SessionOptions) -> None:
+    def __init__(self, engine: ProcessEngine, followed: Followed, options: SessionOptions) -> None:
         self.engine = engine
         self.followed = followed
         self.options = options
@@ -110,7 +105,7 @@ async def test_turn_and_question_outlive_the_hub(
     hubs = [AcpAgent(profile, agent.command, Owner(epoch)) for epoch in range(1, 5)]
     try:
         async with hubs[0].open_engine(settings, env) as engine:
-            assert isinstance(engine, AcpEngine)
+            assert isinstance(engine, ProcessEngine)
             first = await begin(engine, options, "make it")
             asked = await first.question()
         async with taken_over(hubs[1], settings, first.session_id, options) as (engine, second):
@@ -149,11 +144,11 @@ async def test_turn_and_question_outlive_the_hub(
 @asynccontextmanager
 async def taken_over(
     hub: AcpAgent, settings: Settings, session_id: str, options: SessionOptions
-) -> AsyncIterator[tuple[AcpEngine, Followed]]:
+) -> AsyncIterator[tuple[ProcessEngine, Followed]]:
     """A session that an earlier hub has left in the middle of a turn."""
     (record,) = read_records(settings.state_dir)
     async with hub.reopen_engine(settings, record.engine_id) as engine:
-        assert isinstance(engine, AcpEngine)
+        assert isinstance(engine, ProcessEngine)
         assert await engine.running_sessions() == (session_id,)
         adopted = await engine.adopt(session_id, options)
         assert adopted.turn_id is not None

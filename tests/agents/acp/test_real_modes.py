@@ -32,7 +32,7 @@ async def test_copilot_asks_whatever_its_session_was_told(
         session = await helm.start("begin", cwd=git_repo, agent="copilot", unenforced=True)
         await ended(session)
         with monkeypatch.context() as patched:
-            patched.setattr("helmsman.agents.acp.asked.as_words", str)  # as its own terminal takes it
+            patched.setattr("helmsman.agents.acp.conversation.as_words", str)  # as its own terminal takes it
             await session.say(command)
             await ended(session)
         for _ in range(2):
@@ -41,7 +41,7 @@ async def test_copilot_asks_whatever_its_session_was_told(
             await ended(session)
         # What it was told is kept with the session, and another process finds it there.
         with monkeypatch.context() as patched:
-            patched.setattr("helmsman.agents.acp.asked.as_words", str)
+            patched.setattr("helmsman.agents.acp.conversation.as_words", str)
             await session.say(command)
             await ended(session)
     async with Helmsman(settings, env=env, inside=True) as helm:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.agents.claude.binary import CLAUDE, ClaudeBinary, capabilities
-from helmsman.agents.claude.engine import open_claude
+from helmsman.agents.claude.binary import CLAUDE, ClaudeBinary
+from helmsman.agents.claude.dialect import ClaudeDialect
 from helmsman.agents.claude.storage import ClaudeSessions
+from helmsman.agents.process_engine import Supervision, open_process_engine
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.directory import (
     is_attached,
@@ -109,16 +110,11 @@ async def test_what_it_says_after_a_question_that_could_not_be_answered_is_heard
     tmp_path: Path, said: Sequence[dict[str, Any]], last: bytes, outcomes: list[str]
 ) -> None:
     told: list[Event] = []
-    can = capabilities(ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path))
+    dialect = ClaudeDialect(ClaudeSessions(tmp_path), ClaudeBinary(path=tmp_path, version="2.0.0", home=tmp_path))
     with anyio.fail_after(SECONDS), supervisor_that_hears_nothing(tmp_path / "kept" / "k", said, last) as record:
-        opening = open_claude(
-            ClaudeSessions(tmp_path),
-            means=None,
-            can=can,
-            engine_id=record.engine_id,
-            owner=Owner(5),
-            about={},
-            left=[record],
+        supervision = Supervision(engine_id=record.engine_id, owner=Owner(5), about={})
+        opening = open_process_engine(
+            dialect, None, state_dir=tmp_path, idle=900, supervision=supervision, left=[record]
         )
         async with opening as engine:
             engine.attach(SESSION, told.append)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.claude.pipes import ChildPipe
+from helmsman.agents.agent_process import AgentProcess
+from helmsman.agents.claude.dialect import ClaudeDialect
 from helmsman.agents.claude.questions import read_question
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
@@ -140,15 +141,15 @@ async def test_the_next_process_of_a_session_is_started_when_the_last_one_has_be
 async def test_a_message_to_a_session_whose_idle_process_is_just_being_ended_goes_to_the_next_one(
     place: Place, model: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ending, end = anyio.Event(), ChildPipe.end
+    ending, end = anyio.Event(), AgentProcess.end
 
-    async def end_and_tell(pipe: ChildPipe) -> None:
+    async def end_and_tell(process: AgentProcess, *, at_once: bool) -> None:
         ending.set()
         await anyio.sleep(0.1)
-        await end(pipe)
+        await end(process, at_once=at_once)
 
-    monkeypatch.setattr(ChildPipe, "end", end_and_tell)
-    monkeypatch.setattr("helmsman.agents.claude.engine.IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(AgentProcess, "end", end_and_tell)
+    monkeypatch.setattr(ClaudeDialect, "idle_seconds", 1.0)
     model.on("first", say("here"))
     model.on("then", say("here I am"))
     async with opened(place) as helm:

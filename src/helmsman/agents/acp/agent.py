@@ -16,7 +16,7 @@ A project's file counts for nothing here: it came with a repository, and would s
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,31 +34,26 @@ from helmsman.agents.found_programs import (
     script_arguments,
 )
 from helmsman.agents.protocol import Capability
-from helmsman.agents.supervised_agent import SupervisedAgent
-from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.agents.supervised_agent import Prepared, SupervisedAgent, digest_of, launch_environment
 from helmsman.base.json_values import mapping
 from helmsman.base.programs import check_program, find_program, with_interpreter
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import environment, expand_home
+from helmsman.base.surroundings import expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting, ProgramRefused
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
-    from helmsman.agents.acp.engine import Keep
-    from helmsman.agents.acp.process import AgentMeans
     from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.process_engine import AgentDialect
     from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
     from helmsman.agents.spending import SpendingFiles
     from helmsman.agents.supervisor.client import Owner
-    from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import ConfigFile, Settings
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
-_PLACES: Final = "agents"
-"""Where in the state directory files for agents are."""
 _PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPENAI_", "OPENCODE_", "QWEN_")
 """Of the environment, what only agents read."""
 
@@ -111,7 +106,7 @@ class AcpAgent(SupervisedAgent):
         return self._profile.title
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed:
-        given = _env(env)
+        given = launch_environment(env)
 
         def look() -> Installed:
             path = self._program(given)
@@ -123,101 +118,57 @@ class AcpAgent(SupervisedAgent):
 
     def is_here(self, settings: Settings, env: Mapping[str, str] | None) -> bool:
         with suppress(AgentNotFound, ProgramRefused):
-            return bool(self.find(_env(env)))
+            return bool(self.find(launch_environment(env)))
         return False
 
     async def capabilities(self, settings: Settings, env: Mapping[str, str] | None) -> Capabilities:
         return self._profile.capabilities
 
     async def try_sandbox(self, settings: Settings, env: Mapping[str, str] | None) -> str:
-        """It is started in the sandbox, in a directory of no interest, and greeted."""
-        from helmsman.agents.acp.process import Hearing, open_agent, plan_launch, ready_launch
+        """Start it in the sandbox, in a directory of no interest, and greet it."""
+        from helmsman.agents.agent_process import open_child_agent
+        from helmsman.agents.process_engine import AgentSession
         from helmsman.agents.sandbox import HELD
         from helmsman.base.concurrency import background_tasks
         from helmsman.model.options import SessionOptions
 
         self._profile.capabilities.require(Capability.SANDBOX)
-        means = await self._means(settings, env)
-        nobody = Hearing(
-            on_notification=lambda _method, _params: None,
-            on_request=lambda _request: False,
-            on_close=lambda _reason: None,
-        )
+        dialect, config, _ = await self.prepare(settings, env)
         with TemporaryDirectory(prefix="helmsman-try-") as directory:
-            options = SessionOptions(agent=self.name, cwd=Path(directory), writes="nothing")
-            planned = await anyio.to_thread.run_sync(plan_launch, self._profile, means, options, Path(directory))
-            launch = await ready_launch(self._profile, means, options, planned)
-            async with background_tasks() as tasks, open_agent(self._profile, launch, nobody, tasks) as process:
-                return f"{HELD} ({self.title} {process.version or ''} started in it)".replace("  ", " ")
+            trusted = self._profile.runs_repository_files  # there is nothing that it could run
+            options = SessionOptions(agent=self.name, cwd=Path(directory), writes="nothing", trust_repository=trusted)
+            session = AgentSession("", Path(directory), options)
+            launch = await dialect.launch(config, session, options, None)
+            async with background_tasks() as tasks, open_child_agent(dialect.greeting, launch, tasks) as process:
+                version = mapping(process.answer.get("agentInfo")).get("version") or ""
+                return f"{HELD} ({self.title} {version} started in it)".replace("  ", " ")
 
-    async def _means(self, settings: Settings, env: Mapping[str, str] | None) -> AgentMeans:
-        from helmsman.agents.acp.process import AgentMeans
+    async def prepare(self, settings: Settings, env: Mapping[str, str] | None) -> Prepared:
+        from helmsman.agents.acp.dialect import AcpDialect
+        from helmsman.agents.process_engine import LaunchConfig
         from helmsman.agents.sandbox import find_sandbox
 
-        given = _env(env)
+        given = launch_environment(env)
         argv = await anyio.to_thread.run_sync(self.find, given)
-        places = await anyio.to_thread.run_sync(_places, settings)
-        return AgentMeans(argv=argv, env=given, places=places, sandbox=partial(find_sandbox, settings, env))
-
-    @asynccontextmanager
-    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        from helmsman.agents.acp.engine import open_acp_engine
-
-        means = await self._means(settings, env)
-        engine_id = await self.new_engine_id(settings)
-        opening = open_acp_engine(
-            self._profile,
-            means.argv,
-            env=means.env,
-            places=means.places,
-            idle=settings.engine_idle,
-            sandbox=means.sandbox,
-            keep=None if engine_id is None else self._keep(settings, engine_id, _about(means.argv, means.env)),
+        homes = {name: value for name, value in given.items() if name == "HOME" or name.endswith("_HOME")}
+        return Prepared(
+            AcpDialect(self._profile, given),
+            LaunchConfig(
+                argv=argv,
+                env=given,
+                state_dir=await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir),
+                sandbox=partial(find_sandbox, settings, env),
+            ),
+            {"digest": digest_of(given, _PREFIXES, argv), "homes": homes},
         )
-        async with opening as engine:
-            with self.listed(engine):
-                yield engine
 
-    @asynccontextmanager
-    async def open_left(self, settings: Settings, engine_id: str, left: list[ProcessRecord]) -> AsyncIterator[Engine]:
-        from helmsman.agents.acp.engine import open_acp_engine
+    def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:
+        from helmsman.agents.acp.dialect import AcpDialect
 
-        about = {name: left[0].about.get(name) for name in ("digest", "homes")}
-        opening = open_acp_engine(
-            self._profile,
-            None,
-            env={name: str(value) for name, value in mapping(about["homes"]).items()},
-            places=await anyio.to_thread.run_sync(_places, settings),
-            idle=settings.engine_idle,
-            keep=self._keep(settings, engine_id, about),
-            left=left,
-        )
-        async with opening as engine:
-            yield engine
-
-    def _keep(self, settings: Settings, engine_id: str, about: Mapping[str, Any]) -> Keep:
-        from helmsman.agents.acp.engine import Keep
-        from helmsman.agents.supervisor.client import Owner
-
-        owner = Owner() if self._owner is None else self._owner
-        return Keep(engine_id=engine_id, owner=owner, state_dir=settings.state_dir, about=about)
-
-    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
-        """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
-        from helmsman.agents.acp.engine import AcpEngine
-
-        engine = self.open_here(engine_id)
-        if not isinstance(engine, AcpEngine) or engine.profile is not self._profile:
-            return False
-        means = await self._means(settings, env)
-        if engine.about != _about(means.argv, means.env):
-            return False
-        if engine.means is None:
-            engine.means = means
-        return True
+        return AcpDialect(self._profile, {name: str(value) for name, value in mapping(about.get("homes")).items()})
 
     async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CarriedTranscripts | None:
-        return self._profile.transcripts(_env(env))
+        return self._profile.transcripts(launch_environment(env))
 
     def find(self, env: Mapping[str, str]) -> list[str]:
         """Return the command that starts it.
@@ -251,13 +202,13 @@ class AcpAgent(SupervisedAgent):
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
         from helmsman.agents.acp.storage.index import AgentSessions
 
-        reader = self._profile.reader(_env(env))
+        reader = self._profile.reader(launch_environment(env))
         return None if reader is None else AgentSessions(reader)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
         from helmsman.agents.acp.storage.index import AgentSpending
 
-        reader = self._profile.reader(_env(env))
+        reader = self._profile.reader(launch_environment(env))
         return None if reader is None else AgentSpending(self.name, reader)
 
 
@@ -320,23 +271,3 @@ def _directories(table: Mapping[str, Any], where: str, path: Path) -> tuple[Path
 
 def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value)
-
-
-def _env(env: Mapping[str, str] | None) -> dict[str, str]:
-    given = dict(environment() if env is None else env)
-    given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere, and none of the business of what runs here
-    return given
-
-
-def _about(argv: Sequence[str], env: Mapping[str, str]) -> dict[str, Any]:
-    """What an engine is for: work with another program, or in another environment, is none for it."""
-    from helmsman.agents.supervised_agent import digest_of
-
-    homes = {name: value for name, value in env.items() if name == "HOME" or name.endswith("_HOME")}
-    return {"digest": digest_of(env, _PREFIXES, list(argv)), "homes": homes}
-
-
-def _places(settings: Settings) -> Path:
-    places = ensure_state_dir(settings.state_dir) / _PLACES
-    places.mkdir(mode=0o700, exist_ok=True)
-    return places

@@ -10,10 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.agents.protocol import Capabilities, Capability, is_enforced
 from helmsman.agents.sandbox import NETWORK
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
 from helmsman.base.structs import Value
+from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -119,6 +120,30 @@ class Profile:
     def dangerous_files(self, directory: Path) -> list[Path]:
         """Files that it would run in this directory before anybody has been asked, whatever it is started with."""
         return []
+
+    def refuse_danger(self, options: SessionOptions, directory: Path) -> None:
+        """Refuse to work where the agent would run files of the repository before anybody was asked.
+
+        Raises:
+            InvalidInput: It would, and nobody said that the repository is trusted.
+        """
+        if options.trust_repository:
+            return
+        if found := self.dangerous_files(directory):
+            listed = ", ".join(str(path) for path in found[:10])
+            raise InvalidInput(
+                f"{self.title} would run files of this repository before anybody is asked: {listed}. Take them away, "
+                "or let a person decide whether the repository is trusted (`trust_repository`).",
+                parameter="trust_repository",
+                files=[str(path) for path in found],
+            )
+        if self.runs_repository_files:
+            raise InvalidInput(
+                f"{self.title} may run files of this repository before anybody is asked: Helmsman does not know it. If it "
+                f"runs none, say so with `runs_repository_files = false` under [agents.{self.name}]; otherwise a person "
+                "decides whether the repository is trusted (`trust_repository`).",
+                parameter="trust_repository",
+            )
 
     def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
         """Return the `_meta` for starting and loading a session, beyond the fields of the protocol."""
@@ -274,8 +299,3 @@ class Profile:
                 "what it takes to run this one."
             )
         return Capabilities(self.name, self.title, lacking)
-
-
-def is_enforced(options: SessionOptions) -> bool:
-    """Return whether such a session runs in a sandbox."""
-    return options.writes != "anything" and not options.unenforced

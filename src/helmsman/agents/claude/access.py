@@ -90,7 +90,7 @@ class SessionAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class PlannedLaunch:
     """Command for a process, without the session it is started for. Two equal ones have the same access."""
 
     arguments: tuple[str, ...]
@@ -131,7 +131,7 @@ def own_project(home: Path, directory: Path) -> Path:
 
 def plan_launch(
     binary: ClaudeBinary, options: SessionOptions, turn: TurnInput, directory: Path, session_id: str, *, enforced: bool
-) -> Launch:
+) -> PlannedLaunch:
     """Return how to start a process for this turn of a session."""
     access = access_of(options, enforced=enforced, plans=turn.plan)
     left_out = [*_ALWAYS_LEFT_OUT]
@@ -173,4 +173,4 @@ def plan_launch(
             hides=(binary.home / PROJECTS,),  # sessions of other directories
             variables=_VARIABLES,
         )
-    return Launch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)
+    return PlannedLaunch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,17 +19,16 @@ from helmsman.agents.claude.binary import (
     find_claude,
 )
 from helmsman.agents.found_programs import Installed, login_in
-from helmsman.agents.supervised_agent import SupervisedAgent
+from helmsman.agents.supervised_agent import Prepared, SupervisedAgent, digest_of, launch_environment
 from helmsman.base.surroundings import environment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from contextlib import AbstractAsyncContextManager
+    from collections.abc import Mapping
 
     from helmsman.agents.claude.spending import ClaudeSpending
     from helmsman.agents.claude.storage import ClaudeSessions
-    from helmsman.agents.protocol import Capabilities, Engine
-    from helmsman.agents.supervisor.records import ProcessRecord
+    from helmsman.agents.process_engine import AgentDialect, ProcessEngine
+    from helmsman.agents.protocol import Capabilities
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
 
@@ -69,58 +68,36 @@ class ClaudeAgent(SupervisedAgent):
         binary = await anyio.to_thread.run_sync(find_claude, settings, env)
         return capabilities(binary)
 
-    @asynccontextmanager
-    async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        from helmsman.agents.claude.about import Means
-        from helmsman.agents.claude.engine import open_claude
+    @property
+    def engine_kind(self) -> type[ProcessEngine]:
+        from helmsman.agents.claude.dialect import ClaudeEngine
 
-        binary = await anyio.to_thread.run_sync(find_claude, settings, env)
-        engine_id = await self.new_engine_id(settings)
-        opening = open_claude(
-            _sessions_in(settings.claude_home),
-            means=Means(settings=settings, binary=binary, env=env),
-            can=capabilities(binary),
-            roots=settings.session_roots,
-            engine_id=engine_id,
-            owner=None if engine_id is None else self._owner,
-            about=_about(binary, env),
-        )
-        async with opening as engine:
-            with self.listed(engine):
-                yield engine
+        return ClaudeEngine
 
-    def open_left(
-        self, settings: Settings, engine_id: str, left: list[ProcessRecord]
-    ) -> AbstractAsyncContextManager[Engine]:
-        from helmsman.agents.claude.engine import open_claude
+    async def prepare(self, settings: Settings, env: Mapping[str, str] | None) -> Prepared:
+        from helmsman.agents.claude.dialect import ClaudeDialect
+        from helmsman.agents.process_engine import LaunchConfig
+        from helmsman.agents.sandbox import find_sandbox
 
-        about = {key: str(left[0].about[key]) for key in ("claude_home", "version", "digest")}
-        home = Path(about["claude_home"])
-        binary = ClaudeBinary(path=Path(CLAUDE), version=about["version"], home=home)
-        return open_claude(
-            _sessions_in(home),
-            means=None,
-            can=capabilities(binary),
-            roots=settings.session_roots,
-            engine_id=engine_id,
-            owner=self._owner,
-            about=about,
-            left=left,
+        binary, given = await anyio.to_thread.run_sync(find_claude, settings, env), launch_environment(env)
+        digest = digest_of(given, _PREFIXES, binary.identity, str(binary.home))
+        return Prepared(
+            ClaudeDialect(_sessions_in(binary.home), binary, settings.session_roots),
+            LaunchConfig(
+                argv=(str(binary.path),),
+                env=given,
+                state_dir=settings.state_dir,
+                sandbox=partial(find_sandbox, settings, env),
+            ),
+            {"claude_home": str(binary.home), "version": binary.version, "digest": digest},
         )
 
-    async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
-        """An engine that was found again can start nothing by itself: whoever comes to use it brings what that takes."""
-        from helmsman.agents.claude.about import Means
-        from helmsman.agents.claude.engine import ClaudeEngine
+    def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:
+        from helmsman.agents.claude.dialect import ClaudeDialect
 
-        engine = self.open_here(engine_id)
-        if not isinstance(engine, ClaudeEngine) or engine.roots != settings.session_roots:
-            return False
-        binary = await anyio.to_thread.run_sync(find_claude, settings, env)
-        if engine.about != _about(binary, env):
-            return False
-        engine.means = engine.means or Means(settings=settings, binary=binary, env=env)
-        return True
+        home = Path(str(about["claude_home"]))
+        binary = ClaudeBinary(path=Path(CLAUDE), version=str(about["version"]), home=home)
+        return ClaudeDialect(_sessions_in(home), binary, settings.session_roots)
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
         return _sessions_in(settings.claude_home)
@@ -141,14 +118,6 @@ class ClaudeAgent(SupervisedAgent):
         from helmsman.agents.claude.spending import ClaudeSpending
 
         return ClaudeSpending(settings.claude_home)
-
-
-def _about(binary: ClaudeBinary, env: Mapping[str, str] | None) -> dict[str, Any]:
-    """What an engine is for: work with another Claude Code, or in another environment, is none for it."""
-    from helmsman.agents.supervised_agent import digest_of
-
-    digest = digest_of(environment() if env is None else env, _PREFIXES, binary.identity, str(binary.home))
-    return {"claude_home": str(binary.home), "version": binary.version, "digest": digest}
 
 
 def _sessions_in(home: Path) -> ClaudeSessions:

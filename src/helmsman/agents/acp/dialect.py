@@ -1,0 +1,214 @@
+"""The Agent Client Protocol as a dialect: how an agent with a `Profile` is started for a session.
+
+Each session has a separate process. An agent's permissions are partly in its environment, some agents keep approvals for all
+sessions of a process, one that waits for an answer blocks the other sessions, and some show their own directory instead of
+the session's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio.to_thread
+
+from helmsman._version import __version__
+from helmsman.agents.acp.confined import clear_away, put_inside
+from helmsman.agents.acp.conversation import AcpConversation
+from helmsman.agents.agent_process import TURN, Greeting, Launch
+from helmsman.agents.found_programs import check_command
+from helmsman.agents.process_engine import AgentDialect
+from helmsman.agents.prompt_words import note_on
+from helmsman.agents.protocol import Capability, Opened, is_enforced
+from helmsman.agents.sandbox import refuse_planted
+from helmsman.agents.supervisor.starting import GREETING_ID
+from helmsman.agents.supervisor.watcher import read_line
+from helmsman.base.git_of_agents import careful_environment
+from helmsman.base.json_values import mapping
+from helmsman.errors import EngineProtocolError
+from helmsman.model.options import approval_word, sandbox_word
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from helmsman.agents.acp.profile import Profile
+    from helmsman.agents.agent_process import AgentProcess
+    from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
+    from helmsman.agents.replay_window import ReplayWindow
+    from helmsman.agents.supervisor.output_log import OutputLine
+    from helmsman.model.events import PastTurn
+    from helmsman.model.options import SessionOptions, TurnInput
+
+PROTOCOL_VERSION: Final = 1
+PLACES: Final = "agents"
+"""Where in the state directory files for agents are."""
+_UPDATE: Final = b'"session/update"'
+_LOOKED_AT: Final = 200
+"""Number of bytes to inspect: a line's first bytes have its kind. One with a list of commands had half a megabyte."""
+
+# No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
+_CLIENT: Final = {
+    "protocolVersion": PROTOCOL_VERSION,
+    "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+    "clientInfo": {"name": "helmsman", "title": "Helmsman", "version": __version__},
+}
+
+
+class _Output:
+    """Finds the requests in its output. See `helmsman.agents.supervised_transport.OutputWatcher`."""
+
+    def __init__(self, window: ReplayWindow) -> None:
+        self._window = window
+
+    def read(self, said: OutputLine) -> None:
+        if _UPDATE in said.line[:_LOOKED_AT]:
+            return
+        message = read_line(said.line)
+        request_id = message.get("id")
+        if "method" in message and isinstance(request_id, int | str):
+            self._window.ask(request_id, said.offset, TURN)
+
+
+def greeting_of(profile: Profile) -> Greeting:
+    """Return how an agent with this profile is greeted."""
+
+    def read_answer(message: Mapping[str, Any]) -> Mapping[str, Any]:
+        about, title = mapping(message.get("result")), profile.title
+        if "result" not in message:
+            why = mapping(message.get("error")).get("message")
+            raise EngineProtocolError(f"{title} refused the handshake: {why}. Use another version of it.")
+        if about.get("protocolVersion") != PROTOCOL_VERSION:
+            raise EngineProtocolError(
+                f"{title} speaks version {about.get('protocolVersion')!r:.20} of the Agent Client Protocol, and Helmsman "
+                f"version {PROTOCOL_VERSION}. Install a version of it that speaks that."
+            )
+        return about
+
+    advice = "Start it by hand to see why."
+    if not profile.not_confined:
+        advice += f" In a sandbox, name what else it must write as `writable` under [agents.{profile.name}]."
+    return Greeting(
+        agent=profile.name,
+        title=profile.title,
+        request={"jsonrpc": "2.0", "id": GREETING_ID, "method": "initialize", "params": _CLIENT},
+        read_answer=read_answer,
+        watcher="helmsman.agents.acp.watching:AcpWatcher",
+        output=_Output,
+        seconds=profile.start_seconds,
+        advice=advice,
+    )
+
+
+class AcpDialect(AgentDialect):
+    """See `AgentDialect`. `env` has to say only where the agent keeps its sessions."""
+
+    engine_name = "acp"
+    starts_with_session = True
+
+    def __init__(self, profile: Profile, env: Mapping[str, str]) -> None:
+        self.profile = profile
+        self.agent, self.title = profile.name, profile.title
+        self.greeting = greeting_of(profile)
+        self.capabilities = profile.capabilities
+        self.reader = profile.reader(env)
+        self._env = env
+
+    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> AcpConversation:
+        return AcpConversation(context, session, process, self.profile, self._env)
+
+    def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
+        assert isinstance(session.conversation, AcpConversation)
+        options, conversation = session.options, session.conversation
+        says_sandbox = session.is_enforced or options.writes == "anything"
+        return Opened(
+            session_id=session.id,
+            turn_id=session.left_turn if session.turn is None else session.turn.id,
+            directory=str(session.directory),
+            model=conversation.model,
+            approval_policy=approval_word(options.asks or "unless_harmless"),
+            sandbox=sandbox_word(options.writes or "workspace") if says_sandbox else None,
+            enforced=session.is_enforced,
+            notes=conversation.access.notes,
+        )
+
+    def is_like(self, other: AgentDialect) -> bool:
+        return isinstance(other, AcpDialect) and other.profile is self.profile
+
+    def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
+        effort = () if turn.effort is None else (f"{self.title} cannot be told how hard to think.",)
+        return (*note_on(turn.text, self.title), *effort)
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    async def check(self, config: LaunchConfig | None, options: SessionOptions) -> None:
+        if is_enforced(options):
+            self.capabilities.require(Capability.SANDBOX)
+
+    def fingerprint(
+        self, config: LaunchConfig, session: AgentSession, options: SessionOptions, turn: TurnInput | None
+    ) -> str:
+        env = self._environment(config, options)
+        fixed = [list(config.argv), env, str(session.directory), self.confinement(options)]
+        return hashlib.sha256(json.dumps(fixed, sort_keys=True).encode("utf-8", "surrogateescape")).hexdigest()
+
+    def _environment(self, config: LaunchConfig, options: SessionOptions) -> dict[str, str]:
+        return self.profile.environment(config.env, options, places_in(config.state_dir))
+
+    async def launch(
+        self, config: LaunchConfig, session: AgentSession, options: SessionOptions, turn: TurnInput | None
+    ) -> Launch:
+        """Return how to start a process for a session.
+
+        Raises:
+            SessionNotFound: It is to be loaded, and is not stored.
+            Unsupported: There is no sandbox that holds.
+            EngineStartFailed: The agent could not be made ready for it.
+            InvalidInput: It would run files of the repository. Outside, it would write where a command may have led it.
+            ProgramRefused: A session may have replaced it.
+        """
+        directory = session.directory
+        assert directory is not None
+        if session.id:
+            await anyio.to_thread.run_sync(self.find, session.id)
+            await self.profile.may_load(session.id, config.env)
+        await anyio.to_thread.run_sync(self.profile.refuse_danger, options, directory)
+        fingerprint = await anyio.to_thread.run_sync(self.fingerprint, config, session, options, turn)
+        await anyio.to_thread.run_sync(check_command, config.argv, config.env)
+        if is_enforced(options):
+            inside = partial(put_inside, places=places_in(config.state_dir), sandbox=await config.sandbox())
+            argv, env, home = await anyio.to_thread.run_sync(inside, self.profile, options, config.argv, config.env)
+        else:
+            own = self.profile.home(config.env)
+            shared = () if own is None else tuple(own.path / name for name in own.shared)
+            await anyio.to_thread.run_sync(refuse_planted, self.title, shared)
+            argv, home = config.argv, None
+            env = await anyio.to_thread.run_sync(self._environment, config, options)
+        if not options.trust_repository:
+            env = await anyio.to_thread.run_sync(careful_environment, env, directory)
+        return Launch(argv=argv, env=env, directory=directory, fingerprint=fingerprint, about={}, files=home)
+
+    def clear_up(self, state_dir: Path, session: AgentSession) -> None:
+        clear_away(state_dir / PLACES)
+
+    # --- session files -----------------------------------------------------------------------------------------------
+
+    def find(self, session_id: str) -> Path | None:
+        if self.reader is not None and self.reader.find(session_id) is None:
+            raise self.not_found(session_id)  # some agents begin a session of that id
+        return None
+
+    def history(self, session: AgentSession | None, session_id: str) -> tuple[PastTurn, ...]:
+        turns = None if self.reader is None else self.reader.history(session_id)
+        if turns is None:
+            raise self.not_found(session_id)
+        return turns
+
+
+def places_in(state_dir: Path) -> Path:
+    """Return the directory for Helmsman's files for agents. Blocks, briefly."""
+    places = state_dir / PLACES
+    places.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return places

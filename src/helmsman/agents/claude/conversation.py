@@ -1,0 +1,352 @@
+"""The conversation with a Claude Code: messages to it, and what its lines mean."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import uuid
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.claude.access import access_of
+from helmsman.agents.claude.normalise import (
+    SYNTHETIC,
+    TurnReader,
+    cost_of,
+    failure_of,
+    spent,
+    usage_of,
+    was_interrupted,
+)
+from helmsman.agents.claude.questions import (
+    EXIT_PLAN,
+    NOBODY_ASKED,
+    allowed,
+    not_answered,
+    read_question,
+    refused,
+    write_answer,
+)
+from helmsman.agents.process_engine import AgentTurn, Conversation
+from helmsman.agents.prompt_words import as_words
+from helmsman.base.json_values import integer, mapping, optional_text, text
+from helmsman.base.structs import replace
+from helmsman.errors import EngineLost, QuestionNotOpen
+from helmsman.model.events import (
+    QuestionAsked,
+    QuestionClosed,
+    TurnEnded,
+    TurnStarted,
+    Usage,
+    UsageReported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from anyio.streams.memory import MemoryObjectSendStream
+
+    from helmsman.agents.agent_process import AgentProcess
+    from helmsman.agents.claude.access import SessionAccess
+    from helmsman.agents.claude.questions import Asked
+    from helmsman.agents.process_engine import AgentSession, EngineContext
+    from helmsman.model.events import Failure, TurnOutcome
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.questions import Choice, Question
+
+COMPACT: Final = "/compact"
+TAKEN_UP_SECONDS: Final = 10.0
+"""Seconds that Claude Code may take to begin with a message."""
+
+
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+def control(subtype: str, **more: Any) -> dict[str, Any]:
+    """Return a request to the program itself, with an id."""
+    return {"type": "control_request", "request_id": str(uuid.uuid4()), "request": {"subtype": subtype, **more}}
+
+
+def user_message(content: str | list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a message for the model. The only command to the program itself is the one that the engine has a verb for."""
+    if isinstance(content, str) and content != COMPACT:
+        content = as_words(content)
+    message = {"role": "user", "content": content}
+    return {"type": "user", "message": message, "parent_tool_use_id": None, "session_id": "default"}
+
+
+def prompt_message(turn: TurnInput) -> dict[str, Any]:
+    """Return a prompt with its images. Blocks, to read these."""
+    if not turn.images:
+        return user_message(turn.text)
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": as_words(turn.text)}]
+    for image in turn.images:
+        kind = mimetypes.guess_type(image.name)[0] or "image/png"
+        data = base64.b64encode(image.read_bytes()).decode("ascii")
+        blocks.append({"type": "image", "source": {"type": "base64", "media_type": kind, "data": data}})
+    return user_message(blocks)
+
+
+# --- the conversation ------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class ClaudeTurn(AgentTurn):
+    """A turn. `reader` turns its lines into events."""
+
+    reader: TurnReader = field(kw_only=True)
+    planned: bool = False
+    """It has proposed its plan, and was stopped there."""
+    steered: set[str] = field(default_factory=set[str])
+    """Messages that were put into it, and that Claude Code has not taken up yet."""
+    taken_up: anyio.Event = field(default_factory=anyio.Event)
+    """Claude Code has begun with it, and said its name."""
+    used: Usage = field(default_factory=Usage)
+    """As Claude Code sums it up when a message to it is done with."""
+    calls: dict[str, Usage] = field(default_factory=dict[str, Usage])
+    """What model calls since then have used, its sub-agents' too: several lines tell of one."""
+    result: Mapping[str, Any] | None = None
+    """The line with which it has ended."""
+
+
+class ClaudeConversation(Conversation):
+    """See `Conversation`. `access` is that of the process."""
+
+    def __init__(
+        self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str, access: SessionAccess
+    ) -> None:
+        super().__init__(context, session, process, title)
+        self.access = access
+        self._questions: dict[str, Asked] = {}
+        self._replies: dict[str, MemoryObjectSendStream[Mapping[str, Any]]] = {}
+
+    @property
+    def _turn(self) -> ClaudeTurn | None:
+        turn = self.session.turn
+        assert turn is None or isinstance(turn, ClaudeTurn)
+        return turn
+
+    def _new_turn(self, turn_id: str) -> ClaudeTurn:
+        turn = ClaudeTurn(turn_id, reader=self._reader(turn_id))
+        self.process.turn_begins()
+        self.session.begin(turn)
+        return turn
+
+    def _reader(self, turn_id: str) -> TurnReader:
+        return TurnReader(self.session.id, turn_id or None, str(self.session.directory))
+
+    async def prompt(self, turn: TurnInput) -> AgentTurn:
+        message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
+        begun = self._new_turn(str(uuid.uuid4()))
+        try:
+            await self.process.send({**message, "uuid": begun.id})
+        except EngineLost:
+            self.session.finish(begun)
+            raise
+        self.deliver(TurnStarted(session_id=self.session.id, turn_id=begun.id))
+        return begun
+
+    async def steer(self, turn: AgentTurn, message: str) -> None:
+        assert isinstance(turn, ClaudeTurn)
+        message_id = str(uuid.uuid4())
+        turn.steered.add(message_id)
+        await self.process.send({**user_message(message), "uuid": message_id})
+
+    async def stop_turn(self, turn: AgentTurn) -> None:
+        assert isinstance(turn, ClaudeTurn)
+        for message_id in turn.steered:  # or they would be taken up next
+            await self.process.send(control("cancel_async_message", message_uuid=message_id))
+        for asked in list(self._questions.values()):
+            self._withdraw(self._questions.pop(asked.question.id))
+            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+        with anyio.move_on_after(TAKEN_UP_SECONDS):
+            await turn.taken_up.wait()  # a message that is only queued would begin after the interrupt
+        await self.process.send(control("interrupt"))
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
+        asked = self._questions.pop(question.id, None)
+        if asked is None:
+            raise QuestionNotOpen.any_more(question.id)
+        stops = choices is not None and choices[0].value in ("abort", "cancel")
+        if stops and self.session.turn is not None:
+            self.session.turn.interrupted = True
+        await self._send_answer(asked, write_answer(asked, choices))
+        return False  # a refusal that stops the turn says so
+
+    async def _send_answer(self, asked: Asked, answer: Mapping[str, Any]) -> None:
+        await self.process.send(answer, answering=asked.request_id)
+
+    async def request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request to the program, and wait for its answer. The caller bounds the wait."""
+        send, receive = anyio.create_memory_object_stream["Mapping[str, Any]"](1)
+        with send, receive:
+            self._replies[request["request_id"]] = send
+            try:
+                await self.process.send(request)
+                return await receive.receive()
+            finally:
+                del self._replies[request["request_id"]]
+
+    def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:
+        if is_running:
+            self.session.left_turn = ""  # its first line has its name
+            self._new_turn("")
+
+    async def caught_up(self, *, is_running: bool) -> None:
+        if (turn := self._turn) is not None:
+            await turn.taken_up.wait()
+
+    async def adopt(self, options: SessionOptions) -> None:
+        before = self.access
+        self.access = access_of(options, enforced=before.enforced, plans=before.plans)
+        for asked in list(self._questions.values()):  # they were read before it was known who answers them
+            if not self.access.asks_about(asked):
+                self._withdraw(self._questions.pop(asked.question.id))
+                await self._decide(asked)
+
+    def close(self) -> None:
+        self._questions.clear()
+
+    # --- its lines ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async for line in self.process.lines():
+            try:
+                await self._read(line)
+            except EngineLost:
+                continue  # it takes no more answers, but its last messages may still arrive
+
+    async def _read(self, line: Mapping[str, Any]) -> None:
+        turn = self._turn
+        match line.get("type"):
+            case "control_request":
+                await self._ask(line)
+            case "control_cancel_request":
+                for asked in [one for one in self._questions.values() if one.request_id == line.get("request_id")]:
+                    self._withdraw(self._questions.pop(asked.question.id))
+            case "control_response" if (
+                waiting := self._replies.get(text(mapping(line.get("response")).get("request_id")))
+            ) is not None:
+                waiting.send_nowait(mapping(line.get("response")))
+            case "command_lifecycle":
+                self._read_lifecycle(line)
+            case "result":
+                if turn is not None:
+                    await self._read_result(turn, line)
+            case _:
+                if turn is not None:
+                    for event in turn.reader.read(line):
+                        self.deliver(event)
+                    self._count(turn, line)
+
+    async def _read_result(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
+        is_end = not integer(line.get("queued_turn_count")) or turn.interrupted
+        if is_end:  # before the end is told: a check may begin at that moment
+            await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
+        self._report(turn, line)  # all events of a line without a pause, so that they are stored together
+        if is_end:
+            turn.result = line
+            self.end_turn(turn)
+
+    def _read_lifecycle(self, line: Mapping[str, Any]) -> None:
+        message_id, turn = text(line.get("command_uuid")), self._turn
+        if line.get("state") != "started" or turn is None:
+            return
+        turn.steered.discard(message_id)
+        if not turn.id:  # one that was left running: its first message is its name
+            turn.id = self.session.left_turn = message_id
+            turn.reader = self._reader(message_id)
+            self.deliver(TurnStarted(session_id=self.session.id, turn_id=message_id))
+        if turn.id == message_id:
+            turn.taken_up.set()
+
+    async def _ask(self, line: Mapping[str, Any]) -> None:
+        turn, request_id, session = self._turn, text(line.get("request_id")), self.session
+        place = None if session.directory is None else str(session.directory)
+        sandbox = self.access.enforced and self.access.writes != "anything"
+        turn_id = None if turn is None else turn.id
+        asked = read_question(line, session.id, turn_id, place, "inside" if sandbox else "outside")
+        if asked is None:
+            subtype = text(mapping(line.get("request")).get("subtype"))
+            await self.process.send(not_answered(request_id, subtype), answering=request_id)
+        elif turn is None or turn.interrupted:
+            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+        elif self.access.plans and asked.tool == EXIT_PLAN:
+            turn.planned = True
+            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+        elif not self.access.asks_about(asked):
+            await self._decide(asked)
+        elif (
+            other := self._questions.pop(asked.question.id, None)
+        ) is not None:  # an answer to either would be to both
+            self._withdraw(other)
+            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+        else:
+            self._questions[asked.question.id] = asked
+            event = QuestionAsked(session_id=session.id, turn_id=turn_id, question=asked.question)
+            self.deliver(event.with_raw(line))
+
+    async def _decide(self, asked: Asked) -> None:
+        """Answer without the user, as the policy of the session says."""
+        yes = self.access.answers == "allow" and asked.question.type != "user_input"
+        await self._send_answer(asked, allowed(asked) if yes else refused(asked, NOBODY_ASKED))
+
+    def _withdraw(self, asked: Asked) -> None:
+        """Report that Claude Code does not wait for the answer to a question any more."""
+        session_id, question_id = self.session.id, asked.question.id
+        self.deliver(QuestionClosed(session_id=session_id, question_id=question_id, answer=None, by="turn ended"))
+
+    # --- what a turn uses, and its end -------------------------------------------------------------------------------
+
+    def _count(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
+        message = mapping(line.get("message")) if line.get("type") == "assistant" else {}
+        used, call = usage_of(message.get("usage")), text(message.get("id"))
+        if used is not None and message.get("model") != SYNTHETIC and turn.calls.get(call) != used:
+            turn.calls[call] = used
+            so_far = turn.used + spent(turn.calls.values())
+            self.deliver(UsageReported(session_id=self.session.id, turn_id=turn.id, turn=so_far))
+
+    def _report(self, turn: ClaudeTurn, result: Mapping[str, Any]) -> None:
+        usage, session = usage_of(result.get("usage")), self.session
+        before, session.cost = session.cost, cost_of(result)
+        if usage is not None and before is not None and session.cost is not None:
+            usage = replace(usage, cost_usd=max(0.0, session.cost - before))
+        if usage is not None:
+            turn.used += usage
+            turn.calls.clear()
+            reported = UsageReported(session_id=session.id, turn_id=turn.id, turn=turn.used)
+            self.deliver(reported.with_raw(result))
+
+    def end_turn(self, turn: AgentTurn) -> None:
+        assert isinstance(turn, ClaudeTurn)
+        if turn.is_told:
+            return
+        turn.is_told = True
+        for asked in list(self._questions.values()):
+            self._withdraw(self._questions.pop(asked.question.id))
+        for event in turn.reader.close():
+            self.deliver(event)
+        outcome, failure = _outcome(turn)
+        result = turn.result
+        final = optional_text(result.get("result")) if result is not None and outcome == "completed" else None
+        self.session.finish(turn)
+        ended = TurnEnded(
+            session_id=self.session.id, turn_id=turn.id, outcome=outcome, failure=failure, final_message=final
+        )
+        self.deliver(ended.with_raw(result))
+        self.process.turn_ended()
+
+
+def _outcome(turn: ClaudeTurn) -> tuple[TurnOutcome, Failure | None]:
+    """Return how a turn has ended: as its result says, or without one because it was stopped with its process."""
+    if turn.result is None:
+        return "interrupted", None
+    failure = failure_of(turn.result)
+    if turn.planned and not turn.interrupted:
+        return "completed", None
+    if was_interrupted(turn.result) or (turn.interrupted and failure is not None):
+        return "interrupted", None
+    return ("completed", None) if failure is None else ("failed", failure)

@@ -1,0 +1,888 @@
+"""The life of an agent's sessions and processes, the same for all agents that have one process per session.
+
+    STORED ──> STARTING ──> IDLE <──> RUNNING ──> STOPPING
+      ^            │         │           │            │
+      └────────────┴─────────┴── ENDING <┴────────────┘
+
+A session is STORED while no process has it. A process is STARTING until it is greeted and has loaded the session. In an
+IDLE session nothing runs: it takes a turn, or its process ends after a while. A RUNNING turn ends by itself or is
+interrupted (STOPPING); one that does not stop is ended with its process. Nothing is sent to a process that is ENDING. A
+process that is lost takes its own session with it, and no other.
+
+In a hub each process has a supervisor. Closing the engine then only detaches from processes in which a turn runs, and the
+next hub attaches to them again. What differs between agents is a `AgentDialect`, and a `Conversation` with each process.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.agent_process import open_child_agent, open_supervised_agent, start_supervised_agent
+from helmsman.agents.event_router import RoutedEngine, engine_closed
+from helmsman.agents.protocol import Begun, Capability, is_enforced
+from helmsman.agents.supervisor.records import end_left
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.json_values import mapping, optional_text, text
+from helmsman.errors import (
+    ClientAway,
+    EngineLost,
+    HelmsmanError,
+    InvalidInput,
+    QuestionNotOpen,
+    SessionBusy,
+    SessionIdle,
+    SessionNotFound,
+)
+from helmsman.model.events import EngineGone, Failure, Notice
+from helmsman.model.options import SessionOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from anyio.abc import TaskGroup, TaskStatus
+
+    from helmsman.agents.agent_process import AgentProcess, Greeting, Launch
+    from helmsman.agents.event_router import EventRouter
+    from helmsman.agents.protocol import Capabilities, Opened
+    from helmsman.agents.sandbox import Sandbox
+    from helmsman.agents.supervisor.client import Owner
+    from helmsman.agents.supervisor.records import ProcessRecord
+    from helmsman.model.events import Event, PastTurn
+    from helmsman.model.options import TurnInput
+    from helmsman.model.questions import Choice, Question
+
+    Opening = Callable[[TaskGroup], AbstractAsyncContextManager[AgentProcess]]
+
+log = logging.getLogger(__name__)
+
+INTERRUPT_SECONDS: Final = 10.0
+"""Seconds that a turn may take to stop. Half a second was seen, or no answer at all while an agent retries its model."""
+
+CLOSE_SECONDS: Final = 2.0
+"""Seconds that a turn may take to stop when the engine is closed; then its process is ended."""
+
+END_SECONDS: Final = 20.0
+"""Seconds that a process may take to end, with its sandbox."""
+
+CATCH_UP_SECONDS: Final = 10.0
+"""Seconds that it may take to read a turn that an earlier hub has left, up to its name or its end."""
+
+_LOOK_FOR_IDLE: Final = 30.0
+
+
+class State(Enum):
+    """The state of a session; see the module."""
+
+    STORED = "stored"
+    STARTING = "starting"
+    IDLE = "idle"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDING = "ending"
+
+
+TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
+    State.STORED: frozenset({State.STARTING}),
+    State.STARTING: frozenset({State.IDLE, State.RUNNING, State.ENDING, State.STORED}),
+    State.IDLE: frozenset({State.RUNNING, State.ENDING, State.STORED}),
+    State.RUNNING: frozenset({State.IDLE, State.STOPPING, State.ENDING, State.STORED}),
+    State.STOPPING: frozenset({State.IDLE, State.ENDING, State.STORED}),
+    State.ENDING: frozenset({State.STORED}),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """What processes are started with. An engine that was found again has none until a client supplies it."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    state_dir: Path
+    sandbox: Callable[[], Awaitable[Sandbox]]
+
+
+def require_config(config: LaunchConfig | None) -> LaunchConfig:
+    """Return the launch configuration of an engine.
+
+    Raises:
+        ClientAway: It was found again, and no client has supplied one.
+    """
+    if config is None:
+        raise ClientAway(
+            "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
+        )
+    return config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervision:
+    """Supervision of an engine's processes. `about` describes the engine in their records."""
+
+    engine_id: str
+    owner: Owner
+    about: Mapping[str, Any]
+
+
+@dataclass(slots=True, eq=False)
+class AgentTurn:
+    """A turn that runs. Conversations add what they have to know of it."""
+
+    id: str
+    interrupted: bool = False
+    is_told: bool = False
+    """Its end was told."""
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    """It is over, or its process has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPoint:
+    """Where a session branches off: after a turn of another, whose last line is named, or at the end."""
+
+    session_id: str
+    last_turn_id: str | None
+    line: str | None
+
+
+class AgentSession:
+    """A session, and the process that has it."""
+
+    def __init__(self, session_id: str, directory: Path | None, options: SessionOptions) -> None:
+        self.id = session_id
+        self.directory = directory
+        self.options = options
+        """Those it was last used with."""
+        self.forked_from: ForkPoint | None = None
+        self.state = State.STORED
+        self.process: AgentProcess | None = None
+        self.conversation: Conversation | None = None
+        self.turn: AgentTurn | None = None
+        self.left_turn: str | None = None
+        """The turn that an earlier hub has left, until a client asks for it. It may have ended."""
+        self.launch = ""
+        """The fingerprint of how the process was started."""
+        self.confinement: str | None = None
+        """A fingerprint of its sandbox; None without one."""
+        self.about: Mapping[str, Any] = {}
+        """What its launch, or the record of its process, says besides."""
+        self.cost: float | None = 0.0
+        """What the session has cost before this turn, as its agent tells it; None if unknown."""
+        self.used_at = 0.0
+        self.lock = anyio.Lock()
+        """Held while its process is started, loaded, given a prompt, or ended."""
+        self.scope = anyio.CancelScope()
+        self.gone = anyio.Event()
+        """Set when nothing is left of its last process."""
+        self.gone.set()
+
+    @property
+    def is_enforced(self) -> bool:
+        """Return whether a sandbox restricts where the process may write."""
+        return self.confinement is not None
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether the process is about to end, so that nothing may be started in it."""
+        return self.state is State.ENDING or (self.conversation is not None and bool(self.conversation.stopped))
+
+    def enter(self, state: State) -> None:
+        """Change the state. A transition that `TRANSITIONS` does not know is an error in the engine."""
+        if state is self.state:
+            return
+        assert state in TRANSITIONS[self.state], f"session {self.id}: {self.state.value} -> {state.value}"
+        self.state = state
+
+    def begin(self, turn: AgentTurn) -> None:
+        """A turn begins."""
+        self.turn = turn
+        self.enter(State.RUNNING)
+
+    def finish(self, turn: AgentTurn) -> None:
+        """A turn is over."""
+        if self.turn is turn:
+            self.turn = None
+            self.used_at = anyio.current_time()
+            if self.state in (State.RUNNING, State.STOPPING):
+                self.enter(State.IDLE)
+        turn.ended.set()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineContext:
+    """What the conversations of an engine share."""
+
+    tasks: TaskGroup
+    router: EventRouter
+    end: Callable[[AgentSession], Awaitable[None]]
+    """Ends the process of a session, with all it has started."""
+
+
+def session_not_found(title: str, session_id: str) -> SessionNotFound:
+    """Return the error for a session that an agent of this name does not have."""
+    return SessionNotFound(f"{title} knows no session {session_id}. List the sessions to find the right id.")
+
+
+class Conversation(ABC):
+    """What is said between us and one process of an agent: prompts, answers and steering, events and questions."""
+
+    def __init__(self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str) -> None:
+        self.context = context
+        self.session = session
+        self.process = process
+        self.title = title
+        self.stopped = ""
+        """Why the process is about to be ended: it might not ask any more."""
+
+    def deliver(self, event: Event) -> None:
+        """Deliver an event, with the line it comes from."""
+        self.process.position.stamp(event)
+        self.context.router.deliver(event)
+
+    def warn(self, message: str) -> None:
+        """Tell the user."""
+        self.deliver(Notice(session_id=self.session.id, kind="warning", message=message))
+
+    @abstractmethod
+    async def run(self) -> None:
+        """Handle the output of the process until it ends."""
+
+    async def load(self, options: SessionOptions, *, is_new: bool) -> None:  # noqa: B027 - some begin with a prompt
+        """Make or load the session in a process that has just been started, and set it up."""
+
+    async def set_up(self, options: SessionOptions) -> None:  # noqa: B027 - some are set up by their command line
+        """Set up the loaded session for these options."""
+
+    @abstractmethod
+    async def prompt(self, turn: TurnInput) -> AgentTurn:
+        """Begin a turn."""
+
+    @abstractmethod
+    async def steer(self, turn: AgentTurn, message: str) -> None:
+        """Send a message into the running turn."""
+
+    @abstractmethod
+    async def stop_turn(self, turn: AgentTurn) -> None:
+        """Withdraw the turn's questions, and tell the agent to stop it."""
+
+    @abstractmethod
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
+        """Send an answer; return whether the turn has to be interrupted. Raises `QuestionNotOpen`."""
+
+    @abstractmethod
+    def end_turn(self, turn: AgentTurn) -> None:
+        """Close all that is open in a turn, and tell its end, once."""
+
+    @abstractmethod
+    def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:
+        """Take over the turn that an earlier hub has left, if there is one. Its output comes again, after this call."""
+
+    @abstractmethod
+    async def caught_up(self, *, is_running: bool) -> None:
+        """Wait until enough of a recalled turn was read to go on. The caller bounds the wait."""
+
+    @abstractmethod
+    async def adopt(self, options: SessionOptions) -> None:
+        """A client asks for a session that an earlier hub has left, under these options."""
+
+    def close(self) -> None:  # noqa: B027 - some hold nothing
+        """The process has gone: forget its questions."""
+
+
+class AgentDialect(ABC):
+    """What differs between agents."""
+
+    agent: str
+    """The name of the agent."""
+    title: str
+    """Its name in sentences."""
+    engine_name: ClassVar[str]
+    greeting: Greeting
+    capabilities: Capabilities
+    starts_with_session: ClassVar[bool]
+    """Whether a process is started to make or load a session; otherwise with its first turn."""
+    version: str | None = None
+    """The version of the program, if it is known before a process says it."""
+    idle_seconds: ClassVar[float | None] = None
+    """Seconds that a process waits for the next turn, if that is less than the setting."""
+
+    @abstractmethod
+    def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> Conversation:
+        """Begin the conversation with a process that was just started or found."""
+
+    @abstractmethod
+    def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
+        """Return a session as reported to the client that opened it."""
+
+    @abstractmethod
+    def is_like(self, other: AgentDialect) -> bool:
+        """Return whether engines of this dialect take the work of another one of the same agent."""
+
+    @abstractmethod
+    def notes_on(self, turn: TurnInput) -> tuple[str, ...]:
+        """Return remarks for the client about a turn that has begun."""
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def check(self, config: LaunchConfig | None, options: SessionOptions) -> None:
+        """Refuse options that this agent cannot hold to.
+
+        Raises:
+            Unsupported: It must be held to a sandbox, and cannot.
+        """
+
+    @abstractmethod
+    def fingerprint(
+        self, config: LaunchConfig, session: AgentSession, options: SessionOptions, turn: TurnInput | None
+    ) -> str:
+        """Return what is fixed in a process for such a turn, for comparing. Blocks, briefly."""
+
+    def confinement(self, options: SessionOptions) -> str | None:
+        """Return a fingerprint of the sandbox of such a session; None without one."""
+        if not is_enforced(options):
+            return None
+        return json.dumps([options.writes or "workspace", [str(root) for root in options.writable_roots]])
+
+    def fits(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> bool:
+        """Return whether the process of a session suits, as far as that is known without a launch configuration."""
+        return session.confinement == self.confinement(options)
+
+    @abstractmethod
+    async def launch(
+        self, config: LaunchConfig, session: AgentSession, options: SessionOptions, turn: TurnInput | None
+    ) -> Launch:
+        """Check all that has to hold before a process is started for a session, and return how to start it."""
+
+    def clear_up(self, state_dir: Path, session: AgentSession) -> None:  # noqa: B027 - some leave nothing
+        """Remove what a process that has ended has left. Blocks, briefly."""
+
+    # --- session files -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def find(self, session_id: str) -> Path | None:
+        """Return the directory of a stored session, None if it is not known. Blocks.
+
+        Raises:
+            SessionNotFound: There is no such session.
+        """
+
+    @abstractmethod
+    def history(self, session: AgentSession | None, session_id: str) -> tuple[PastTurn, ...]:
+        """Return the turns of a session. Blocks; raises `SessionNotFound`."""
+
+    def fork_point(self, session_id: str, last_turn_id: str | None) -> ForkPoint:
+        """Return where a fork of a stored session branches off. Blocks."""
+        raise self.capabilities.refusal(Capability.FORK)
+
+    def not_found(self, session_id: str) -> SessionNotFound:
+        return session_not_found(self.title, session_id)
+
+
+class ProcessEngine(RoutedEngine):
+    """See `helmsman.agents.protocol.Engine`. Made by `open_process_engine` only."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        dialect: AgentDialect,
+        config: LaunchConfig | None,
+        *,
+        state_dir: Path,
+        idle: float,
+        supervision: Supervision | None,
+    ) -> None:
+        super().__init__()
+        self._tasks = tasks
+        self.dialect = dialect
+        self.config = config
+        self._state_dir = state_dir
+        self._engine_idle = idle
+        self._idle = idle if dialect.idle_seconds is None else min(idle, dialect.idle_seconds)
+        self._supervision = supervision
+        self._context = EngineContext(tasks, self._router, self.end)
+        self._sessions: dict[str, AgentSession] = {}
+        self._positions_before: dict[str, str | None] = {}
+        """Input positions of the processes that earlier hubs left, by session."""
+        self._lost: HelmsmanError | None = None
+        self._closed = anyio.Event()
+
+    @property
+    def name(self) -> str:
+        return self.dialect.engine_name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.dialect.capabilities
+
+    @property
+    def id(self) -> str | None:
+        return None if self._supervision is None else self._supervision.engine_id
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        """The engine's description in the records of its processes."""
+        return {} if self._supervision is None else self._supervision.about
+
+    @property
+    def lost(self) -> HelmsmanError | None:
+        return self._lost
+
+    async def until_lost(self) -> None:
+        await self._closed.wait()
+
+    def input_position(self, session_id: str) -> str | None:
+        session = self._sessions.get(session_id)
+        process = None if session is None else session.process
+        return self._positions_before.get(session_id) if process is None else process.input_position
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    async def open(self, options: SessionOptions) -> Opened:
+        self._check()
+        if options.cwd is None or not await anyio.to_thread.run_sync(options.cwd.is_dir):
+            raise InvalidInput("A session needs a working directory. Name one that exists.", parameter="cwd")
+        session = AgentSession("", options.cwd, options)
+        if self.dialect.starts_with_session:
+            await self._start(session, options, None)
+        else:
+            await self.dialect.check(self.config, options)
+            session.id = str(uuid.uuid4())
+        self._sessions[session.id] = session
+        return self.dialect.opened(session, options)
+
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        session = await self._known(session_id, options)
+        if self.dialect.starts_with_session:
+            async with session.lock:
+                await self._ready(session, options, None)
+        elif session.turn is None:
+            session.options = options
+            await self.dialect.check(self.config, options)
+        return self.dialect.opened(session, options)
+
+    async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
+        self.capabilities.require(Capability.FORK)
+        source = await self._known(session_id, options)
+        fork = await anyio.to_thread.run_sync(self.dialect.fork_point, session_id, last_turn_id)
+        await self.dialect.check(self.config, options)
+        session = AgentSession(str(uuid.uuid4()), source.directory, options)
+        session.forked_from = fork
+        self._sessions[session.id] = session
+        return self.dialect.opened(session, options)
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        self._check()
+        self.capabilities.require(Capability.HISTORY)
+        session = self._sessions.get(session_id)
+        if session is None or session.forked_from is None:
+            return await anyio.to_thread.run_sync(self.dialect.history, session, session_id)
+        with suppress(SessionNotFound):
+            return await anyio.to_thread.run_sync(self.dialect.history, None, session_id)
+        shared = await self.history(session.forked_from.session_id)  # it is stored with its first turn
+        ids = [turn.id for turn in shared]
+        last = session.forked_from.last_turn_id
+        return shared if last not in ids else shared[: ids.index(last) + 1]
+
+    async def _known(self, session_id: str, options: SessionOptions) -> AgentSession:
+        self._check()
+        session = self._sessions.get(session_id)
+        if session is None:
+            stored = await anyio.to_thread.run_sync(self.dialect.find, session_id)
+            session = AgentSession(session_id, options.cwd or stored, options)
+            session = self._sessions.setdefault(session_id, session)
+        session.directory = session.directory or options.cwd
+        return session
+
+    async def end_leftovers(self, session_id: str) -> None:
+        self._check()
+        if (session := self._sessions.get(session_id)) is not None:
+            self._refuse_if_running(session)
+            async with session.lock:
+                self._refuse_if_running(session)
+                await self.end(session)
+
+    async def unload(self, session_id: str) -> None:
+        self.capabilities.require(Capability.MOVE)
+        if (session := self._sessions.pop(session_id, None)) is not None:
+            await self.end(session)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:
+        session = await self._known(session_id, options)
+        self._refuse_if_running(session)
+        async with session.lock:
+            await self._ready(session, options, turn)
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        session = await self._known(session_id, options)
+        self._refuse_if_running(session)
+        async with session.lock:
+            await self._ready(session, options, turn)
+            self._refuse_if_running(session)
+            process = session.process
+            if process is not None:
+                await anyio.to_thread.run_sync(process.processes.note_baseline)
+            if process is None or session.process is not process or session.is_ending:
+                raise self._just_ended()
+            assert session.conversation is not None
+            begun = await session.conversation.prompt(turn)
+        return Begun(session_id=session_id, turn_id=begun.id, notes=self.dialect.notes_on(turn))
+
+    def _refuse_if_running(self, session: AgentSession) -> None:
+        self._check()
+        if session.turn is not None:
+            raise SessionBusy(f"A turn is running in session {session.id}. Wait for it, or interrupt it.")
+
+    async def steer(self, session_id: str, text: str) -> None:
+        self._check()
+        session = self._sessions.get(session_id)
+        turn, conversation = (None, None) if session is None else (session.turn, session.conversation)
+        if session is None or turn is None or conversation is None or session.is_ending or turn.interrupted:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        self.capabilities.require(Capability.STEER)
+        await conversation.steer(turn, text)
+
+    async def interrupt(self, session_id: str) -> None:
+        self._check()
+        session = self._sessions.get(session_id)
+        if session is None or session.process is None or session.conversation is None:
+            return
+        turn, process, conversation = session.turn, session.process, session.conversation
+        if turn is not None:
+            turn.interrupted = True
+            with anyio.CancelScope(shield=True):
+                await self._stop_turn(session, conversation, turn)
+        await anyio.to_thread.run_sync(process.processes.end_started_by_turns)
+
+    async def _stop_turn(self, session: AgentSession, conversation: Conversation, turn: AgentTurn) -> None:
+        if session.state is State.RUNNING:
+            session.enter(State.STOPPING)
+        with suppress(EngineLost):  # the end of the process is reported by its reader
+            await conversation.stop_turn(turn)
+        with anyio.move_on_after(INTERRUPT_SECONDS):
+            await turn.ended.wait()
+        if not turn.is_told:  # it does not listen, for example while it waits to ask its model again
+            await self.end(session)
+            conversation.end_turn(turn)
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        self._check()
+        session = self._sessions.get(question.session_id)
+        if session is None or session.process is None or session.conversation is None:
+            raise QuestionNotOpen.any_more(question.id)
+        if await session.conversation.answer(question, choices):
+            await self.interrupt(session.id)
+
+    # --- what earlier hubs have left running -------------------------------------------------------------------------
+
+    async def follow_left(self, record: ProcessRecord) -> None:
+        """Follow a process that an earlier hub has left, if it has left a turn in it; what that has done comes as events."""
+        try:
+            await self._follow_left(record)
+        except HelmsmanError as error:
+            log.info("%s of session %s is not reached: %s", self.dialect.title, record.session_id, error)
+
+    async def _follow_left(self, record: ProcessRecord) -> None:
+        is_running = any(await anyio.to_thread.run_sync(record.activity))
+        place = Path(record.place)
+        policy = SessionOptions(agent=self.dialect.agent, cwd=place)  # until adoption, everything is asked
+        session = AgentSession(record.session_id, place, policy)
+        session.launch, session.about = text(record.about.get("launch")), record.about
+        session.confinement = optional_text(record.about.get("confinement"))
+        left = _Left(record, await anyio.to_thread.run_sync(record.notes), is_running)
+        session.enter(State.STARTING)
+        await self._tasks.start(self._serve, session, self._owning(record), left)
+        assert session.conversation is not None
+        with anyio.move_on_after(CATCH_UP_SECONDS):
+            await session.conversation.caught_up(is_running=is_running)
+        if session.left_turn is None or (session.turn is not None and not is_running):
+            session.turn = None  # it never began; the next turn has another process
+            self._tasks.start_soon(self.end, session)
+            return
+        self._sessions[session.id] = session
+        if session.turn is not None and session.turn.interrupted:  # the hub that began the interrupt is gone
+            self._tasks.start_soon(self.interrupt, session.id)
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        found = self._sessions.values()
+        return tuple(one.id for one in found if one.turn is not None or one.left_turn is not None)
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        self._check()
+        session = self._sessions.get(session_id)
+        if session is None or (session.turn is None and session.left_turn is None):
+            raise self.dialect.not_found(session_id)
+        session.options = options
+        if session.process is not None and session.conversation is not None:
+            await session.conversation.adopt(options)
+        opened = self.dialect.opened(session, options)
+        session.left_turn = None
+        return opened
+
+    # --- processes ---------------------------------------------------------------------------------------------------
+
+    async def _ready(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> None:
+        """Give a session a process that was started for these options. The caller holds the session's lock."""
+        if session.is_ending:
+            await session.gone.wait()  # a message sent now would be lost
+        if session.process is not None and session.conversation is not None:
+            session.used_at = anyio.current_time()
+            if session.turn is not None:
+                return
+            if await self._suits(session, options, turn):
+                try:
+                    await session.conversation.set_up(options)
+                except BaseException:
+                    await self.end(session)
+                    raise
+                session.options = options
+                return
+            await self.end(session)
+        await self._start(session, options, turn)
+
+    async def _suits(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> bool:
+        """Return whether the process of a session can continue under these options."""
+        if self.config is None:  # the best guess without a launch configuration
+            return self.dialect.fits(session, options, turn)
+        make = partial(self.dialect.fingerprint, self.config, session, options, turn)
+        return session.launch == await anyio.to_thread.run_sync(make)
+
+    async def _start(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> None:
+        """Start a process for a session. The caller holds the session's lock, or nobody else knows the session.
+
+        Raises:
+            InvalidInput: It cannot do what the options request, or it would run files that the user has not trusted.
+            EngineStartFailed: It does not come up.
+        """
+        self._check()
+        config = require_config(self.config)
+        if session.directory is None:
+            raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
+        if not await anyio.to_thread.run_sync(session.directory.is_dir):
+            raise InvalidInput(f"{session.directory} is no directory. Name a working directory that exists.")
+        with anyio.move_on_after(END_SECONDS):  # what is cleared up by the session's name would be the next process's
+            await session.gone.wait()
+        await self.dialect.check(config, options)
+        is_new = not session.id
+        if self._supervision is not None and not is_new:
+            await anyio.to_thread.run_sync(end_left, self._state_dir, self.dialect.agent, session.id)
+        launch = await self.dialect.launch(config, session, options, turn)
+        session.options = options
+        session.launch, session.about = launch.fingerprint, launch.about
+        session.confinement = self.dialect.confinement(options)
+        opening: Opening = partial(open_child_agent, self.dialect.greeting, launch)
+        if self._supervision is not None:
+            opening = await self._supervised(launch, session)
+        session.enter(State.STARTING)
+        try:
+            await self._tasks.start(self._serve, session, opening, None)
+        except RuntimeError as error:
+            if self._lost is None:
+                raise
+            raise self._lost.again() from error  # the task ended without a word: the engine is being closed
+        assert session.conversation is not None
+        try:
+            await session.conversation.load(options, is_new=is_new)
+        except BaseException:
+            await self.end(session)
+            raise
+        if session.process is None:
+            raise self._just_ended()
+        session.enter(State.IDLE)
+
+    def _just_ended(self) -> EngineLost:
+        return EngineLost(f"{self.dialect.title} has just ended. Send the message again to start it.")
+
+    async def _supervised(self, launch: Launch, session: AgentSession) -> Opening:
+        assert self._supervision is not None
+        record = await start_supervised_agent(
+            self.dialect.greeting,
+            launch,
+            state_dir=self._state_dir,
+            idle=self._engine_idle,
+            owner=self._supervision.owner,
+            about={
+                "engine": self._supervision.about,
+                "version": self.dialect.version,
+                "engine_id": self._supervision.engine_id,
+                "session_id": session.id or None,
+                "confinement": session.confinement,
+            },
+        )
+        return self._owning(record)
+
+    def _owning(self, record: ProcessRecord) -> Opening:
+        epoch = 0 if self._supervision is None else self._supervision.owner.epoch
+        return lambda _: open_supervised_agent(self.dialect.greeting, record, epoch=epoch)
+
+    async def _serve(
+        self, session: AgentSession, opening: Opening, left: _Left | None, *, task_status: TaskStatus[None]
+    ) -> None:
+        """From the start of a process to its end, or from where an earlier hub has left it."""
+        session.scope, session.gone = anyio.CancelScope(), anyio.Event()
+        loss: HelmsmanError | None = None
+        process: AgentProcess | None = None
+        try:
+            with session.scope:
+                async with background_tasks() as tasks, opening(tasks) as process:
+                    session.process = process
+                    conversation = session.conversation = self.dialect.converse(self._context, session, process)
+                    session.used_at = anyio.current_time()
+                    if left is not None:
+                        self._positions_before[session.id] = process.input_position
+                        await anyio.to_thread.run_sync(process.processes.recall_baseline)
+                        conversation.recall(mapping(left.notes.get("turn")), is_running=left.is_running)
+                    task_status.started()
+                    loss = await self._run(session, conversation, process)
+                    if session.state is State.ENDING or process.is_taken_over or self._lost is not None:
+                        loss = None
+                    self._report_gone(session, process, loss)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._clear_up(session, process)
+
+    async def _run(self, session: AgentSession, conversation: Conversation, process: AgentProcess) -> HelmsmanError:
+        """Handle the output of a process until it ends, and return why it is gone."""
+        try:
+            await conversation.run()
+        except HelmsmanError as error:
+            await process.end(at_once=True)
+            return error
+        except Exception:  # one session's trouble must not end the others
+            log.exception("%s of session %s is not understood", self.dialect.title, session.id)
+            await process.end(at_once=True)
+        return await process.loss()
+
+    def _report_gone(self, session: AgentSession, process: AgentProcess, loss: HelmsmanError | None) -> None:
+        """Forget a process; tell its loss, if there is one to be told."""
+        if session.process is not process:
+            return
+        assert session.conversation is not None
+        session.process = None
+        session.conversation.close()
+        session.enter(State.STORED)
+        turn, session.turn = session.turn, None
+        if turn is not None:
+            turn.ended.set()
+        if loss is not None and session.id:
+            failure = Failure(code=loss.code, message=loss.message, retryable=True)
+            session.conversation.deliver(EngineGone(session_id=session.id, failure=failure))
+
+    async def _clear_up(self, session: AgentSession, process: AgentProcess | None) -> None:
+        if process is None:
+            session.enter(State.STORED)
+        else:
+            self._report_gone(session, process, None)
+        is_left = process is not None and process.is_supervised and not process.has_ended
+        if not is_left:
+            await anyio.to_thread.run_sync(self.dialect.clear_up, self._state_dir, session)
+        session.gone.set()
+
+    async def end(self, session: AgentSession) -> None:
+        """End the process of a session, with all it has started, and wait until it is gone."""
+        process = session.process
+        if process is None:
+            await session.gone.wait()
+            return
+        is_running = session.turn is not None
+        session.enter(State.ENDING)
+        with anyio.CancelScope(shield=True):
+            await process.end(at_once=is_running)
+            with anyio.move_on_after(END_SECONDS):
+                await session.gone.wait()
+            session.scope.cancel()
+            await session.gone.wait()
+
+    async def end_idle(self) -> None:
+        """End the processes of sessions in which nothing has run for long; they load again."""
+        while True:
+            await anyio.sleep(min(_LOOK_FOR_IDLE, self._idle))
+            for session in list(self._sessions.values()):
+                if self._is_idle(session):
+                    async with session.lock:  # a turn that begins now waits, and has another process
+                        if self._is_idle(session):
+                            await self.end(session)
+
+    def _is_idle(self, session: AgentSession) -> bool:
+        return session.state is State.IDLE and anyio.current_time() - session.used_at > self._idle
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Take no more work, and release every process; supervised ones continue their turns."""
+        self._lost = engine_closed()
+        async with anyio.create_task_group() as tasks:
+            for session in self._sessions.values():
+                if session.conversation is not None and session.process is not None:
+                    tasks.start_soon(self._release, session, session.conversation, session.process)
+        if self._supervision is None:  # else it outlives the hub
+            self._router.engine_gone(Failure(code=self._lost.code, message=self._lost.message, retryable=True))
+        self._closed.set()
+
+    async def _release(self, session: AgentSession, conversation: Conversation, process: AgentProcess) -> None:
+        turn = session.turn
+        if self._supervision is None:
+            if turn is not None:  # a cancelled turn is recorded as such, and its commands end
+                turn.interrupted = True
+                with suppress(HelmsmanError), anyio.move_on_after(CLOSE_SECONDS):
+                    await conversation.stop_turn(turn)
+                    await turn.ended.wait()
+            await self.end(session)
+        elif conversation.stopped:  # it is not for the next hub to find out that it does not ask
+            if turn is not None:
+                conversation.end_turn(turn)
+                await process.kill()
+            await self.end(session)
+        elif turn is None and session.left_turn is None:
+            await self.end(session)
+        else:
+            session.scope.cancel()
+            await session.gone.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What an earlier hub has left in a process."""
+
+    record: ProcessRecord
+    notes: Mapping[str, Any]
+    is_running: bool
+
+
+@asynccontextmanager
+async def open_process_engine(
+    dialect: AgentDialect,
+    config: LaunchConfig | None,
+    *,
+    state_dir: Path,
+    idle: float,
+    supervision: Supervision | None = None,
+    left: Sequence[ProcessRecord] = (),
+    kind: type[ProcessEngine] = ProcessEngine,
+) -> AsyncIterator[ProcessEngine]:
+    """Open an engine for the length of the block; supervised, it outlives the hub. `left` are processes that run already."""
+    async with background_tasks() as tasks:
+        engine = kind(tasks, dialect, config, state_dir=state_dir, idle=idle, supervision=supervision)
+        tasks.start_soon(engine.end_idle)
+        try:
+            async with anyio.create_task_group() as following:
+                for record in left:
+                    following.start_soon(engine.follow_left, record)
+            yield engine
+        finally:
+            with anyio.CancelScope(shield=True):
+                await engine.close()
