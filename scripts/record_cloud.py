@@ -1,4 +1,4 @@
-"""Records what the `codex cloud` of real Codex binaries prints, for the tests of `helmsman.agents.codex.cloud.output`.
+"""Records what the `codex cloud` of real Codex binaries prints, for the tests of `helmsman.agents.codex.cloud`.
 
     python scripts/record_cloud.py      record on every Codex there is (scripts/fetch_codex.py)
 

@@ -25,7 +25,7 @@ from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.access import plan_launch
 from helmsman.agents.claude.binary import ClaudeBinary
 from helmsman.agents.codex.agent import find_agent
-from helmsman.agents.codex.starting import codex_environment
+from helmsman.agents.codex.processes import codex_environment
 from helmsman.agents.sandbox import find_sandbox
 from helmsman.model.options import SessionOptions, TurnInput
 from tests import seen_inside

@@ -312,7 +312,7 @@ def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
         or (isinstance(node, ast.Attribute) and node.attr in ("echo_via_pager", "create_subprocess_shell"))
     }
     # Commands of a repository are shown to the user first, and run in a sandbox; the others try out a sandbox.
-    allowed = {"capabilities/repository_commands.py", "agents/sandbox.py", "agents/codex/access/sandbox_check.py"}
+    allowed = {"capabilities/repository_commands.py", "agents/sandbox.py", "agents/codex/sandbox.py"}
     assert shells - allowed == {"base/pager.py"}
 
 

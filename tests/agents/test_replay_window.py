@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from helmsman.agents import replay_window
-from helmsman.agents.codex.wire.replay import AppServerOutput
+from helmsman.agents.codex.watching import AppServerOutput
 from helmsman.agents.replay_window import ReplayWindow
 from helmsman.agents.supervisor.output_log import OutputLine
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.connection import read_mcp_servers
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.wire.mcp_servers import read_mcp_servers
 from helmsman.base.structs import replace
 from helmsman.cli import checks
 from helmsman.errors import EngineStartFailed

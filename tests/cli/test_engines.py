@@ -10,7 +10,7 @@ from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.detached.engines import open_detached
+from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor.activity import ask_supervisor
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import read_records

@@ -14,8 +14,8 @@ import mcp_types as types
 import pytest
 from mcp.client.stdio import StdioServerParameters
 
-from helmsman.agents.codex.storage.rollout_end import read_turn
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.codex.rollout_turns import read_turn
+from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.clients.server_process import Serving

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from helmsman.agents.codex.detached.watching import CodexWatcher
+from helmsman.agents.codex.watching import CodexWatcher
 from helmsman.agents.protocol import RecordedTurn
 from helmsman.agents.supervisor.process import Idleness
 from helmsman.approvals import audit

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.codex.engine import app_server_engine
-from helmsman.agents.codex.wire import app_server, websocket
-from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.agents.codex import connection, websocket
+from helmsman.agents.codex import engine as engine_module
+from helmsman.agents.codex.connection import AppServer
 from helmsman.agents.supervisor import stopping
 from helmsman.errors import EngineLost
 from helmsman.testing import hang, run, say
@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.long, pytest.mark.anyio, needs_proc]
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that hangs is found out within moments."""
-    monkeypatch.setattr(app_server, "HEARTBEAT", 0.2)
-    monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", 2.0)
-    monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.2)
+    monkeypatch.setattr(connection, "HEARTBEAT", 0.2)
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.2)
     monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 2.0)
     monkeypatch.setattr(stopping, "STOP_TIMEOUT", 0.4)
 
@@ -137,7 +137,7 @@ async def test_an_engine_that_hangs_in_a_turn_is_noticed_and_replaced(scene: Sce
 async def test_an_interrupt_of_an_engine_that_hangs_ends_and_says_so(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_server, "HEARTBEAT", SECONDS)
+    monkeypatch.setattr(connection, "HEARTBEAT", SECONDS)
     async with scene.helmsman() as helm:
         session = await at_work(scene, helm)
         end_engine(signal.SIGSTOP)
@@ -167,7 +167,7 @@ async def test_what_is_started_in_an_engine_that_hangs_runs_in_another(
 @bound
 @pytest.mark.usefixtures("impatient")
 async def test_a_busy_engine_that_answers_is_left_in_peace(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_server, "ANSWER_TIMEOUT", SECONDS)
+    monkeypatch.setattr(connection, "ANSWER_TIMEOUT", SECONDS)
     gate = scene.model.gate()
     scene.model.on("think", say("Hm", gate, " done"))
     async with scene.helmsman() as helm:

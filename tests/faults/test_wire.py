@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.engine import app_server_engine
+from helmsman.agents.codex import engine as engine_module
 from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
@@ -114,7 +114,7 @@ async def test_what_can_be_skipped_is_skipped(stage: Stage, noise: Sequence[dict
 async def test_an_end_that_is_never_told_is_found_out_by_an_interrupt(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.3)
+    monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.3)
     async with stage.helmsman(
         turn_start=BEGUN, turn_interrupt=(answer({}),), thread_read=(answer(OPENED_IDLE),)
     ) as helm:
@@ -126,7 +126,7 @@ async def test_an_end_that_is_never_told_is_found_out_by_an_interrupt(
 
 
 async def test_a_turn_that_cannot_be_stopped_holds_nobody_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.3)
+    monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.3)
     async with stage.helmsman(
         turn_start=BEGUN, turn_interrupt=(answer({}),), thread_read=(answer(OPENED_ACTIVE),)
     ) as helm:
@@ -137,8 +137,8 @@ async def test_a_turn_that_cannot_be_stopped_holds_nobody_up(stage: Stage, monke
 
 
 async def test_a_codex_that_stops_reading_is_given_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.3)
-    monkeypatch.setattr("helmsman.agents.codex.wire.app_server.ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.3)
+    monkeypatch.setattr("helmsman.agents.codex.connection.ANSWER_TIMEOUT", 0.5)
     async with stage.helmsman(turn_start=(*BEGUN, stop_reading())) as helm:
         session = await stage.ended(helm, TurnLimits(first_event=0.3))
         assert session.error is not None

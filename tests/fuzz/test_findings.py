@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace

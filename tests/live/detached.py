@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.agents.codex.detached.engines import open_detached
+from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor.records import read_records
 from helmsman.model.events import CommandExecution
 from helmsman.model.options import SessionOptions, TurnInput
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+    from helmsman.agents.codex.engine import AppServerEngine
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.testing import CodexHome
 

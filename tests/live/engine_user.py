@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.detached.engines import open_detached
+from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
 from helmsman.model.options import WRITES, SessionOptions, TurnInput
@@ -25,7 +25,7 @@ from helmsman.model.options import WRITES, SessionOptions, TurnInput
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+    from helmsman.agents.codex.engine import AppServerEngine
     from helmsman.model.events import Event
 
 

@@ -21,9 +21,9 @@ from typing import Any
 import anyio
 import anyio._backends._asyncio
 
-import helmsman.agents.codex.access.shell_profile
-import helmsman.agents.codex.detached.engines
-import helmsman.agents.codex.engine.app_server_engine
+import helmsman.agents.codex.detached
+import helmsman.agents.codex.engine
+import helmsman.agents.codex.processes
 import helmsman.hub.client
 import helmsman.hub.launch
 import helmsman.sessions.copies

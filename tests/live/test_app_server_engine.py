@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.engine import AppServerEngine, open_app_server
 from helmsman.errors import (
     EngineLost,
     EngineRefused,

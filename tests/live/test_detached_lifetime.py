@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.agents.codex import connection, websocket
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.codex.detached.engines import open_detached, open_recorded
-from helmsman.agents.codex.wire import app_server, websocket
+from helmsman.agents.codex.detached import open_detached, open_recorded
 from helmsman.agents.supervisor import stopping
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.descendants import surviving_descendants
@@ -136,7 +136,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
         (record,) = place.records
     os.kill(record.child.pid, signal.SIGSTOP)
     await until(lambda: is_stopped(record.child.pid))
-    monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.3)
     monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 0.3)
     monkeypatch.setattr(stopping, "STOP_TIMEOUT", 0.4)
     async with place.open() as engine:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.detached.engines import open_recorded
+from helmsman.agents.codex.detached import open_recorded
 from helmsman.agents.supervisor.client import Owner, Taken
 from helmsman.agents.supervisor.output_log import OutputLine, OutputReader
 from helmsman.agents.supervisor.watcher import Activity

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.wire.app_server import AppServer
+from helmsman.agents.codex.connection import AppServer
 from helmsman.base.files import file_lock
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.events import QuestionAsked, QuestionClosed

@@ -17,7 +17,7 @@ from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.starting import codex_environment
+from helmsman.agents.codex.processes import codex_environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.cli.checks import examine
 from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, InvalidSetting, Unsupported

@@ -21,8 +21,8 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
-from helmsman.agents.codex.storage.rollout_end import turns_of
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.codex.rollout_turns import turns_of
+from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import replace

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.engine.app_server_engine import open_app_server
+from helmsman.agents.codex.engine import open_app_server
 from helmsman.errors import EngineRefused
 from helmsman.model.events import Event, QuestionAsked
 from helmsman.model.questions import Choice

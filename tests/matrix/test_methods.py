@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.connection import ThreadSettings
+from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.wire.app_server import ThreadSettings
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, SessionNotFound, Unsupported
 from helmsman.model.events import ContextCompaction, Event, ItemEnded, Review, SessionRenamed, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput

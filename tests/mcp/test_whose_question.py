@@ -10,7 +10,7 @@ import mcp_types as types
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.base.clients import HANDED, HTTP, McpClient
 from helmsman.base.processes import Process
 from helmsman.base.structs import pack, replace, unpack

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.access.confinement import NO_ROOTS, Confinement, Policy
+from helmsman.agents.codex.access import NO_ROOTS, Confinement, Policy
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.policy import beyond_roots

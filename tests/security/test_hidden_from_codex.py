@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.codex.bubblewrap import hiding_directories
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.sandbox import hiding_directories
 from helmsman.agents.sandbox_view import HiddenPlaces, hidden_from_commands
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput

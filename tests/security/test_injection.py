@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman import Helmsman
-from helmsman.agents.codex.access.configuration import check_config, profile_config
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.cloud.client import CloudClient
+from helmsman.agents.codex.cloud import CloudClient
+from helmsman.agents.codex.configuration import check_config, profile_config
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.model.options import SessionOptions, TurnInput

@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.engine import open_questions
-from helmsman.agents.codex.engine.sandbox_proof import prove
+from helmsman.agents.codex import questions
+from helmsman.agents.codex.questions import prove
 from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.base.structs import replace
 from helmsman.model.events import QuestionAsked
@@ -436,7 +436,7 @@ async def test_a_call_that_is_written_down_late_is_waited_for(
     helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = iter([None, None])
-    monkeypatch.setattr(open_questions, "prove", lambda *about: next(late, prove(*about)))
+    monkeypatch.setattr(questions, "prove", lambda *about: next(late, prove(*about)))
     model.on("go", run("rm -f nothing"), say("done"))
     session = await helm.start("go", **options(folder))
     assert (await asked(session)).details["sandbox"] == "inside"
@@ -480,7 +480,7 @@ async def test_what_is_typed_into_a_terminal_outside_is_asked_about_each_time_an
 async def test_a_call_that_is_never_written_down_is_asked_about_as_outside(
     helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_questions, "prove", lambda *_: None)
+    monkeypatch.setattr(questions, "prove", lambda *_: None)
     model.on("go", run("rm -f nothing"), say("done"))
     session = await helm.start("go", **options(folder))
     assert (await asked(session)).details["sandbox"] == "outside"
@@ -495,8 +495,8 @@ async def test_a_question_whose_turn_ends_before_it_is_asked_is_not_asked(
     def never(*_: object) -> None:
         looked.set()
 
-    monkeypatch.setattr(open_questions, "prove", never)
-    monkeypatch.setattr(open_questions, "_PROOF_SECONDS", SECONDS)
+    monkeypatch.setattr(questions, "prove", never)
+    monkeypatch.setattr(questions, "_PROOF_SECONDS", SECONDS)
     model.on("go", run("rm -f nothing"), say("done"))
     session = await helm.start("go", **options(folder))
     with anyio.fail_after(SECONDS):

@@ -18,7 +18,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.structs import replace

@@ -22,7 +22,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents import sandbox as sandbox_module
 from helmsman.agents import sandbox_launcher
-from helmsman.agents.codex import bubblewrap
+from helmsman.agents.codex import sandbox as codex_sandbox
 from helmsman.agents.sandbox import Confined, find_sandbox, scratch_of
 from helmsman.agents.sandbox_environment import sandbox_environment
 from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files
@@ -345,9 +345,9 @@ async def test_agents_start_where_the_bubblewrap_of_the_system_is_old(
 ) -> None:
     if OLD_BUBBLEWRAP.exists():
         shutil.copyfile(OLD_BUBBLEWRAP, plant(machine, ""))
-        monkeypatch.setattr(bubblewrap, "_SYSTEM", OLD_BUBBLEWRAP)
+        monkeypatch.setattr(codex_sandbox, "_SYSTEM", OLD_BUBBLEWRAP)
     else:
-        monkeypatch.setattr(bubblewrap, "_SYSTEM", plant(machine, "#!/bin/sh\necho 'no such option'\nexit 1\n"))
+        monkeypatch.setattr(codex_sandbox, "_SYSTEM", plant(machine, "#!/bin/sh\necho 'no such option'\nexit 1\n"))
     seen = await machine.look(await machine.sandbox(), read=["/etc/passwd"])
     assert [*seen["read"].values()] == ["read"]
 
@@ -379,15 +379,15 @@ def test_a_bubblewrap_of_the_system_is_used_if_only_root_can_replace_it(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("#!/bin/sh\necho '--argv0 VALUE'\n", encoding="utf-8")
         path.chmod(0o755)
-    monkeypatch.setattr(bubblewrap, "_SYSTEM", system)
+    monkeypatch.setattr(codex_sandbox, "_SYSTEM", system)
     trusted = os.geteuid() == 0
-    assert bubblewrap.choose_bubblewrap(codex) == (system if trusted else bundled)
+    assert codex_sandbox.choose_bubblewrap(codex) == (system if trusted else bundled)
     system.chmod(0o777)
-    assert bubblewrap.choose_bubblewrap(codex) == bundled
+    assert codex_sandbox.choose_bubblewrap(codex) == bundled
     system.chmod(0o755)
     system.write_text("#!/bin/sh\necho 'Unknown option'\n", encoding="utf-8")
-    assert bubblewrap.choose_bubblewrap(codex) == bundled
-    directory = bubblewrap.bubblewrap_directory(codex, tmp_path / "state")
+    assert codex_sandbox.choose_bubblewrap(codex) == bundled
+    directory = codex_sandbox.bubblewrap_directory(codex, tmp_path / "state")
     assert directory is not None
     own = directory / "bwrap"
     assert own.read_bytes() == bundled.read_bytes()
@@ -395,17 +395,17 @@ def test_a_bubblewrap_of_the_system_is_used_if_only_root_can_replace_it(
     for planted in (lambda: own.symlink_to(bundled), lambda: own.write_text("#!/bin/sh\n", encoding="utf-8")):
         own.unlink()
         planted()  # as something that could write the state directory would have it
-        assert bubblewrap.bubblewrap_directory(codex, tmp_path / "state") == directory
+        assert codex_sandbox.bubblewrap_directory(codex, tmp_path / "state") == directory
         assert not own.is_symlink()
         assert own.read_bytes() == bundled.read_bytes()
     with monkeypatch.context() as patched:  # a full disk
-        patched.setattr(bubblewrap, "_placed", raising(OSError(errno.ENOSPC, "No space left on device")))
-        assert bubblewrap.bubblewrap_directory(codex, tmp_path / "state") == bundled.parent
-        patched.setattr(bubblewrap, "reason_of_sessions", lambda _path: "sessions may write there")
+        patched.setattr(codex_sandbox, "_placed", raising(OSError(errno.ENOSPC, "No space left on device")))
+        assert codex_sandbox.bubblewrap_directory(codex, tmp_path / "state") == bundled.parent
+        patched.setattr(codex_sandbox, "reason_of_sessions", lambda _path: "sessions may write there")
         with pytest.raises(InvalidSetting, match="no place for the bubblewrap"):
-            bubblewrap.bubblewrap_directory(codex, tmp_path / "state")
+            codex_sandbox.bubblewrap_directory(codex, tmp_path / "state")
     bundled.unlink()
-    assert bubblewrap.choose_bubblewrap(codex) is None
+    assert codex_sandbox.choose_bubblewrap(codex) is None
 
 
 async def test_the_scratch_directory_cannot_be_taken_by_others(machine: Machine) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.agents.codex.agent import find_agent
-from helmsman.agents.codex.cloud.client import FIRST_LOOK, NEXT_LOOK, CloudClient, poll_delays
+from helmsman.agents.codex.cloud import FIRST_LOOK, NEXT_LOOK, CloudClient, poll_delays
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_view import repository_root
 from helmsman.base.processes import Process

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 
-from helmsman.agents.codex.access.sandbox_check import check_sandbox
-from helmsman.agents.codex.access.shell_profile import SLOWEST, login_shell, measure_profile
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
-from helmsman.agents.codex.detached.engines import can_detach, why_bound
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
+from helmsman.agents.codex.detached import can_detach, why_bound
+from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.processes import SLOWEST, login_shell, measure_profile
+from helmsman.agents.codex.sandbox import check_sandbox
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.json_values import mapping
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.wire.mcp_servers import McpServer
+    from helmsman.agents.codex.connection import McpServer
     from helmsman.agents.protocol import Capabilities
     from helmsman.settings import Settings
 

@@ -128,8 +128,8 @@ async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
 
 
 async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
-    from helmsman.agents.codex.access.sandbox_check import check_sandbox
     from helmsman.agents.codex.agent import find_agent
+    from helmsman.agents.codex.sandbox import check_sandbox
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.follow import follow
     from helmsman.service import Helmsman

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from helmsman.agents.codex.access.plan import Access, plan_access
+from helmsman.agents.codex.access import Access, plan_access
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Version
 from helmsman.errors import InvalidInput
@@ -15,7 +15,7 @@ from helmsman.model.options import SessionOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.access.plan import ConfigurationSource
+    from helmsman.agents.codex.access import ConfigurationSource
 
 pytestmark = pytest.mark.anyio
 

@@ -9,10 +9,10 @@ import anyio
 import pytest
 
 from helmsman.agents import child_process, transports
+from helmsman.agents.codex import connection
+from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.engine import app_server_engine
-from helmsman.agents.codex.engine.app_server_engine import AppServerEngine, open_app_server
-from helmsman.agents.codex.wire import app_server
+from helmsman.agents.codex.engine import AppServerEngine, open_app_server
 from helmsman.base.line_framer import LineFramer
 from helmsman.errors import (
     EngineLost,
@@ -88,7 +88,7 @@ async def begin(engine: AppServerEngine, tmp_path: Path, **options: Any) -> tupl
 
 
 async def test_a_start_race_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_server_engine, "START_RACE_PAUSE", 0)
+    monkeypatch.setattr(engine_module, "START_RACE_PAUSE", 0)
     server = FakeAppServer(tmp_path / "bin", at_start=[stderr(RACE), exit_now(1)], launches=2)
     async with engine_of(server, tmp_path) as engine:
         _, sink = await begin(engine, tmp_path)
@@ -106,7 +106,7 @@ async def test_any_other_failure_at_the_start_is_told_with_what_codex_said(tmp_p
 async def test_a_server_that_never_answers_the_handshake_is_given_up_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_server, "HANDSHAKE_TIMEOUT", 0.3)
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.3)
     monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.1)
     monkeypatch.setattr(child_process, "TERMINATED_GRACE", 0.1)
     server = FakeAppServer(tmp_path / "bin", on={"initialize": [ignore_sigterm(), stop_reading()]})
@@ -202,7 +202,7 @@ async def test_a_server_that_exits_in_a_turn_is_noticed_at_once(tmp_path: Path, 
 
 
 async def test_a_method_that_is_never_answered_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_server, "OPEN_TIMEOUT", 0.2)
+    monkeypatch.setattr(connection, "OPEN_TIMEOUT", 0.2)
     server = FakeAppServer(tmp_path / "bin", on={"thread/start": []})
     async with engine_of(server, tmp_path) as engine:
         with pytest.raises(EngineTimeout, match="thread/start"):
@@ -212,7 +212,7 @@ async def test_a_method_that_is_never_answered_times_out(tmp_path: Path, monkeyp
 async def test_a_turn_that_does_not_stop_is_an_error_that_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app_server_engine, "INTERRUPT_TIMEOUT", 0.3)
+    monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.3)
     server = FakeAppServer(
         tmp_path / "bin", on={"turn/start": [answer(), notify("turn/started", TURN)], "turn/interrupt": [answer({})]}
     )

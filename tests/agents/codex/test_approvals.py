@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.engine import approvals
-from helmsman.agents.codex.engine.approvals import RequestContext, read_question, write_answer
+from helmsman.agents.codex import questions
+from helmsman.agents.codex.questions import RequestContext, read_question, write_answer
 from helmsman.base.jsonrpc import IncomingRequest
 from helmsman.errors import AnswerInvalid
 from helmsman.model.events import FileChange, PathChange
@@ -17,13 +17,13 @@ from helmsman.model.question_text import describe
 from helmsman.model.questions import Choice, Question, read_answers
 
 METHODS = (
-    approvals.COMMAND,
-    approvals.FILE_CHANGE,
-    approvals.PERMISSIONS,
-    approvals.USER_INPUT,
-    approvals.ELICITATION,
-    approvals.LEGACY_COMMAND,
-    approvals.LEGACY_FILE_CHANGE,
+    questions.COMMAND,
+    questions.FILE_CHANGE,
+    questions.PERMISSIONS,
+    questions.USER_INPUT,
+    questions.ELICITATION,
+    questions.LEGACY_COMMAND,
+    questions.LEGACY_FILE_CHANGE,
 )
 
 
@@ -45,7 +45,7 @@ def answer(request: IncomingRequest, *answers: str) -> Any:
 
 
 def test_a_command_shows_what_it_is_where_and_why() -> None:
-    question = ask(request(approvals.COMMAND, command="git pull", cwd="/src", reason="need it"))
+    question = ask(request(questions.COMMAND, command="git pull", cwd="/src", reason="need it"))
     assert question.type == "command_approval"
     assert question.details == {"command": "git pull", "directory": "/src", "reason": "need it", "sandbox": "outside"}
     assert "\nCommand: git pull\n" in describe(question).text()
@@ -54,7 +54,7 @@ def test_a_command_shows_what_it_is_where_and_why() -> None:
 
 def test_what_codex_says_of_a_command_besides_is_no_part_of_the_question() -> None:
     told: dict[str, Any] = {"commandActions": [{"type": "read", "command": "cat a"}], "environmentId": "lab"}
-    question = ask(request(approvals.COMMAND, command="cat a", proposedExecpolicyAmendment=["cat"], **told))
+    question = ask(request(questions.COMMAND, command="cat a", proposedExecpolicyAmendment=["cat"], **told))
     assert question.details == {"command": "cat a", "sandbox": "outside"}
     assert question.environment == "lab"
 
@@ -63,7 +63,7 @@ def test_what_codex_says_of_a_command_besides_is_no_part_of_the_question() -> No
     ("choice", "decision"),
     [("approve", "accept"), ("approve_session", "accept"), ("deny: no", "decline"), ("abort", "cancel")],
 )
-@pytest.mark.parametrize("method", [approvals.COMMAND, approvals.FILE_CHANGE])
+@pytest.mark.parametrize("method", [questions.COMMAND, questions.FILE_CHANGE])
 def test_decisions_are_spelled_as_codex_expects(method: str, choice: str, decision: str) -> None:
     assert answer(request(method), choice) == {"decision": decision}
 
@@ -72,22 +72,22 @@ def test_decisions_are_spelled_as_codex_expects(method: str, choice: str, decisi
     ("choice", "decision"),
     [("approve", "approved"), ("approve_session", "approved"), ("deny", "denied"), ("abort", "abort")],
 )
-@pytest.mark.parametrize("method", [approvals.LEGACY_COMMAND, approvals.LEGACY_FILE_CHANGE])
+@pytest.mark.parametrize("method", [questions.LEGACY_COMMAND, questions.LEGACY_FILE_CHANGE])
 def test_the_legacy_forms_have_their_own_spelling(method: str, choice: str, decision: str) -> None:
     legacy = IncomingRequest(0, method, {"conversationId": "T1", "callId": "c", "command": ["git", "pull"]})
-    assert approvals.thread_of(legacy) == "T1"
+    assert questions.thread_of(legacy) == "T1"
     assert answer(legacy, choice) == {"decision": decision}
 
 
 def test_extra_permissions_are_approved_one_command_at_a_time() -> None:
-    question = ask(request(approvals.COMMAND, command="x", additionalPermissions={"network": {"enabled": True}}))
+    question = ask(request(questions.COMMAND, command="x", additionalPermissions={"network": {"enabled": True}}))
     assert "approve_session" not in question.prompts[0].options
 
 
 def test_a_patch_brings_its_real_diff() -> None:
     change = PathChange(path="/src/a.txt", kind="update", diff="@@ -1 +1 @@\n-old\n+new\n", moved_to="/src/b.txt")
     around = RequestContext(patch=FileChange(id="call_1", changes=(change,)))
-    question = ask(request(approvals.FILE_CHANGE, reason=None), around)
+    question = ask(request(questions.FILE_CHANGE, reason=None), around)
     assert question.type == "patch_approval"
     assert question.details["paths"] == ["/src/a.txt", "/src/b.txt"]
     assert "-old\n+new\n" in question.details["diff"]
@@ -96,7 +96,7 @@ def test_a_patch_brings_its_real_diff() -> None:
 
 def test_permissions_are_granted_as_asked_for_the_turn_or_the_session_or_not_at_all() -> None:
     wanted = {"network": {"enabled": True}, "fileSystem": {"read": None, "write": ["/var/tmp"]}}
-    asked = request(approvals.PERMISSIONS, permissions=wanted, reason="need net")
+    asked = request(questions.PERMISSIONS, permissions=wanted, reason="need net")
     assert [line.text for line in describe(ask(asked)).lines] == ["network access", "write to /var/tmp", "need net"]
     assert answer(asked, "approve") == {"permissions": wanted, "scope": "turn"}
     assert answer(asked, "approve_session") == {"permissions": wanted, "scope": "session"}
@@ -105,7 +105,7 @@ def test_permissions_are_granted_as_asked_for_the_turn_or_the_session_or_not_at_
 
 def test_a_question_of_the_model_has_one_part_for_each_of_its_questions() -> None:
     asked = request(
-        approvals.USER_INPUT,
+        questions.USER_INPUT,
         questions=[
             {"id": "q1", "header": "Pick", "question": "Which?", "options": [{"label": "A", "description": "first"}]},
             {"id": "q2", "question": "Name?", "isSecret": True, "options": None},
@@ -122,14 +122,14 @@ def test_a_question_of_the_model_has_one_part_for_each_of_its_questions() -> Non
 def test_of_the_answers_that_codex_offers_for_a_tool_those_that_last_are_left_out() -> None:
     labels = ["Allow", "Allow for this session", "Always allow", "Allow and don't ask me again", "Decline", "Cancel"]
     entry = {"question": "Run it?", "options": [{"label": label} for label in labels]}
-    tool = request(approvals.USER_INPUT, questions=[{"id": "mcp_tool_call_approval_call_1", **entry}])
+    tool = request(questions.USER_INPUT, questions=[{"id": "mcp_tool_call_approval_call_1", **entry}])
     assert ask(tool).prompts[0].options == ("Allow", "Decline", "Cancel")
-    models_own = request(approvals.USER_INPUT, questions=[{"id": "q1", **entry}])
+    models_own = request(questions.USER_INPUT, questions=[{"id": "q1", **entry}])
     assert ask(models_own).prompts[0].options == tuple(labels)
 
 
 FORM = request(
-    approvals.ELICITATION,
+    questions.ELICITATION,
     serverName="lab",
     message="Your order?",
     requestedSchema={
@@ -162,12 +162,12 @@ def test_a_form_of_an_mcp_server_becomes_a_decision_and_its_fields() -> None:
 
 
 def test_a_field_that_need_not_be_filled_in_may_stay_empty() -> None:
-    form = request(approvals.ELICITATION, requestedSchema={"properties": {"a": {"type": "integer"}}})
+    form = request(questions.ELICITATION, requestedSchema={"properties": {"a": {"type": "integer"}}})
     assert answer(form, "accept", "") == {"action": "accept", "content": {}}
 
 
 def test_a_field_of_the_wrong_type_is_refused() -> None:
-    form = request(approvals.ELICITATION, requestedSchema={"properties": {"a": {"type": "integer"}}})
+    form = request(questions.ELICITATION, requestedSchema={"properties": {"a": {"type": "integer"}}})
     with pytest.raises(AnswerInvalid, match="not a valid integer for 'a'"):
         answer(form, "accept", "three")
 
@@ -178,7 +178,7 @@ def test_declining_a_form_sends_no_content() -> None:
 
 def test_the_approval_of_an_mcp_tool_shows_the_tool_and_its_arguments() -> None:
     asked = request(
-        approvals.ELICITATION,
+        questions.ELICITATION,
         serverName="lab",
         message='Allow the lab MCP server to run tool "write"?',
         requestedSchema={"type": "object", "properties": {}},
@@ -208,14 +208,14 @@ def test_anything_else_is_not_a_question() -> None:
 
 
 def test_the_same_request_sent_again_keeps_its_id_and_no_other_request_gets_it() -> None:
-    first = ask(request(approvals.COMMAND)).id
-    assert ask(request(approvals.COMMAND)).id == first
-    assert ask(request(approvals.COMMAND, itemId="call_2")).id != first
-    assert ask(request(approvals.COMMAND, turnId="U2")).id != first
+    first = ask(request(questions.COMMAND)).id
+    assert ask(request(questions.COMMAND)).id == first
+    assert ask(request(questions.COMMAND, itemId="call_2")).id != first
+    assert ask(request(questions.COMMAND, turnId="U2")).id != first
 
 
 def test_a_sub_agents_question_names_the_agent() -> None:
-    question = ask(request(approvals.COMMAND), session="parent")
+    question = ask(request(questions.COMMAND), session="parent")
     assert (question.session_id, question.agent_id) == ("parent", "T1")
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.cloud.client import CloudClient
+from helmsman.agents.codex.cloud import CloudClient
 from helmsman.agents.codex.features import Version
 from helmsman.errors import (
     ApplyConflict,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.cloud import output as cloud_output
+from helmsman.agents.codex import cloud as cloud_output
 from helmsman.errors import (
     CloudEnvironmentMissing,
     CloudError,

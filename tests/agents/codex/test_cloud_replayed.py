@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.cloud.client import CloudClient, poll_delays
+from helmsman.agents.codex.cloud import CloudClient, poll_delays
 from helmsman.agents.codex.features import Version
 from helmsman.base.structs import replace
 from helmsman.errors import (
@@ -207,7 +207,7 @@ async def test_a_failure_without_a_known_reason_is_passed_on(tmp_path: Path) -> 
 
 
 async def test_output_without_an_end_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("helmsman.agents.codex.cloud.client._OUTPUT_LIMIT", 1_000_000)
+    monkeypatch.setattr("helmsman.agents.codex.cloud._OUTPUT_LIMIT", 1_000_000)
     monkeypatch.setattr("helmsman.agents.child_process.STDIN_CLOSED_GRACE", 0.1)
     endless = CloudClient(stand_in(tmp_path, "exec yes"), tmp_path)
 
@@ -218,8 +218,8 @@ async def test_output_without_an_end_is_cut_off(tmp_path: Path, monkeypatch: pyt
 async def test_a_codex_that_never_answers_is_given_up_and_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.agents.codex.cloud.client._ANSWER_SECONDS", 0.2)
-    monkeypatch.setattr("helmsman.agents.codex.cloud.client._SUBMIT_SECONDS", 0.2)
+    monkeypatch.setattr("helmsman.agents.codex.cloud._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("helmsman.agents.codex.cloud._SUBMIT_SECONDS", 0.2)
     monkeypatch.setattr("helmsman.agents.child_process.STDIN_CLOSED_GRACE", 0.1)
     silent = CloudClient(stand_in(tmp_path, "exec sleep 600"), tmp_path)
 

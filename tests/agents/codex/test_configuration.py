@@ -8,13 +8,13 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.agents.codex.access.configuration import Configuration
+from helmsman.agents.codex.connection import Configuration
 from helmsman.agents.configured import AgentConfig, ConfigLayer
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.wire.app_server import AppServer
+    from helmsman.agents.codex.connection import AppServer
 
 pytestmark = pytest.mark.anyio
 

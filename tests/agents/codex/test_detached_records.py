@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.detached.engines import can_detach, listens, why_bound
-from helmsman.agents.codex.detached.identity import digest_of
+from helmsman.agents.codex.detached import can_detach, digest_of, listens, why_bound
 from helmsman.agents.codex.features import Version
 from helmsman.agents.supervisor.directory import (
     forget,

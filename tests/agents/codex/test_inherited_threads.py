@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from helmsman.agents.codex.engine.inherited_threads import InheritedThreads
+from helmsman.agents.codex.threads import InheritedThreads
 from helmsman.base.jsonrpc import IncomingRequest
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.agents.codex.engine.leftover_commands import commands_left, end_commands
+from helmsman.agents.codex.processes import commands_left, end_commands
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="the system does not tell of processes")
 

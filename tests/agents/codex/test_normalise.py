@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from helmsman.agents.codex.normalise import app_server_item, from_app_server, from_exec, sub_agents, turn_failure
-from helmsman.agents.codex.normalise.failures import failure_from_sentence, resets_at
+from helmsman.agents.codex.normalise import (
+    app_server_item,
+    failure_from_sentence,
+    from_app_server,
+    from_exec,
+    resets_at,
+    sub_agents,
+    turn_failure,
+)
 from helmsman.base.structs import replace
 from helmsman.model.events import (
     USAGE_LIMIT,

@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.change_diff import file_change_diff
-from helmsman.agents.codex.normalise import app_server_item, from_app_server, from_exec, sub_agents
-from helmsman.agents.codex.normalise.app_server import _HANDLERS
-from helmsman.agents.codex.normalise.exec import exec_item
+from helmsman.agents.codex.normalise import (
+    _HANDLERS,
+    app_server_item,
+    exec_item,
+    from_app_server,
+    from_exec,
+    sub_agents,
+)
 from helmsman.model.codec import decode, encode
 from helmsman.model.events import Event, FileChange, Item
 

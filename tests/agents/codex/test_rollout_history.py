@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.agents.codex.storage.rollout_history import read_history
+from helmsman.agents.codex.rollout_turns import read_history
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange, UserMessage
 from helmsman.testing import say
 

@@ -16,9 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.storage import rollout_head
-from helmsman.agents.codex.storage.rollout_head import PROMPT_LIMIT, read_head
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.codex import rollouts
+from helmsman.agents.codex.rollouts import PROMPT_LIMIT, RolloutIndex, read_head
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -198,7 +197,7 @@ def test_a_first_line_of_any_size_is_read(home: Home, size: int) -> None:
 
 def test_a_head_without_end_is_given_up_at_a_bound(home: Home) -> None:
     session_id = str(uuid.uuid4())
-    huge = event(type="user_message", message="x" * rollout_head.HEAD_LIMIT)
+    huge = event(type="user_message", message="x" * rollouts.HEAD_LIMIT)
     home.file(lines(meta(id=session_id), huge), session_id=session_id)
     assert home.only().first_prompt is None
     path = home.index.list()[0][0].path

@@ -10,8 +10,8 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
-from helmsman.agents.codex.wire.app_server import AppServer, ThreadSettings
+from helmsman.agents.codex.connection import AppServer, ThreadSettings
+from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.agents.transports import open_stdio
 from helmsman.base.jsonrpc import Peer
 from helmsman.model.options import TurnInput

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.agents.codex.access.sandbox_check import check_sandbox
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.sandbox import check_sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.engine import sandbox_proof
-from helmsman.agents.codex.engine.sandbox_proof import prove
+from helmsman.agents.codex import questions
+from helmsman.agents.codex.questions import prove
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -229,7 +229,7 @@ def test_a_turn_that_wrote_too_much_proves_nothing_and_costs_little(sessions: Se
     begun = time.process_time()
     assert sessions.proof() == "outside"
     assert time.process_time() - begun < 1
-    assert sum(sandbox_proof._TAILS) < 5 * 1024 * 1024
+    assert sum(questions._TAILS) < 5 * 1024 * 1024
 
 
 @given(tail=st.binary(max_size=200))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Literal
 import anyio
 import pytest
 
-from helmsman.agents.codex.access import shell_profile
-from helmsman.agents.codex.access.shell_profile import login_shell, measure_profile, snapshot_options
+from helmsman.agents.codex import processes
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.processes import login_shell, measure_profile, snapshot_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,13 +78,13 @@ def test_the_account_has_a_shell_that_can_be_measured(tmp_path: Path) -> None:
         pytest.skip("this account has none")
     seconds = measure_profile(shell, env)
     assert seconds is not None
-    assert 0 < seconds < shell_profile.SLOWEST
+    assert 0 < seconds < processes.SLOWEST
 
 
 async def test_a_profile_that_takes_too_long_is_let_finish(
     tmp_path: Path, shell: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell_profile, "SLOWEST", 0.01)
+    monkeypatch.setattr(processes, "SLOWEST", 0.01)
     (tmp_path / "takes").write_text(
         f"until [ -e {tmp_path}/go ]; do sleep 0.01; done; touch {tmp_path}/finished", encoding="utf-8"
     )

@@ -18,11 +18,10 @@ from helmsman.agents.codex.binary import (
     exec_capabilities,
     find_codex,
 )
-from helmsman.agents.codex.engine import leftover_commands
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.storage.rollout_end import read_turn, turns_of
-from helmsman.agents.codex.storage.rollout_history import read_history
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.codex.processes import commands_left, end_commands
+from helmsman.agents.codex.rollout_turns import read_history, read_turn, turns_of
+from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.agents.found_programs import Installed, login_in
 from helmsman.agents.protocol import (
     Agent,
@@ -43,9 +42,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from helmsman.agents.codex.engine.app_server_engine import AppServerEngine
-    from helmsman.agents.codex.storage.carrying import CodexTranscripts
-    from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
+    from helmsman.agents.codex.carrying import CodexTranscripts
+    from helmsman.agents.codex.engine import AppServerEngine
+    from helmsman.agents.codex.rollout_usage import RolloutSpending
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.model.events import Failure, PastTurn
@@ -148,7 +147,7 @@ class CodexAgent(Agent):
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         """`auto` prefers the app-server. A hub's, where this Codex can, goes on after the block."""
         if settings.codex_remote is not None:
-            from helmsman.agents.codex.remote import open_remote_engine
+            from helmsman.agents.codex.joined import open_remote_engine
 
             async with open_remote_engine(settings) as remote:
                 yield remote
@@ -189,15 +188,15 @@ class CodexAgent(Agent):
 
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
-        from helmsman.agents.codex.detached.engines import open_recorded
-        from helmsman.agents.codex.remote import open_remote_engine, remote_id
+        from helmsman.agents.codex.detached import open_recorded
+        from helmsman.agents.codex.joined import open_remote_engine, remote_id
 
         if engine_id == remote_id(settings):
             async with open_remote_engine(settings) as remote:
                 yield remote
             return
         if engine_id == self.persons_engine(settings):
-            from helmsman.agents.codex.daemon import open_daemon
+            from helmsman.agents.codex.joined import open_daemon
 
             async with open_daemon(settings) as daemon:
                 yield daemon
@@ -214,7 +213,7 @@ class CodexAgent(Agent):
             yield engine
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
-        from helmsman.agents.codex.detached.engines import fits_engine
+        from helmsman.agents.codex.detached import fits_engine
 
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None or ((opened := self._open.get(engine_id)) is not None and opened.engine.lost is not None):
@@ -239,7 +238,7 @@ class CodexAgent(Agent):
                 record.need(needed=record.id in self._needed)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
-        from helmsman.agents.codex.remote import remote_answers, remote_id
+        from helmsman.agents.codex.joined import remote_answers, remote_id
 
         if engine_id == remote_id(settings):
             return remote_answers(settings)
@@ -248,12 +247,12 @@ class CodexAgent(Agent):
     def persons_engine(self, settings: Settings) -> str | None:
         if settings.codex_remote is not None or os.name != "posix":
             return None
-        from helmsman.agents.codex.daemon import daemon_id, daemon_socket
+        from helmsman.agents.codex.joined import daemon_id, daemon_socket
 
         return None if daemon_socket(settings.codex_home) is None else daemon_id(settings.codex_home)
 
     def resets_at(self, failure: Failure) -> datetime | None:
-        from helmsman.agents.codex.normalise.failures import resets_at
+        from helmsman.agents.codex.normalise import resets_at
 
         said_at = (failure.at or datetime.now(UTC)).astimezone()
         return resets_at(failure.message, said_at.replace(tzinfo=None))  # Codex names the clock on the wall
@@ -262,22 +261,22 @@ class CodexAgent(Agent):
         return CodexSessions(settings.codex_home)
 
     async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CodexTranscripts | None:
-        from helmsman.agents.codex.storage.carrying import CodexTranscripts
+        from helmsman.agents.codex.carrying import CodexTranscripts
 
         if settings.codex_remote is not None:
             return None
         return CodexTranscripts(settings.codex_home, (await find_agent(settings, env)).version)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> RolloutSpending:
-        from helmsman.agents.codex.storage.rollout_usage import RolloutSpending
+        from helmsman.agents.codex.rollout_usage import RolloutSpending
 
         return RolloutSpending(settings.codex_home)
 
     def commands_left(self, session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
-        return leftover_commands.commands_left(session_ids, directory)
+        return commands_left(session_ids, directory)
 
     def end_commands(self, session_ids: Collection[str], directory: Path) -> None:
-        leftover_commands.end_commands(session_ids, directory)
+        end_commands(session_ids, directory)
 
 
 async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> CodexBinary:
@@ -287,7 +286,7 @@ async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> Cod
         CodexNotFound: There is none.
         EngineLost: The remote one does not answer.
     """
-    from helmsman.agents.codex.remote import find_remote
+    from helmsman.agents.codex.joined import find_remote
 
     return await (find_agent(settings, env) if settings.codex_remote is None else find_remote(settings))
 
@@ -304,7 +303,7 @@ async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> Codex
 
 
 def _with_bubblewrap(binary: CodexBinary, settings: Settings, env: Mapping[str, str]) -> CodexBinary:
-    from helmsman.agents.codex.bubblewrap import bubblewrap_directory, hiding_directories
+    from helmsman.agents.codex.sandbox import bubblewrap_directory, hiding_directories
     from helmsman.agents.sandbox_view import hidden_from_commands
 
     directory = bubblewrap_directory(binary.path, settings.state_dir)
@@ -320,7 +319,7 @@ def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:
 
 
 def _detaches(settings: Settings, binary: CodexBinary) -> bool:
-    from helmsman.agents.codex.detached.engines import can_detach
+    from helmsman.agents.codex.detached import can_detach
 
     return settings.detach and can_detach(binary)
 
@@ -329,9 +328,8 @@ def _detaches(settings: Settings, binary: CodexBinary) -> bool:
 async def _open_app_server(
     settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner | None
 ) -> AsyncIterator[AppServerEngine]:
-    from helmsman.agents.codex.access.shell_profile import snapshot_options
-    from helmsman.agents.codex.detached.engines import open_detached
-    from helmsman.agents.codex.starting import command_path_options
+    from helmsman.agents.codex.detached import open_detached
+    from helmsman.agents.codex.processes import command_path_options, snapshot_options
 
     home = settings.codex_home
 
@@ -353,7 +351,7 @@ async def _open_app_server(
             owner=owner,
         )
     else:
-        from helmsman.agents.codex.engine.app_server_engine import open_app_server
+        from helmsman.agents.codex.engine import open_app_server
 
         engine = open_app_server(binary, codex_home=home, env=env, options=await options(), allowed_roots=roots)
     async with engine as app_server:

@@ -13,16 +13,17 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.codex.access.configuration import check_config, merge_config, profile_config
-from helmsman.agents.codex.access.confinement import (
+from helmsman.agents.codex.access import (
     NO_ROOTS,
+    WORKSPACE_KEYS,
     Confinement,
+    asked_sandbox,
+    confined_sandbox,
     refuse_rules_nobody_trusts,
     refuse_writing_everything,
 )
-from helmsman.agents.codex.access.plan import confined_sandbox
-from helmsman.agents.codex.access.policies import WORKSPACE_KEYS, asked_sandbox
 from helmsman.agents.codex.binary import exec_capabilities
+from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import as_toml

@@ -26,13 +26,12 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.child_process import Child, open_child
-from helmsman.agents.codex.access.confinement import Confinement
-from helmsman.agents.codex.access.policies import asked_sandbox
+from helmsman.agents.codex.access import Confinement, asked_sandbox
 from helmsman.agents.codex.binary import CodexBinary, exec_capabilities
 from helmsman.agents.codex.exec.command import exec_command
 from helmsman.agents.codex.normalise import from_exec
-from helmsman.agents.codex.starting import codex_environment, command_path_options
-from helmsman.agents.codex.storage.rollouts import RolloutIndex
+from helmsman.agents.codex.processes import codex_environment, command_path_options
+from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.protocol import Begun, Capabilities, Opened

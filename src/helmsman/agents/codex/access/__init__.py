@@ -1,1 +1,0 @@
-"""What a session may do, worked out before anything starts."""

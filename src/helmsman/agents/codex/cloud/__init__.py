@@ -1,1 +1,0 @@
-"""`codex cloud`, and what it prints as values."""

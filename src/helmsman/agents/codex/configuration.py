@@ -1,0 +1,149 @@
+"""Profiles and configuration overrides of one session, as each version of Codex takes them for a thread.
+
+The app-server has no `--profile`. Older versions take the profile's name in a thread's `config`; newer ones keep each
+profile in a file, `$CODEX_HOME/<name>.config.toml`, which the client has to read.
+
+Codex applies the entries of a `config` map in no particular order, so `{"a": {"b": 1}, "a.b": 2}` is ambiguous.
+`check_config` refuses such a map, and `merge_config` lays one map over another without making one.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.codex.features import Feature
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from helmsman.agents.codex.binary import CodexBinary
+
+_PROFILE_SUFFIX: Final = ".config.toml"
+_PROFILE_LIMIT: Final = 1024 * 1024
+_MAX_DEPTH: Final = 50
+_NOT_IN_KEYS: Final = "=#\"'"
+"""On a command line a key ends at the first `=`, and what follows would be its value."""
+_HALF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
+"""What cannot be sent at all: half of a surrogate pair."""
+_INTEGERS: Final = range(-(2**63), 2**63)
+"""What TOML can hold; Codex turns a larger number into something else without a word."""
+
+
+def profile_config(binary: CodexBinary, codex_home: Path, name: str | None) -> dict[str, Any]:
+    """What to put into a thread's `config` for a profile; nothing for None.
+
+    Raises:
+        InvalidInput: The name is not that of a profile, or its file cannot be used.
+    """
+    if name is None:
+        return {}
+    if not name or name.startswith(".") or not name.isprintable() or any(char in name for char in "/\\:"):
+        raise InvalidInput(f"{name!r} cannot be the name of a profile. Use a plain name, such as 'work'.")
+    if binary.can(Feature.PROFILE_IN_CONFIG):
+        return {"profile": name}
+    path = codex_home / f"{name}{_PROFILE_SUFFIX}"
+    try:
+        with path.open("rb") as file:
+            data = file.read(_PROFILE_LIMIT + 1)
+        if len(data) > _PROFILE_LIMIT:
+            raise InvalidInput(f"The profile {path} is larger than {_PROFILE_LIMIT} bytes. Make it smaller.")
+        return check_config(tomllib.loads(data.decode("utf-8")), where=f"the profile {path}")
+    except FileNotFoundError:
+        raise InvalidInput(f"There is no profile {name!r}: {path} does not exist. {_others(codex_home)}") from None
+    except OSError as error:
+        raise InvalidInput(f"The profile {path} cannot be read: {error.strerror}. Check its permissions.") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"The profile {path} is not valid TOML: {error}. Correct it.") from error
+
+
+def _others(codex_home: Path) -> str:
+    try:
+        names = sorted(path.name.removesuffix(_PROFILE_SUFFIX) for path in codex_home.glob(f"?*{_PROFILE_SUFFIX}"))
+    except OSError:
+        names = []
+    return f"Use one of: {', '.join(names)}." if names else "Create that file, or leave the profile out."
+
+
+def check_config(config: Mapping[str, Any], *, where: str = "config") -> dict[str, Any]:
+    """A copy of configuration values in plain JSON types, by keys as the caller wrote them (dotted or nested).
+
+    Raises:
+        InvalidInput: A key or value that Codex would misread. The message begins with `where`.
+    """
+    checked = {_key(key, where): _value(value, f"{where}: {key}", 0) for key, value in config.items()}
+    for key in checked:
+        segments = key.split(".")
+        for length in range(1, len(segments)):
+            outer = ".".join(segments[:length])
+            if outer in checked:
+                raise InvalidInput(
+                    f"{where} has both {outer!r} and {key!r}, and Codex applies them in no certain order. Use one form."
+                )
+    return checked
+
+
+def merge_config(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Put checked maps over each other, the last one on top, value by value. The result is nested, without dotted keys."""
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.items():
+            nested = value
+            for segment in reversed(key.split(".")):
+                nested = {segment: nested}
+            _merge_into(merged, nested)
+    return merged
+
+
+def _merge_into(target: dict[str, Any], source: Mapping[str, Any]) -> None:
+    for key, value in source.items():
+        existing = target.get(key)
+        if isinstance(existing, dict) and isinstance(value, dict):
+            _merge_into(existing, value)
+        else:
+            target[key] = deepcopy(value)
+
+
+def _key(key: object, where: str) -> str:
+    if not isinstance(key, str) or not key.isprintable() or any(char in key for char in _NOT_IN_KEYS):
+        raise InvalidInput(
+            f"{where} has the key {key!r}. Use a key of config.toml, without control characters, quotes, = or #."
+        )
+    if not all(segment and segment == segment.strip() for segment in key.split(".")):
+        raise InvalidInput(
+            f"{where} has the key {key!r}. Write names separated by single dots, without spaces around them."
+        )
+    return key
+
+
+def _value(value: Any, where: str, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise InvalidInput(f"{where} is nested too deeply. Use at most {_MAX_DEPTH} levels.")
+    if isinstance(value, Mapping):
+        return {_name(key, where): _value(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(item, where, depth + 1) for item in value]
+    if isinstance(value, bool) or (isinstance(value, str) and not _HALF_A_PAIR.search(value)):
+        return value
+    if isinstance(value, int) and value in _INTEGERS:
+        return int(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return float(value)
+    if value is None:
+        raise InvalidInput(f"{where} is null, which Codex takes for an empty text. Leave it out.")
+    raise InvalidInput(
+        f"{where} is {value!r:.100}, which is no configuration value. Use a text, a 64-bit number, true or false, "
+        "or a list or table of these."
+    )
+
+
+def _name(key: object, where: str) -> str:
+    """A key inside a table. It stands for itself, so it may contain dots, as the path of a project does."""
+    if not isinstance(key, str) or not key or not key.isprintable():
+        raise InvalidInput(f"{where} has the key {key!r}. Use a name without control characters.")
+    return key

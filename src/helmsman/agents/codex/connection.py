@@ -1,0 +1,714 @@
+"""The methods of `codex app-server` that Helmsman uses: one typed function per method.
+
+Each is one request and its answer. Procedures of several requests belong to `helmsman.agents.codex.engine`. Answers are read
+tolerantly: unknown fields pass and missing ones become None, so that a newer Codex does not break an older Helmsman.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import anyio
+
+from helmsman._version import __version__
+from helmsman.agents.account import Account, Login, Model, Skill, SkillList
+from helmsman.agents.codex.access import Policy, approval_name, read_policy, sandbox_name
+from helmsman.agents.codex.features import Version
+from helmsman.agents.configured import AgentConfig, ConfigLayer
+from helmsman.agents.protocol import EngineHangs, Goal, NothingBegun
+from helmsman.base.json_values import integer, mapping, optional_text, present, rows, sequence, texts
+from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
+from helmsman.errors import (
+    EngineLost,
+    EngineProtocolError,
+    EngineRefused,
+    EngineTimeout,
+    InvalidInput,
+    InvalidSetting,
+    SessionIdle,
+    SessionLocked,
+    SessionNotFound,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.configured import ConfigEdit
+    from helmsman.model.client_tools import ToolDefinition
+    from helmsman.model.options import TurnInput
+
+CLIENT_NAME: Final = "helmsman"
+
+HANDSHAKE_TIMEOUT: Final = 30.0
+
+OPEN_TIMEOUT: Final = 120.0
+"""Opening a thread may wait for a login shell and for MCP servers; a hundred at once were seen to take half a minute."""
+
+ANSWER_TIMEOUT: Final = 20.0
+"""How long Codex may take to answer what needs no work; one that does not hangs. It was seen to need milliseconds."""
+
+HEARTBEAT: Final = 30.0
+"""How often it is asked for a sign of life while a turn runs: an engine that hangs tells nobody."""
+
+_UNWANTED_NOTIFICATIONS: Final = (
+    "item/fileChange/outputDelta",
+    "rawResponseItem/completed",
+    "mcpServer/startupStatus/ready",
+)
+_SETTINGS: Final = (
+    "model",
+    "modelProvider",
+    "reasoningEffort",
+    "collaborationMode",
+    "cwd",
+    "approvalPolicy",
+    "approvalsReviewer",
+    "sandbox",
+    "activePermissionProfile",
+    "runtimeWorkspaceRoots",
+)
+"""What an answer says of a thread beside the thread itself."""
+_NEWEST_TURN: Final[Mapping[str, Any]] = {"limit": 1, "itemsView": "full"}
+_USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSettings:
+    """How a thread is to be opened; what is None is not sent."""
+
+    cwd: Path | None = None
+    model: str | None = None
+    sandbox: str | None = None
+    approval_policy: str | None = None
+    config: Mapping[str, Any] | None = None
+    base_instructions: str | None = None
+    developer_instructions: str | None = None
+    tools: tuple[ToolDefinition, ...] = ()
+    """For a new thread alone: it keeps them."""
+
+    def as_params(self) -> dict[str, Any]:
+        return {
+            "cwd": None if self.cwd is None else str(self.cwd),
+            "model": self.model,
+            "sandbox": self.sandbox,
+            "approvalPolicy": self.approval_policy,
+            "config": self.config or None,
+            "baseInstructions": self.base_instructions,
+            "developerInstructions": self.developer_instructions,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A thread as an answer describes it; policies only in answers to start, resume and fork."""
+
+    id: str
+    cwd: str | None = None
+    path: str | None = None
+    model: str | None = None
+    effort: str | None = None
+    mode: str | None = None
+    approval_policy: str | None = None
+    sandbox: str | None = None
+    policy: Policy | None = None
+    parent_id: str | None = None
+    is_active: bool = False
+    is_asking: bool = False
+    running_turn: str | None = None
+    turns: tuple[Mapping[str, Any], ...] = ()
+    raw: Mapping[str, Any] | None = None
+
+
+INITIALIZED: Final = "initialized"
+
+
+def handshake() -> dict[str, Any]:
+    """What `initialize` is asked with."""
+    return {
+        "clientInfo": {"name": CLIENT_NAME, "title": "Helmsman", "version": __version__},
+        "capabilities": {"experimentalApi": True, "optOutNotificationMethods": list(_UNWANTED_NOTIFICATIONS)},
+    }
+
+
+class AppServer:
+    """A typed view of one connection."""
+
+    def __init__(self, peer: Peer, binary: CodexBinary) -> None:
+        self._peer = peer
+        self._binary = binary
+        self.hangs = False
+        """Codex runs, but answered nothing any more, and was given up."""
+
+    async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
+        sent = present(params)
+        try:
+            answer = await self._peer.request(method, sent, timeout=timeout)
+        except EngineRefused as refused:
+            raise _explain(refused, params.get("threadId")) from refused
+        except EngineTimeout:
+            if method != "initialize":
+                await self.check()
+            raise
+        return answer if isinstance(answer, dict) else {}
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether Codex runs on another machine, and so its files are there."""
+        return self._binary.remote is not None
+
+    # --- the connection ----------------------------------------------------------------------------------------------
+
+    async def initialize(self) -> Version:
+        """Shake hands, which tells the version. Must come first, and once: where others have, Codex only has to answer."""
+        if self._peer.resumed is not None:
+            await self._peer.request("thread/loaded/list", timeout=HANDSHAKE_TIMEOUT)
+            return self._version(self._peer.resumed.answer)
+        answer = await self._call("initialize", timeout=HANDSHAKE_TIMEOUT, **handshake())
+        self._peer.notify(INITIALIZED)
+        return self._version(answer)
+
+    def _version(self, answer: Mapping[str, Any]) -> Version:
+        found = _USER_AGENT_VERSION.search(str(answer.get("userAgent", "")))
+        return Version.parse(found.group(1)) if found else self._binary.version
+
+    async def check(self) -> None:
+        """Make sure that Codex answers at all. One that does not is given up, and everyone who waits for it is told.
+
+        Raises:
+            EngineLost: It does not, or is gone.
+        """
+        try:
+            await self._peer.request("thread/loaded/list", timeout=ANSWER_TIMEOUT)
+        except EngineRefused:
+            return  # an answer too
+        except EngineTimeout as error:
+            self.hangs = True
+            self._peer.give_up(
+                EngineHangs(
+                    f"The Codex engine hangs: it answered nothing for {ANSWER_TIMEOUT:g} s and was given up. Send the next "
+                    "message to start another; sessions continue from disk."
+                )
+            )
+            raise (self._peer.closed or error).again() from error
+
+    async def watch(self, is_busy: Callable[[], bool]) -> None:
+        """Notice an engine that hangs, for as long as this task runs."""
+        while self._peer.closed is None:
+            await anyio.sleep(HEARTBEAT)
+            if is_busy():
+                with suppress(EngineLost):  # everyone has been told
+                    await self.check()
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    async def start_thread(self, settings: ThreadSettings) -> Thread:
+        tools = [
+            {"type": "function", "name": tool.name, "description": tool.description, "inputSchema": tool.input_schema}
+            for tool in settings.tools
+        ]
+        answer = await self._call(
+            "thread/start", timeout=OPEN_TIMEOUT, dynamicTools=tools or None, **settings.as_params()
+        )
+        return _opened_thread("thread/start", answer)
+
+    async def resume_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
+        answer = await self._call(
+            "thread/resume", timeout=OPEN_TIMEOUT, threadId=thread_id, excludeTurns=True, **settings.as_params()
+        )
+        return _opened_thread("thread/resume", answer)
+
+    async def join_thread(self, thread_id: str, settings: ThreadSettings) -> Thread:
+        """Resume a thread together with its newest turn, running or ended, as far as it has come."""
+        try:
+            answer = await self._call(
+                "thread/resume",
+                timeout=OPEN_TIMEOUT,
+                threadId=thread_id,
+                excludeTurns=True,
+                initialTurnsPage=_NEWEST_TURN,
+                **settings.as_params(),
+            )
+        except EngineRefused as refused:
+            if "list_turns" not in str(refused.details.get("rpc_message")):
+                raise
+            return await self.resume_thread(thread_id, settings)  # its first turn has only just begun
+        page: Any = answer.get("initialTurnsPage")
+        if not isinstance(page, dict):  # Codex before 0.145
+            page = await self._call("thread/turns/list", threadId=thread_id, **_NEWEST_TURN)
+        thread = {**mapping(answer.get("thread")), "turns": page.get("data")}
+        return _opened_thread("thread/resume", {**answer, "thread": thread})
+
+    async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
+        """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
+        answer = await self._call(
+            "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
+        )
+        return _opened_thread("thread/fork", answer)
+
+    async def read_thread(self, thread_id: str, *, with_turns: bool = False) -> Thread:
+        answer = await self._call("thread/read", threadId=thread_id, includeTurns=with_turns)
+        return _opened_thread("thread/read", answer)
+
+    async def loaded_threads(self) -> tuple[str, ...]:
+        return tuple(texts((await self._call("thread/loaded/list")).get("data")))
+
+    async def archive_thread(self, thread_id: str) -> None:
+        await self._call("thread/archive", threadId=thread_id)
+
+    async def unarchive_thread(self, thread_id: str) -> None:
+        await self._call("thread/unarchive", threadId=thread_id)
+
+    async def name_thread(self, thread_id: str, name: str) -> None:
+        await self._call("thread/name/set", threadId=thread_id, name=name)
+
+    async def roll_back_thread(self, thread_id: str, turns: int) -> None:
+        """Forget the last turns of a loaded, idle thread."""
+        await self._call("thread/rollback", timeout=OPEN_TIMEOUT, threadId=thread_id, numTurns=turns)
+
+    async def revert_thread(self, thread_id: str, before_turn_id: str) -> None:
+        """Forget a turn of a loaded, idle thread, and all that came after it."""
+        await self._call("thread/revert", timeout=OPEN_TIMEOUT, threadId=thread_id, beforeTurnId=before_turn_id)
+
+    async def goal(self, thread_id: str) -> Goal | None:
+        return _goal(await self._call("thread/goal/get", threadId=thread_id))
+
+    async def set_goal(self, thread_id: str, objective: str) -> Goal | None:
+        answer = await self._call("thread/goal/set", threadId=thread_id, objective=objective, status="active")
+        return _goal(answer)
+
+    async def set_goal_status(self, thread_id: str, status: Literal["active", "paused"]) -> None:
+        await self._call("thread/goal/set", threadId=thread_id, status=status)
+
+    async def clear_goal(self, thread_id: str) -> None:
+        await self._call("thread/goal/clear", threadId=thread_id)
+
+    async def compact_thread(self, thread_id: str) -> None:
+        """Begin to compact; it runs as a turn with a `context_compaction` item."""
+        await self._call("thread/compact/start", threadId=thread_id)
+
+    async def unsubscribe(self, thread_id: str) -> None:
+        """Let go of a thread: no more notifications, and Codex unloads it after a while."""
+        await self._call("thread/unsubscribe", threadId=thread_id)
+
+    async def stop_background_terminals(self, thread_id: str) -> None:
+        """Kill the commands that earlier turns left running."""
+        await self._call("thread/backgroundTerminals/clean", threadId=thread_id)
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def start_turn(
+        self,
+        thread_id: str,
+        turn: TurnInput,
+        *,
+        sandbox_policy: Mapping[str, Any] | None,
+        approval_policy: str | None,
+        model: str | None = None,
+        mode: Mapping[str, Any] | None = None,
+        workspace_roots: Sequence[str] | None = None,
+    ) -> str:
+        """Begin a turn; its id. The thread must be loaded and idle: a second turn would melt into the running one."""
+        answer = await self._call(
+            "turn/start",
+            threadId=thread_id,
+            input=_user_input(turn.text, turn.images),
+            effort=turn.effort,
+            outputSchema=turn.output_schema,
+            sandboxPolicy=sandbox_policy,
+            approvalPolicy=approval_policy,
+            model=model,
+            collaborationMode=mode,
+            runtimeWorkspaceRoots=workspace_roots,
+        )
+        return _turn_id("turn/start", answer)
+
+    async def steer_turn(self, thread_id: str, turn_id: str, text: str) -> None:
+        await self._call("turn/steer", threadId=thread_id, expectedTurnId=turn_id, input=_user_input(text, ()))
+
+    async def interrupt_turn(self, thread_id: str, turn_id: str, *, timeout: float) -> None:
+        """Ask a turn to stop. The answer says only that the request was heard (Codex up to 0.115 may give none)."""
+        await self._call("turn/interrupt", timeout=timeout, threadId=thread_id, turnId=turn_id)
+
+    async def start_review(self, thread_id: str, target: Mapping[str, Any]) -> str:
+        """Begin Codex's own review in a loaded, idle thread; its turn's id.
+
+        Codex up to 0.145 can also deliver it into a thread of its own, but then without findings one could read.
+        """
+        answer = await self._call("review/start", threadId=thread_id, target=target)
+        return _turn_id("review/start", answer)
+
+    # --- about Codex itself ------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        return tuple(map(_model, rows((await self._call("model/list")).get("data"))))
+
+    async def model_upgrades(self) -> dict[str, str]:
+        """The models that Codex proposes to leave for another, each with that."""
+        known = (
+            (_text(row.get("model")), _text(row.get("upgrade")))
+            for row in rows((await self._call("model/list")).get("data"))
+        )
+        return {model: newer for model, newer in known if model and newer}
+
+    async def account(self) -> Account:
+        answer = await self._call("account/read")
+        fields = mapping(answer.get("account"))
+        return Account(
+            kind=_text(fields.get("type")),
+            email=_text(fields.get("email")),
+            plan=_text(fields.get("planType")),
+            requires_login=answer.get("requiresOpenaiAuth") is True,
+        )
+
+    async def start_login(self, *, with_code: bool) -> Login:
+        answer = await self._call("account/login/start", type="chatgptDeviceCode" if with_code else "chatgpt")
+        login_id, url = _text(answer.get("loginId")), _text(answer.get("verificationUrl" if with_code else "authUrl"))
+        if login_id is None or url is None:
+            raise EngineProtocolError(
+                "Codex's answer to account/login/start names no page. Update Helmsman: this Codex is too new for it."
+            )
+        return Login(id=login_id, url=url, code=_text(answer.get("userCode")))
+
+    async def cancel_login(self, login_id: str) -> None:
+        await self._call("account/login/cancel", loginId=login_id)
+
+    async def skills(self, cwd: Path) -> SkillList:
+        return read_skills(await self._call("skills/list", cwds=[str(cwd)]))
+
+    async def config(self, cwd: Path | None = None) -> AgentConfig:
+        """Codex's configuration for a directory, layer by layer."""
+        return read_config(await self._call("config/read", includeLayers=True, cwd=None if cwd is None else str(cwd)))
+
+    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
+        """Change the user's file: all of it, or nothing. What overrides a value of it, in Codex's words."""
+        written = [{"keyPath": edit.key, "value": edit.value, "mergeStrategy": "replace"} for edit in edits]
+        if len(edits) == 1 and edits[0].value is not None:
+            answer = await self._call("config/value/write", expectedVersion=version, **written[0])
+        else:
+            answer = await self._call("config/batchWrite", edits=written, expectedVersion=version)
+        return _text(mapping(answer.get("overriddenMetadata")).get("message"))
+
+    async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
+        """The MCP servers Codex is configured with. It starts each to find out how it is."""
+        return read_mcp_servers(await self._call("mcpServerStatus/list", timeout=timeout))
+
+    async def rate_limits(self) -> Mapping[str, Any]:
+        """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""
+        return await self._call("account/rateLimits/read")
+
+
+# --- reading answers -------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str | None:
+    return optional_text(value) or None
+
+
+def _user_input(text: str, images: Sequence[Path]) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    return items + [{"type": "localImage", "path": str(image)} for image in images]
+
+
+def _turn_id(method: str, answer: Mapping[str, Any]) -> str:
+    turn_id = optional_text(mapping(answer.get("turn")).get("id"))
+    if turn_id is None:
+        raise EngineProtocolError(
+            f"Codex's answer to {method} names no turn. Update Helmsman: this Codex is too new for it."
+        )
+    return turn_id
+
+
+def _opened_thread(method: str, answer: Mapping[str, Any]) -> Thread:
+    raw = answer.get("thread")
+    settings = {key: answer[key] for key in _SETTINGS if key in answer}
+    thread = _thread({**raw, **settings}) if isinstance(raw, dict) else None
+    if thread is None:
+        raise EngineProtocolError(
+            f"Codex's answer to {method} names no thread. Update Helmsman: this Codex is too new for it."
+        )
+    return thread
+
+
+def _thread(raw: Mapping[str, Any]) -> Thread | None:
+    thread_id = _text(raw.get("id"))
+    if thread_id is None:
+        return None
+    known_turns = tuple(rows(raw.get("turns")))
+    running = (turn.get("id") for turn in reversed(known_turns) if turn.get("status") == "inProgress")
+    return Thread(
+        id=thread_id,
+        cwd=_text(raw.get("cwd")),
+        path=_text(raw.get("path")),
+        model=_text(raw.get("model")),
+        effort=_text(raw.get("reasoningEffort")),
+        mode=_text(mapping(raw.get("collaborationMode")).get("mode")),
+        approval_policy=approval_name(raw.get("approvalPolicy")),
+        sandbox=sandbox_name(raw.get("sandbox")),
+        policy=read_policy(raw),
+        parent_id=_parent_id(raw.get("source")),
+        is_active=mapping(raw.get("status")).get("type") == "active",
+        is_asking=bool(mapping(raw.get("status")).get("activeFlags")),
+        running_turn=_text(next(running, None)),
+        turns=known_turns,
+        raw=raw,
+    )
+
+
+def _parent_id(source: Any) -> str | None:
+    """The thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+    for key in ("subAgent", "thread_spawn"):
+        source = mapping(source).get(key)
+    return _text(mapping(source).get("parent_thread_id"))
+
+
+def _goal(answer: Mapping[str, Any]) -> Goal | None:
+    raw = answer.get("goal")
+    if not isinstance(raw, dict):
+        return None
+    return Goal(
+        objective=str(raw.get("objective") or ""),
+        status=str(raw.get("status") or ""),
+        tokens_used=integer(raw.get("tokensUsed")),
+        seconds_used=integer(raw.get("timeUsedSeconds")),
+    )
+
+
+def _model(raw: Mapping[str, Any]) -> Model:
+    return Model(
+        id=str(raw.get("id") or raw.get("model") or ""),
+        name=str(raw.get("displayName") or raw.get("id") or ""),
+        description=_text(raw.get("description")),
+        is_default=raw.get("isDefault") is True,
+        efforts=tuple(texts([one.get("reasoningEffort") for one in rows(raw.get("supportedReasoningEfforts"))])),
+        default_effort=_text(raw.get("defaultReasoningEffort")),
+    )
+
+
+_UNREAD_CONFIGURATION: Final = re.compile(
+    r"(?:failed to (?:read|load)|error (?:deriving|loading)) config\w*(?: layers)?: (?P<said>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
+    """A refusal that a caller can act on, where Codex's text allows to tell."""
+    text = str(refused.details.get("rpc_message", ""))
+    data = mapping(refused.details.get("rpc_data"))
+    if data.get("input_error_code") == "input_too_large":
+        return InvalidInput(
+            f"The prompt has {data.get('actual_chars')} characters and Codex takes at most {data.get('max_chars')}. "
+            "Shorten it, or put the material into a file and name the file."
+        )
+    if "already has an active writer" in text:
+        return SessionLocked(
+            f"Session {thread_id} is open in another Codex process, perhaps the background daemon of a terminal session "
+            "(`codex app-server daemon stop` ends that). Close it there, or fork the session."
+        )
+    if "no active turn to steer" in text:  # it has just ended
+        return SessionIdle(f"No turn is running in session {thread_id} any more. Send it as a new message instead.")
+    if "is draining" in text:  # it was told to end, and waits for the turns that run in it
+        return NothingBegun(
+            "This Codex engine is ending and takes no new work. Try again: another one takes its place."
+        )
+    if "is archived" in text:
+        return InvalidInput(f"Session {thread_id} is archived. Bring it back with unarchive, then go on.")
+    if any(
+        mark in text for mark in ("no rollout found", "thread not found", "invalid thread id", "invalid session id")
+    ):
+        return SessionNotFound(
+            f"Codex has no session {thread_id}. List the sessions to see which there are. One that never ran a turn "
+            "cannot be resumed: start a new one."
+        )
+    if "goals feature is disabled" in text:
+        return Unsupported(
+            "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
+            "or use Codex 0.145.0 and newer, where it is on."
+        )
+    # A file is named where it cannot be read; what a caller gave in its place is refused as Codex says it.
+    if (unread := _UNREAD_CONFIGURATION.search(text)) is not None and ".toml" in unread["said"]:
+        said = unread["said"].rstrip(".")
+        return InvalidSetting(
+            f"Codex cannot read its own configuration: {said}. Correct it there; `helmsman doctor` says whether all "
+            "is well then."
+        )
+    method = refused.details.get("method")
+    if f"unknown variant `{method}`" in text:
+        return Unsupported(f"This Codex does not know {method}. Update Codex; `helmsman doctor` shows its version.")
+    return refused
+
+
+# --- skills and configuration ----------------------------------------------------------------------------------------
+
+
+def read_skills(answer: Mapping[str, Any]) -> SkillList:
+    """The skills for the directories that were asked about."""
+    places = rows(answer.get("data"))
+    skills = [_skill(row) for place in places for row in rows(place.get("skills"))]
+    problems = [f"{row.get('path')}: {row.get('message')}" for place in places for row in rows(place.get("errors"))]
+    return SkillList(skills=tuple(skill for skill in skills if skill.name), problems=tuple(problems))
+
+
+def _skill(row: Mapping[str, Any]) -> Skill:
+    shown = mapping(row.get("interface"))
+    short = optional_text(shown.get("shortDescription")) or optional_text(row.get("shortDescription"))
+    return Skill(
+        name=str(row.get("name") or ""),
+        description=short or str(row.get("description") or ""),
+        scope=str(row.get("scope") or ""),
+        path=str(row.get("path") or ""),
+        enabled=row.get("enabled") is not False,
+    )
+
+
+def read_config(answer: Mapping[str, Any]) -> AgentConfig:
+    """The configuration, without the keys that nobody has set."""
+    layers = tuple(_layer(mapping(row)) for row in sequence(answer.get("layers")))
+    return AgentConfig(values=present(mapping(answer.get("config"))), layers=layers)
+
+
+def _layer(row: Mapping[str, Any]) -> ConfigLayer:
+    name = mapping(row.get("name"))
+    folder = optional_text(name.get("dotCodexFolder"))
+    return ConfigLayer(
+        kind=str(name.get("type")),
+        file=f"{folder}/config.toml" if folder is not None else optional_text(name.get("file")),
+        version=optional_text(row.get("version")),
+        values=mapping(row.get("config")),
+    )
+
+
+# --- MCP servers -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpServer:
+    """One server. `answers` is None where this Codex does not say; `error` is why it does not answer, where known."""
+
+    name: str
+    answers: bool | None
+    tools: int
+    error: str | None = None
+    needs_login: bool = False
+
+
+def read_mcp_servers(answer: Mapping[str, Any]) -> tuple[McpServer, ...]:
+    """The servers in an answer of Codex, in its order."""
+    return tuple(server for server in map(_server, rows(answer.get("data"))) if server.name)
+
+
+def _server(row: Mapping[str, Any]) -> McpServer:
+    tools, error = row.get("tools"), optional_text(row.get("toolsError")) or None
+    count = len(tools) if isinstance(tools, dict | list) else 0
+    answers: bool | None = True
+    if error is not None:
+        answers = False
+    elif not count and not row.get("serverInfo"):
+        answers = False if "serverInfo" in row else None
+    return McpServer(
+        name=str(row.get("name") or ""),
+        answers=answers,
+        tools=count,
+        error=error,
+        needs_login=row.get("authStatus") == "notLoggedIn",
+    )
+
+
+# --- the effective configuration, cached ---------------------------------------------------------------------------
+
+_REMEMBERED: Final = 100
+"""Directories whose answers are kept; the oldest goes first."""
+
+_SECONDS: Final = 300.0
+"""However still its files are, an answer is asked for again after this time."""
+
+_FILE_LAYERS: Final = frozenset({"project", "user", "system", "sessionFlags"})
+_SYSTEM_FILES: Final = ("/etc/codex/config.toml", "/etc/codex/managed_config.toml", "/etc/codex/requirements.toml")
+_HOME_FILES: Final = ("config.toml", "managed_config.toml", "requirements.toml")
+
+FilesState = tuple[tuple[int, int, int, int] | None, ...]
+"""Which files there are and which they are; two that are equal mean that none has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedConfiguration:
+    """An answer of Codex, and the files it was made of as they were then."""
+
+    config: Mapping[str, Any]
+    files: tuple[str, ...]
+    state: FilesState
+    until: float
+
+
+class Configuration:
+    """What one engine says of its configuration."""
+
+    def __init__(self, api: AppServer, codex_home: Path) -> None:
+        self._api = api
+        self.homes = tuple(dict.fromkeys((codex_home, codex_home.resolve())))
+        self._answers: dict[str, RememberedConfiguration] = {}
+        self._asking = anyio.Lock()
+
+    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
+        """The effective configuration for a directory: the keys of config.toml."""
+        if (known := self.remembered(cwd)) is not None:
+            return known.config
+        async with self._asking:  # of many who ask at once, the first asks Codex
+            known = self.remembered(cwd)
+            return known.config if known is not None else await self._ask(cwd)
+
+    def remembered(self, cwd: Path | None) -> RememberedConfiguration | None:
+        """The answer that still holds, if there is one."""
+        known = self._answers.get(str(cwd))
+        if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
+            return None
+        return known
+
+    async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
+        self._answers.pop(str(cwd), None)
+        at_home = (str(home / name) for home in self.homes for name in _HOME_FILES)
+        watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
+        before = files_state(watched)  # a file that changes while Codex reads it is then seen to have changed
+        answer = await self._api.config(cwd)
+        if cwd is not None and not self._api.is_elsewhere and _comes_from(answer.layers, watched):
+            if len(self._answers) >= _REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+            self._answers[str(cwd)] = RememberedConfiguration(
+                answer.values, watched, before, time.monotonic() + _SECONDS
+            )
+        return answer.values
+
+
+def _comes_from(layers: Sequence[ConfigLayer], watched: Collection[str]) -> bool:
+    """Whether all of it is in these files; not where Codex does not say what it is made of."""
+    return bool(layers) and all(
+        layer.kind in _FILE_LAYERS and (layer.file is None or layer.file in watched) for layer in layers
+    )
+
+
+def _project_files(cwd: Path | None) -> Iterable[str]:
+    """Where a repository's own configuration would be, and where the repository would begin."""
+    for place in () if cwd is None else (cwd, *cwd.parents):
+        yield str(place / ".codex" / "config.toml")
+        yield str(place / ".git")
+
+
+def files_state(files: Iterable[str]) -> FilesState:
+    return tuple(_state_of(file) for file in files)
+
+
+def _state_of(file: str) -> tuple[int, int, int, int] | None:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - some ninety at every start, and a Path takes longer than the look
+    except OSError:
+        return None
+    if file.endswith(".git"):  # only whether it is there, and which: git itself writes into it all the time
+        return (found.st_dev, found.st_ino, 0, 0)
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

@@ -1,1 +1,0 @@
-"""Engines that outlive the processes that use them."""

@@ -1,0 +1,877 @@
+"""The default engine: one long-lived `codex app-server` that carries many sessions.
+
+It adds to the bare methods of `connection`: each event reaches its session in order; a request of Codex becomes a question
+and is answered exactly once (`questions`); work never runs under a wider policy than requested and never makes the user's
+Codex trust a repository (`access`); an interrupt returns only after everything has stopped; and when Codex dies, every
+waiter and every session gets the error immediately.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import tempfile
+import time
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from copy import copy
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+
+from helmsman.agents.codex.access import (
+    NO_ROOTS,
+    Access,
+    Confinement,
+    Policy,
+    configured_access,
+    plan_access,
+    refuse_wider,
+)
+from helmsman.agents.codex.binary import TITLE, CodexBinary, app_server_capabilities
+from helmsman.agents.codex.connection import AppServer, Configuration, Thread, files_state
+from helmsman.agents.codex.features import Feature
+from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
+from helmsman.agents.codex.processes import (
+    START_ATTEMPTS,
+    START_RACE_PAUSE,
+    codex_environment,
+    end_commands,
+    is_start_race,
+    path_without_tools,
+    start_failed,
+)
+from helmsman.agents.codex.questions import OpenQuestions, thread_of
+from helmsman.agents.codex.reviews import from_text, is_of, read_review
+from helmsman.agents.codex.threads import (
+    InheritedThreads,
+    ThreadState,
+    as_opened,
+    begin,
+    pause_goal,
+    refuse_what_only_opening_takes,
+    remark_on_ignored,
+    resume_goal,
+    thread_settings,
+    turn_policy,
+)
+from helmsman.agents.configured import InForce
+from helmsman.agents.event_router import RoutedEngine
+from helmsman.agents.own_terminal import OwnTerminal
+from helmsman.agents.protocol import Begun, Capabilities, Capability, Opened
+from helmsman.agents.supervised_transport import SupervisedTransport
+from helmsman.agents.transports import StdioTransport, open_stdio
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.json_values import optional_text
+from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
+from helmsman.base.peers import can_tell_sandboxed
+from helmsman.base.structs import replace
+from helmsman.errors import (
+    EngineLost,
+    EngineProtocolError,
+    EngineRefused,
+    EngineTimeout,
+    HelmsmanError,
+    InvalidInput,
+    NotLoggedIn,
+    SessionBusy,
+    SessionIdle,
+)
+from helmsman.model.answered_by import TURN_ENDED
+from helmsman.model.events import (
+    Event,
+    Failure,
+    FileChange,
+    ItemEnded,
+    ItemStarted,
+    ItemUpdated,
+    McpToolCall,
+    PastTurn,
+    RateLimitsReported,
+    TurnEnded,
+    TurnStarted,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.agents.account import Account, Login, Model, SkillList
+    from helmsman.agents.codex.features import Version
+    from helmsman.agents.configured import AgentConfig, ConfigEdit
+    from helmsman.agents.protocol import Goal, ReviewReport
+    from helmsman.model.client_tools import ToolResult
+    from helmsman.model.events import ToolCalled
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.questions import Choice, Question
+log = logging.getLogger(__name__)
+
+# --- login -----------------------------------------------------------------------------------------------------------
+
+_PROVIDER: Final = "model_provider"
+_OPENAI: Final = "openai"
+_LOGIN_SECONDS: Final = 60.0
+"""How long a successful login check holds while the login file is unchanged: a keyring has no file to watch."""
+
+
+@dataclass(slots=True)
+class _PendingLogin:
+    ended: anyio.Event = field(default_factory=anyio.Event)
+    error: str | None = None
+
+
+class CodexLogins:
+    """CodexLogins through one engine, and the check that a new session has one.
+
+    Without the check a turn fails only after many retries.
+    """
+
+    def __init__(self, api: AppServer, configuration: Configuration) -> None:
+        self._api = api
+        self._configuration = configuration
+        self._files = tuple(str(home / "auth.json") for home in configuration.homes)
+        self._checked: object = None
+        self._checked_until = 0.0
+        self._pending: dict[str, _PendingLogin] = {}
+
+    async def require(self, options: SessionOptions) -> None:
+        """Refuse a session at OpenAI without a login. Other providers may need none.
+
+        Raises:
+            NotLoggedIn: Codex is not logged in, and its model needs that.
+        """
+        if options.profile is not None or any(key.split(".")[0].startswith(_PROVIDER) for key in options.config):
+            return
+        state = files_state(self._files)
+        if state == self._checked and time.monotonic() < self._checked_until:
+            return  # asking costs as much as the start itself
+        known = await self._configuration.configuration(options.cwd)
+        if known.get("profile") is not None or known.get(_PROVIDER) not in (None, _OPENAI):
+            return
+        try:
+            account = await self._api.account()
+        except EngineRefused:  # it does not say; the turn will show
+            return
+        if account.kind is None and account.requires_login:
+            raise NotLoggedIn("Codex is not logged in, so nothing was started. Run `helmsman login`, then try again.")
+        if not self._api.is_elsewhere:
+            self._checked, self._checked_until = state, time.monotonic() + _LOGIN_SECONDS
+
+    async def start(self, *, with_code: bool) -> Login:
+        login = await self._api.start_login(with_code=with_code)
+        self._pending.setdefault(login.id, _PendingLogin())
+        return login
+
+    async def wait(self, login: Login, lost: anyio.Event) -> str | None:
+        """Wait for the end of a login, or for the loss of the engine. Return why the login failed, or None."""
+        pending = self._pending.setdefault(login.id, _PendingLogin())
+
+        async def wait_for(event: anyio.Event) -> None:
+            await event.wait()
+            tasks.cancel_scope.cancel()
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wait_for, lost)
+                tasks.start_soon(wait_for, pending.ended)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True), suppress(HelmsmanError):
+                await self._api.cancel_login(login.id)
+            raise
+        finally:
+            del self._pending[login.id]
+        return pending.error
+
+    def ended(self, params: Mapping[str, Any]) -> None:
+        """Record the end of a login, perhaps before the answer that names it was read."""
+        pending = self._pending.setdefault(str(params.get("loginId")), _PendingLogin())
+        pending.error = None if params.get("success") is True else str(params.get("error") or "Codex does not say why.")
+        pending.ended.set()
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------
+
+_FILE_ATTEMPTS: Final = 10
+_FILE_PAUSE: Final = 0.1
+_STRICT_SECONDS: Final = 10.0
+
+INTERRUPT_TIMEOUT: Final = 10.0
+"""Seconds that a turn may take to stop; Codex was seen to need some milliseconds."""
+
+_INTERRUPT_AGAIN: Final = 0.05
+
+
+class AppServerEngine(RoutedEngine):
+    """See `helmsman.agents.protocol.Engine`. Made by `open_app_server` only."""
+
+    listens_at: tuple[Path, Path] | None = None
+    """The socket for clients that may connect as well, and its CODEX_HOME."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        transport: Transport,
+        binary: CodexBinary,
+        codex_home: Path,
+        engine_id: str | None = None,
+        confinement: Confinement = NO_ROOTS,
+    ) -> None:
+        super().__init__()
+        self._tasks = tasks
+        self.confinement = confinement
+        self._id = engine_id
+        if isinstance(transport, SupervisedTransport):
+            self._router.position = transport.position
+        self._binary = binary
+        self._codex_home = codex_home
+        self._peer = Peer(
+            transport,
+            other=TITLE,
+            on_notification=self._on_notification,
+            on_request=self._on_request,
+            on_close=self._on_close,
+            on_message=transport.on_message if isinstance(transport, SupervisedTransport) else lambda _: None,
+            join=join_pieces,
+        )
+        self._api = AppServer(self._peer, binary)
+        self._configuration = Configuration(self._api, codex_home)
+        self._logins = CodexLogins(self._api, self._configuration)
+        self._threads: dict[str, ThreadState] = {}
+        self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
+        self._rate_limits: list[RateLimitsReported] = []
+        """The newest, if there is one. A list, because views of the engine share it."""
+        self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
+        self._version: Version | None = None
+        self._gone = anyio.Event()
+        self._leaving = False
+        self._inherited = InheritedThreads(replaying=transport.resumed is not None)
+        self._held: dict[str, list[Callable[[], object]]] = {}
+        """Messages of Codex about a session that is being adopted. They are delivered after the session's earlier events."""
+
+    @property
+    def id(self) -> str | None:
+        """The name of an engine that outlives the hub (`codex.detached`); None for one that ends with the hub."""
+        return self._id
+
+    @property
+    def name(self) -> str:
+        return "app-server"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def api(self) -> AppServer:
+        """The bare methods, for what needs no more than one request."""
+        return self._api
+
+    @property
+    def binary(self) -> CodexBinary:
+        return self._binary
+
+    @property
+    def program(self) -> Path | None:
+        return self._binary.path if self._binary.remote is None else None
+
+    @property
+    def version(self) -> Version | None:
+        """The version of Codex from the handshake."""
+        return self._version
+
+    @property
+    def lost(self) -> HelmsmanError | None:
+        """The reason why this engine is unusable, or None."""
+        return self._peer.closed
+
+    async def until_lost(self) -> None:
+        await self._gone.wait()
+
+    @property
+    def known_rate_limits(self) -> RateLimitsReported | None:
+        return self._rate_limits[0] if self._rate_limits else None
+
+    async def shake_hands(self) -> None:
+        self._tasks.start_soon(self._peer.run)
+        self._version = await self._api.initialize()
+        self._inherited.replaying = False  # all that was said before us came before that answer
+        self._tasks.start_soon(self._api.watch, self._is_busy)
+
+    def _is_busy(self) -> bool:
+        return any(state.turn_id for state in self._threads.values())
+
+    def leave(self) -> None:
+        """Prepare to close the connection. Turns in a detached engine keep running, so no session is reported as ended."""
+        self._leaving = self._id is not None
+
+    def confined_to(self, roots: Sequence[Path]) -> AppServerEngine:
+        """Return the same engine for a client with other allowed roots."""
+        view = copy(self)
+        view.confinement = Confinement(tuple(roots))
+        return view
+
+    # --- sessions ----------------------------------------------------------------------------------------------------
+
+    def keep_goal_paused(self, session_id: str) -> None:
+        """Leave the goal paused, so that Helmsman does not resume it automatically."""
+        self._state(session_id).is_goal_paused = False
+
+    def forget(self, session_id: str) -> None:
+        """Drop the state of a session that Codex has unloaded."""
+        self._threads.pop(session_id, None)
+        self._inherited.forget(session_id)
+        self._router.detach(session_id)
+
+    async def open(self, options: SessionOptions) -> Opened:
+        if options.cwd is None:
+            raise InvalidInput("A session needs a working directory. Name one that exists.")
+        access = await self._plan(options, resuming=False)
+        await self._logins.require(options)
+        return self._opened(await self._api.start_thread(thread_settings(options, access)), options, access)
+
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        access = await self._plan(options, resuming=True)
+        is_loaded = session_id in self._threads
+        if not is_loaded and self._id is not None and session_id in await self._api.loaded_threads():
+            is_loaded = True
+            access = replace(access, notes=(*access.notes, *remark_on_ignored(options)))
+        is_goal_paused = not is_loaded and await pause_goal(self._api, self._binary, session_id)
+        try:
+            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
+            opened = self._opened(thread, options, access, was_loaded=is_loaded)
+        except BaseException:
+            if is_goal_paused:
+                with anyio.CancelScope(shield=True):
+                    await resume_goal(self._api, session_id)
+            raise
+        self._state(session_id).is_goal_paused |= is_goal_paused
+        if self._inherited.is_running(session_id):
+            await self._let_speak(session_id)
+        self._inherited.forget(session_id)
+        return replace(opened, turn_id=await self._running_turn(thread))
+
+    async def running_sessions(self) -> tuple[str, ...]:
+        """Return the sessions with a running turn, regardless of their owner; sub-agents belong to their session."""
+        return tuple(
+            thread.id
+            for thread in await self._loaded()
+            if (thread.is_active or self._inherited.is_running(thread.id)) and thread.parent_id is None
+        )
+
+    async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
+        """Take over a session that another process began in this engine.
+
+        The sink gets its newest turn as far as it has come, with every question that is still open, and then what happens
+        next. The policy in force stays until the next turn, which sends that of `options`.
+        """
+        access = await self._plan(options, resuming=True)
+        if session_id in self._inherited:
+            return await self._take_over(session_id, options, access)
+        family = [session_id]
+        loaded = await self._loaded()
+        for parent in family:
+            family += [thread.id for thread in loaded if thread.parent_id == parent and thread.is_active]
+        for child in family[1:]:
+            self._router.adopt(child, session_id)
+        joined = [await self._join(thread_id, options, access) for thread_id in family]
+        return replace(joined[0], is_asking=any(thread.is_asking for thread in joined))
+
+    async def _take_over(self, session_id: str, options: SessionOptions, access: Access) -> Opened:
+        """Attach to a session of an earlier owner. On a pipe, the messages that Codex sent to that owner give its state."""
+        if self._binary.can(Feature.THREAD_STATUS):
+            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
+        else:  # resuming a running thread would load it twice, and the first copy could not be interrupted
+            thread = await self._api.read_thread(session_id)
+        self._state(session_id).opened(thread, options, access)
+        await self._let_speak(session_id)
+        return replace(as_opened(thread, access), turn_id=self._state(session_id).turn_id, sandbox=thread.sandbox)
+
+    async def _let_speak(self, session_id: str) -> None:
+        await self._api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
+        waiting = [session_id]
+        for thread_id in waiting:
+            self._inherited.release(thread_id)
+            waiting += [child for child in self._router.children(session_id) if child in self._inherited]
+
+    async def _loaded(self) -> list[Thread]:
+        threads: list[Thread] = []
+        for thread_id in await self._api.loaded_threads():
+            try:
+                threads.append(await self._api.read_thread(thread_id))
+            except EngineRefused:  # Codex has nothing to read yet for a thread whose first turn has only just begun
+                threads.append(Thread(id=thread_id, is_active=True))
+        return threads
+
+    async def _join(self, thread_id: str, options: SessionOptions, access: Access) -> Opened:
+        self._held[thread_id] = []
+        try:
+            thread = await self._api.join_thread(thread_id, thread_settings(options, access))
+            state = self._state(thread_id)
+            state.opened(thread, options, access)
+            for turn in thread.turns:
+                for event in turn_as_events(thread_id, turn):
+                    self._take(event)
+        finally:
+            for call in self._held.pop(thread_id):
+                call()
+        return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
+
+    async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
+        access = await self._plan(options, resuming=True)
+        thread = await self._api.fork_thread(session_id, thread_settings(options, access), last_turn_id=last_turn_id)
+        return self._opened(thread, options, access)
+
+    async def _plan(self, options: SessionOptions, *, resuming: bool) -> Access:
+        return await plan_access(
+            self._configuration,
+            self._binary,
+            self._codex_home,
+            options,
+            resuming=resuming,
+            reachable=self._is_reachable,
+            confinement=self.confinement,
+        )
+
+    @property
+    def _is_reachable(self) -> bool:
+        """Whether a sandboxed command with network access can connect to the engine and leave its sandbox.
+
+        A supervisor refuses sandboxed processes where it can recognise them. Any other engine that outlives its client
+        listens itself: on a socket that Codex hides from its commands, or with a token.
+        """
+        if self._id is None:
+            return False
+        if self._peer.resumed is not None:
+            return not can_tell_sandboxed()
+        return not self._binary.can(Feature.GUARDED_SOCKET)
+
+    def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
+        state = self._state(thread.id)
+        if was_loaded:  # it keeps its policy and its model until the next turn, which sends ours
+            state.model = options.model
+        else:
+            refuse_wider(
+                asked_sandbox=access.thread_sandbox,
+                sandbox=thread.sandbox,
+                asked_approval=access.approval_policy,
+                approval=thread.approval_policy,
+            )
+        state.opened(thread, options, access)
+        return as_opened(thread, access)
+
+    async def _running_turn(self, thread: Thread) -> str | None:
+        if not thread.is_active:
+            return None
+        found = (await self._api.read_thread(thread.id, with_turns=True)).running_turn
+        state = self._state(thread.id)
+        if found is not None and found != state.ended_turn_id:
+            state.began(found)
+        return state.turn_id
+
+    async def history(self, session_id: str) -> tuple[PastTurn, ...]:
+        turns = (await self._api.read_thread(session_id, with_turns=True)).turns
+        return tuple(
+            PastTurn(
+                id=str(turn.get("id", "")),
+                status=str(turn.get("status", "")),
+                items=tuple(app_server_item(item) for item in turn.get("items") or () if isinstance(item, dict)),
+            )
+            for turn in turns
+        )
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        state = self._state(session_id)
+        notes: tuple[str, ...] = ()
+        if state.access is None or state.options != options:
+            if state.options is not None:
+                refuse_what_only_opening_takes(state.options, options)
+            told = state.access.notes if state.access is not None else ()
+            state.access = await self._plan(options, resuming=True)
+            state.options, state.model = options, options.model
+            notes = tuple(note for note in state.access.notes if note not in told)
+        try:
+            turn_id = await self._begin_turn(session_id, state, state.access, turn)
+        finally:
+            if state.is_goal_paused:  # Codex may continue with it after this turn
+                state.is_goal_paused = False
+                with anyio.CancelScope(shield=True):
+                    await resume_goal(self._api, session_id)
+        return Begun(session_id=session_id, turn_id=turn_id, notes=notes)
+
+    async def _begin_turn(self, thread_id: str, state: ThreadState, access: Access, turn: TurnInput) -> str:
+        if state.turn_id is not None:
+            raise SessionBusy(f"A turn is running in session {thread_id}. Wait for it, steer it, or interrupt it.")
+        roots = None
+        if self.confinement and turn.review is None:
+            state.policy = turn_policy(self._binary, access, turn, state.policy, state.directory)
+            roots = state.policy.workspace_roots if self._binary.can(Feature.WORKSPACE_ROOTS) else None
+        self.hold_to_roots(thread_id)
+        state.ended_turn_id = None
+        state.reviewing = turn.review is not None
+        turn_id = await begin(
+            self._api, self._binary, thread_id, turn, access, state.mode, model=state.model, workspace_roots=roots
+        )
+        state.model = None
+        if turn.plan:  # it leaves a narrower policy behind, so the next turn works out again what holds
+            state.options = None
+        if turn.review is not None:
+            self._router.deliver(TurnStarted(session_id=thread_id, turn_id=turn_id))
+        state.answered_for(turn_id)
+        return turn_id
+
+    def hold_to_roots(self, session_id: str) -> None:
+        """Make sure that a loaded session can write only inside the allowed roots.
+
+        Raises:
+            InvalidInput: It could write elsewhere.
+        """
+        state = self._state(session_id)
+        self.confinement.refuse(state.policy or Policy(directory=state.directory, sandbox=None))
+
+    async def steer(self, session_id: str, text: str) -> None:
+        turn_id = self._state(session_id).turn_id
+        if turn_id is None:
+            raise SessionIdle(f"No turn is running in session {session_id}. Send it as a new message instead.")
+        self.hold_to_roots(session_id)
+        await self._api.steer_turn(session_id, turn_id, text)
+
+    async def end_leftovers(self, session_id: str) -> None:
+        threads = (session_id, *self._router.children(session_id))
+        await anyio.to_thread.run_sync(end_commands, threads)
+
+    async def interrupt(self, session_id: str) -> None:
+        threads = [session_id, *self._router.children(session_id)]
+        with anyio.move_on_after(INTERRUPT_TIMEOUT) as limit:
+            for thread_id in threads:
+                await self._interrupt_thread(thread_id)
+        if limit.cancelled_caught:
+            await self._api.check()
+            for thread_id in threads:
+                await self._notice_end(thread_id)
+        await self._stop_commands(threads)
+        if limit.cancelled_caught and self._state(session_id).turn_id is not None:
+            raise EngineTimeout(
+                f"Codex did not stop session {session_id} within {INTERRUPT_TIMEOUT:g} s. Try again, or stop the engine."
+            )
+
+    async def _interrupt_thread(self, thread_id: str) -> None:
+        """Ask until the turn has ended: a turn that has only just been answered for cannot be interrupted yet."""
+        state = self._state(thread_id)
+        while (turn_id := state.turn_id) is not None:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._ask_to_stop, thread_id, turn_id, tasks.cancel_scope)
+                await state.idle.wait()  # the end counts, not the answer: older Codex may give none
+                tasks.cancel_scope.cancel()
+            self._check()
+
+    async def _notice_end(self, thread_id: str) -> None:
+        """Codex knows whether a turn is running, also where it did not tell of its end."""
+        turn_id = self._state(thread_id).turn_id if self._binary.can(Feature.THREAD_STATUS) else None
+        with suppress(EngineRefused, EngineProtocolError):
+            if turn_id is not None and not (await self._api.read_thread(thread_id)).is_active:
+                self._take(TurnEnded(session_id=thread_id, turn_id=turn_id, outcome="interrupted"))
+
+    async def _ask_to_stop(self, thread_id: str, turn_id: str, waiting: anyio.CancelScope) -> None:
+        try:
+            await self._api.interrupt_turn(thread_id, turn_id, timeout=INTERRUPT_TIMEOUT)
+        except HelmsmanError as error:
+            log.debug("turn/interrupt of %s: %s", thread_id, error)
+            await anyio.sleep(_INTERRUPT_AGAIN)
+            waiting.cancel()
+
+    async def _stop_commands(self, threads: list[str]) -> None:
+        """An interrupted turn leaves its commands running, as background terminals."""
+        if not self._binary.can(Feature.BACKGROUND_TERMINALS):
+            return
+        for thread_id in threads:
+            try:
+                await self._api.stop_background_terminals(thread_id)
+            except EngineLost:
+                raise
+            except HelmsmanError as error:
+                log.warning("could not stop the background commands of session %s: %s", thread_id, error)
+
+    # --- questions ---------------------------------------------------------------------------------------------------
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        await self._questions.answer(question, choices)
+
+    async def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
+        self._questions.answer_tool(call, result)
+
+    def _on_request(self, request: IncomingRequest) -> bool:
+        later = self._router.position.bound(partial(self._questions.take_or_refuse, request))
+        if self._inherited.hold_request(request, later):
+            return True
+        held = self._held.get(thread_of(request) or "")
+        if held is not None:
+            held.append(later)
+            return True
+        return self._questions.take(request)
+
+    # --- what Codex says ---------------------------------------------------------------------------------------------
+
+    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+        later = partial(self._on_notification, method, params)
+        if self._inherited.hold(method, params, self._router.position.bound(later)):
+            return
+        held = self._held.get(str(params.get("threadId")))
+        if held is not None:
+            held.append(later)
+            return
+        if method == "serverRequest/resolved":
+            self._questions.resolved(params)
+            return
+        if method == "account/login/completed":
+            self._logins.ended(params)
+            return
+        if method == "thread/settings/updated":
+            self._state(str(params.get("threadId"))).changed(params)
+        event = from_app_server(method, params)
+        if event is None:
+            return
+        if isinstance(event, RateLimitsReported):
+            self._rate_limits[:] = [event.over(self.known_rate_limits)]
+            return
+        self._take(event)
+
+    def _take(self, event: Event) -> None:
+        self._track(event)
+        if isinstance(event, TurnStarted) and self._state(event.session_id).reviewing:
+            return  # the reviewer's turn inside the review: an interrupt has to name it, and only this event does
+        self._router.deliver(event)
+
+    def _track(self, event: Event) -> None:
+        match event:
+            case TurnStarted(turn_id=str(turn_id)):
+                self._state(event.session_id).began(turn_id)
+            case TurnEnded():
+                self._turn_ended(event)
+            case ItemStarted(item=item) | ItemUpdated(item=item) | ItemEnded(item=item):
+                if isinstance(item, FileChange | McpToolCall):
+                    items = self._state(event.session_id).asked_about
+                    if isinstance(event, ItemEnded):
+                        items.pop(item.id, None)
+                    else:
+                        items[item.id] = item
+                for child in sub_agents(item):
+                    self._router.adopt(child, event.session_id)
+            case _:
+                pass
+
+    def _turn_ended(self, event: TurnEnded) -> None:
+        state = self._state(event.session_id)
+        state.ended_turn_id, state.turn_id, state.reviewing = event.turn_id, None, False
+        state.asked_about.clear()
+        state.idle.set()
+        self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
+
+    def _state(self, thread_id: str) -> ThreadState:
+        state = self._threads.get(thread_id)
+        if state is None:
+            state = self._threads[thread_id] = ThreadState()
+        return state
+
+    def _on_close(self, reason: HelmsmanError) -> None:
+        self._gone.set()
+        self._questions.clear()
+        for state in self._threads.values():
+            state.idle.set()
+        if not self._leaving:
+            self._router.engine_gone(Failure(code=reason.code, message=reason.message, retryable=reason.retryable))
+
+    # --- the agent's own program ---------------------------------------------------------------------------------------
+
+    async def own_terminal(self, session_id: str) -> OwnTerminal:
+        self.capabilities.require(Capability.ATTACH)
+        if self.listens_at is None:
+            raise self._refusal(Capability.ATTACH)
+        socket, codex_home = self.listens_at
+        # Its page about a newer model comes before all else, and the answer it proposes would change the session's model.
+        newer = (await self.api.model_upgrades()).items()
+        seen = ", ".join(f"{json.dumps(old)} = {json.dumps(new)}" for old, new in newer)
+        options = "check_for_update_on_startup=false", f"notice.model_migrations={{ {seen} }}"
+        return OwnTerminal(
+            command=(
+                *(str(self.binary.path), "resume", session_id, "--remote", f"unix://{socket}"),
+                *(word for option in options for word in ("-c", option)),
+            ),
+            variables={"CODEX_HOME": str(codex_home)},
+            engine=None if self.is_of_a_person else self.id,
+        )
+
+    # --- upkeep ------------------------------------------------------------------------------------------------------
+
+    async def roll_back(self, session_id: str, turns: int) -> None:
+        if self.binary.can(Feature.REVERT):
+            try:
+                await self.api.revert_thread(session_id, (await self.history(session_id))[-turns].id)
+            except EngineRefused:  # the history of older sessions cannot be reverted
+                if not self.binary.can(Feature.ROLLBACK):
+                    raise
+            else:
+                return
+        await self.api.roll_back_thread(session_id, turns)
+
+    async def compact(self, session_id: str) -> None:
+        self.keep_goal_paused(session_id)
+        await self.api.compact_thread(session_id)
+
+    async def rename(self, session_id: str, name: str) -> None:
+        await self.api.name_thread(session_id, name)
+
+    async def archive(self, session_id: str) -> None:
+        await self.api.archive_thread(session_id)
+        self.forget(session_id)
+
+    async def unarchive(self, session_id: str) -> None:
+        await self.api.unarchive_thread(session_id)
+
+    async def unload(self, session_id: str) -> None:
+        """Codex lets go at once only of a thread that is archived; any other it goes on with as it has it in memory."""
+        if session_id in await self.api.loaded_threads():
+            await self.archive(session_id)
+            await self.unarchive(session_id)
+
+    async def goal(self, session_id: str) -> Goal | None:
+        return await self.api.goal(session_id)
+
+    async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
+        self.keep_goal_paused(session_id)
+        if objective is None:
+            await self.api.clear_goal(session_id)
+            return None
+        self.hold_to_roots(session_id)  # Codex sets to work on it at once
+        return await self.api.set_goal(session_id, objective)
+
+    # --- reviews -----------------------------------------------------------------------------------------------------
+
+    async def review_report(self, session_id: str, shown: str | None) -> ReviewReport | None:
+        """Codex tells of the end before it has written it down, so the file may still have to catch up."""
+        path = (await self.api.read_thread(session_id)).path
+        for _ in range(_FILE_ATTEMPTS if path is not None else 0):
+            report = await anyio.to_thread.run_sync(read_review, Path(path or ""))
+            if shown is None or (report is not None and is_of(report, shown)):
+                return report
+            await anyio.sleep(_FILE_PAUSE)
+        return None if shown is None else from_text(shown)
+
+    # --- about Codex -------------------------------------------------------------------------------------------------
+
+    async def models(self) -> tuple[Model, ...]:
+        return await self.api.models()
+
+    async def account(self) -> Account:
+        return await self.api.account()
+
+    async def start_login(self, *, with_code: bool) -> Login:
+        return await self._logins.start(with_code=with_code)
+
+    async def login_ended(self, login: Login) -> str | None:
+        error = await self._logins.wait(login, self._gone)
+        if self.lost is not None:
+            raise self.lost.again()
+        return error
+
+    async def skills(self, directory: Path) -> SkillList:
+        return await self.api.skills(directory)
+
+    async def read_config(self, directory: Path | None) -> AgentConfig:
+        return await self.api.config(directory)
+
+    async def in_force(self, directory: Path) -> InForce:
+        values = (await self.api.config(directory)).values
+        sandbox, approval = configured_access(values, directory)
+        return InForce(
+            model=optional_text(values.get("model")),
+            effort=optional_text(values.get("model_reasoning_effort")),
+            sandbox=sandbox,
+            approval_policy=approval,
+        )
+
+    async def write_config(self, edits: Sequence[ConfigEdit], *, version: str | None) -> str | None:
+        return await self.api.write_config(edits, version=version)
+
+    async def unknown_settings(self, edits: Sequence[ConfigEdit], env: Mapping[str, str]) -> tuple[str, ...]:
+        """Ask a Codex with `--strict-config` (0.145 and newer). Its home is empty, so that only these keys count."""
+        if self.program is None:
+            return ()
+        unknown: list[str] = []
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+            child_env = codex_environment(self.binary, Path(home), env)
+            for edit in edits:
+                if edit.value is None or isinstance(edit.value, dict):
+                    continue
+                setting = f"{edit.key}={json.dumps(edit.value)}"
+                command = [str(self.program), "app-server", "--strict-config", "-c", setting]
+                with anyio.move_on_after(_STRICT_SECONDS):
+                    done = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=child_env)
+                    if done.returncode and b"unknown configuration field" in done.stderr:
+                        unknown.append(edit.key)
+        return tuple(unknown)
+
+    async def rate_limits(self) -> RateLimitsReported | None:
+        """Codex can be asked only with a ChatGPT login; what it reported while it worked is known in any case."""
+        try:
+            answer = await self.api.rate_limits()
+        except EngineRefused as refused:
+            log.debug("account/rateLimits/read: %s", refused)
+            return self.known_rate_limits
+        event = from_app_server("account/rateLimits/updated", answer)
+        return event if isinstance(event, RateLimitsReported) else self.known_rate_limits
+
+
+@asynccontextmanager
+async def open_app_server(
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
+    engine_id: str | None = None,
+    allowed_roots: Sequence[Path] = (),
+    kind: type[AppServerEngine] = AppServerEngine,
+) -> AsyncIterator[AppServerEngine]:
+    """Open an engine for the length of the block: a child process with these options, or the one that `connect` reaches.
+
+    An engine with an `engine_id` outlives the hub: the end of the block only detaches from it.
+
+    Raises:
+        EngineStartFailed: Codex did not come up. No process is left behind.
+    """
+    search_path = ""
+    if connect is None:
+        binary.require(Feature.APP_SERVER, doing="run the app-server engine")
+        child_env = codex_environment(binary, codex_home, env)
+        search_path = path_without_tools(binary, child_env["PATH"])
+
+        def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
+            return open_stdio(tasks, [binary.path, "app-server", *options], title="The Codex engine", env=child_env)
+
+    for attempt in range(1, START_ATTEMPTS + 1):
+        async with background_tasks() as tasks, connect(tasks) as transport:
+            confinement = Confinement(tuple(allowed_roots))
+            engine = kind(tasks, transport, binary, codex_home, engine_id, confinement)
+            engine.search_path = search_path
+            try:
+                await engine.shake_hands()
+            except (EngineLost, EngineTimeout) as error:
+                if attempt == START_ATTEMPTS or not is_start_race(error):
+                    raise start_failed(error) from error
+            else:
+                try:
+                    yield engine
+                finally:
+                    engine.leave()
+                    if engine.api.hangs and isinstance(transport, StdioTransport):
+                        transport.child.kill()  # it does not respond, and holds the locks of its sessions
+                return
+        await anyio.sleep(START_RACE_PAUSE * attempt)

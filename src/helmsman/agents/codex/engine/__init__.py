@@ -1,1 +1,0 @@
-"""The default engine: one app-server that carries many sessions."""

@@ -1,0 +1,256 @@
+"""Environment, PATH and options of a Codex process, start failures, and commands that sessions leave running.
+
+Shell snapshots: Codex can run a login shell per thread and reuse its environment for the commands of that thread. A thread
+then waits for the user's profile, and fifty threads run fifty of them; a profile that takes a lock (`pyenv init`) makes them
+wait for each other. So snapshots are off, unless the user turns them on here or in Codex's configuration
+(`docs/performance.md` has the figures).
+
+Commands left: Codex 0.115 and newer names its thread in the environment of every command, and daemons inherit it. So they
+are found whichever process the engine belongs to, and no other process is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import anyio.to_thread
+
+from helmsman.agents.codex.features import Feature
+from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.config_values import as_toml
+from helmsman.base.process_ending import end_processes
+from helmsman.base.processes import Process, parents_of, running_process
+from helmsman.base.programs import environment_for, path_out_of_reach
+from helmsman.base.redaction import redact
+from helmsman.base.surroundings import environment
+from helmsman.errors import EngineStartFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.errors import HelmsmanError
+
+START_ATTEMPTS: Final = 4
+START_RACE_PAUSE: Final = 0.2
+_START_RACE: Final = "failed to initialize sqlite state runtime"
+"""What Codex says when several processes start at once on a new home; the next try finds the databases made."""
+
+
+def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the environment for Codex: the caller's, with its home, and with a PATH to which no session can write.
+
+    Codex itself starts git, MCP servers and hooks, outside of any sandbox. Its tools come first on the PATH.
+    """
+    merged = dict(environment() if env is None else env)
+    merged.pop(REMOTE_TOKEN, None)  # another Codex's, and none of the business of what runs in this one
+    if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
+        merged["CODEX_HOME"] = str(codex_home)
+    merged["PATH"] = _after_its_tools(binary, path_out_of_reach(merged))
+    return merged
+
+
+def command_path(binary: CodexBinary, env: Mapping[str, str] | None = None) -> str:
+    """Return the PATH for the commands of Codex, which run in its sandbox: the caller's, after Codex's tools."""
+    return _after_its_tools(binary, (environment() if env is None else env).get("PATH", os.defpath))
+
+
+def command_path_options(
+    binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Return the options with which the commands of Codex have another PATH than Codex itself; none if it is the same.
+
+    Codex looks on the PATH of a command for the bubblewrap of its sandbox. So a PATH in the user's own configuration of
+    Codex is kept, after Codex's tools.
+    """
+    configured = _configured_path(codex_home)
+    wanted = command_path(binary, env) if configured is None else _after_its_tools(binary, configured)
+    if wanted == (configured or codex_environment(binary, codex_home, env)["PATH"]):
+        return ()
+    return (f"--config=shell_environment_policy.set.PATH={as_toml(wanted)}",)
+
+
+def path_without_tools(binary: CodexBinary, path: str) -> str:
+    """Return a PATH of Codex without its own tools: every engine has those, and they are compared when one starts."""
+    own = _tools(binary)
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if entry not in own)
+
+
+def _after_its_tools(binary: CodexBinary, path: str) -> str:
+    return os.pathsep.join(filter(None, (*_tools(binary), path)))
+
+
+def _tools(binary: CodexBinary) -> list[str]:
+    bubblewraps = binary.hiding_bubblewraps or (binary.bubblewrap,)
+    return [str(place) for place in (*bubblewraps, binary.path_dir) if place is not None]
+
+
+def _configured_path(codex_home: Path) -> str | None:
+    """Return the PATH of commands that the user's own configuration of Codex sets."""
+    try:
+        config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
+        return str(config["shell_environment_policy"]["set"]["PATH"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def is_start_race(error: HelmsmanError) -> bool:
+    """Whether it failed because several came up at once; the details of the error hold what Codex said."""
+    return _START_RACE in str(error.details.get("stderr", ""))
+
+
+def start_failed(error: HelmsmanError) -> EngineStartFailed:
+    """The error to give to whoever wanted an engine."""
+    stderr = str(error.details.get("stderr") or "")
+    lines = stderr.splitlines()
+    # A panic ends in a backtrace; what went wrong is in the line that says so.
+    said = next((f" It said: {line}" for line in [*(line for line in lines if "rror" in line[:12]), *lines[-1:]]), "")
+    return EngineStartFailed(
+        f"Codex did not come up: {error.message.partition('. ')[0]}.{said} Run `helmsman doctor` to find out why.",
+        exit_code=error.details.get("exit_code"),
+        stderr=stderr or None,
+    )
+
+
+# --- shell snapshots -------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+SLOWEST: Final = 10.0
+"""A profile that takes longer is not waited for; Codex itself gives up its snapshot after this time."""
+
+_RUNS: Final = 3
+"""The first run also reads the files from disk, and the machine may be busy; the best counts."""
+
+
+async def snapshot_options(
+    choice: Literal["auto", "on", "off"], binary: CodexBinary, *, codex_home: Path
+) -> tuple[str, ...]:
+    """Return the options for `codex app-server` that turn snapshots on or off; none if Codex's configuration decides."""
+    if not binary.can(Feature.SHELL_SNAPSHOT):
+        return ()
+    if choice == "auto" and await anyio.to_thread.run_sync(_is_configured, codex_home):
+        return ()
+    return ("--enable" if choice == "on" else "--disable", "shell_snapshot")
+
+
+def _is_configured(codex_home: Path) -> bool:
+    """Whether the user has decided in Codex's own configuration."""
+    try:
+        config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    features = config.get("features")
+    return isinstance(features, dict) and "shell_snapshot" in features
+
+
+def login_shell(env: Mapping[str, str]) -> str | None:
+    """The shell Codex uses: that of the user's account."""
+    if sys.platform == "win32":
+        return None
+    import pwd
+
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        shell = env.get("SHELL", "")
+    return shell if os.path.isabs(shell) and os.access(shell, os.X_OK) else None  # noqa: PTH117
+
+
+def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
+    """Run the login shell, and see how long it takes."""
+    taken: list[float] = []
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        try:
+            process = subprocess.Popen(
+                [shell, "-lc", ":"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment_for(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            log.info("the login shell %s could not be run: %s", shell, error)
+            return None
+        try:
+            process.wait(SLOWEST)
+        except subprocess.TimeoutExpired:
+            # It is let finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
+            threading.Thread(target=process.wait, daemon=True).start()
+            log.info("the login shell %s does not end within %g s", shell, SLOWEST)
+            return None
+        taken.append(time.perf_counter() - began)
+        if taken[0] > 1:
+            break  # slow is slow
+    return min(taken)
+
+
+# --- commands left running -------------------------------------------------------------------------------------------
+
+
+_MARK: Final = b"CODEX_THREAD_ID="
+_WRAPPERS: Final = ("codex-linux-sandbox", "bwrap")
+"""The programs that Codex runs around a command, wherever they are; the command is named itself."""
+_SHOWN_CHARS: Final = 200
+
+
+def commands_left(session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
+    """What these sessions, or any in this directory, have left running, in words. Blocks.
+
+    Where the system does not tell of processes (there is no /proc), none.
+    """
+    found = _left_running(session_ids, directory)
+    return tuple(found[process] for process in sorted(found) if not _is_wrapper(found[process]))
+
+
+def end_commands(session_ids: Collection[str], directory: Path | None = None) -> None:
+    """End them, and wait until they are gone; without a directory only those of these sessions. Blocks."""
+    end_processes(lambda: _left_running(session_ids, directory).keys())
+
+
+def _left_running(session_ids: Collection[str], directory: Path | None) -> dict[Process, str]:
+    places = () if directory is None else (directory.absolute(), directory.resolve())
+    sessions = {session_id.encode() for session_id in session_ids}
+    ourselves = parents_of(os.getpid())  # a command of Codex may be what runs us
+    found: dict[Process, str] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+            session = _session_of(entry)
+            if session is None or int(entry.name) in ourselves:
+                continue
+            if session in sessions or _works_in(entry, places):
+                process = running_process(int(entry.name))
+                if process is not None:
+                    found[process] = _in_words(entry)
+    return found
+
+
+def _session_of(entry: Path) -> bytes | None:
+    variables = (entry / "environ").read_bytes().split(b"\0")
+    return next((one.removeprefix(_MARK) for one in variables if one.startswith(_MARK)), None)
+
+
+def _works_in(entry: Path, places: Collection[Path]) -> bool:
+    where = (entry / "cwd").readlink()
+    return any(where.is_relative_to(place) for place in places)
+
+
+def _is_wrapper(words: str) -> bool:
+    return words.partition(" ")[0].rpartition("/")[2] in _WRAPPERS
+
+
+def _in_words(entry: Path) -> str:
+    words = (entry / "cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode("utf-8", "replace")
+    return f"{redact(words)[:_SHOWN_CHARS]} (pid {entry.name})"

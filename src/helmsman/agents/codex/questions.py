@@ -1,0 +1,742 @@
+"""Requests of Codex as questions, and answers as results.
+
+Two tables, keyed by the request's method, read a request and write its answer. A method without an entry is refused. Codex
+never gets a lasting yes (`acceptForSession`, `acceptWithExecpolicyAmendment`, MCP `persist`), because it may cover more than
+was shown. Longer approvals are Helmsman's own rules, which answer the next question.
+
+A command's question also says whether a yes stays in Codex's sandbox, which Codex does not say. A command can run outside
+because the model asked for it, because the sandbox refused it and Codex retries without (under every approval policy but
+`on-request` and `never`, unasked; 0.93 to 0.166), or because there is no sandbox. The session's file proves the opposite: it
+has the policy of the turn (`turn_context`) and the model's call, whose `call_id` is the question's `itemId`. A command stays
+inside if the turn runs under `on-request` in a sandbox, and the call is one of a known shell, for this very command, with no
+unknown argument. Anything missing, unknown, too long or duplicated proves nothing. In code mode no call has the question's
+id, so every command counts as outside.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shlex
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+
+from helmsman.agents.change_diff import file_change_diff
+from helmsman.agents.codex.binary import TITLE
+from helmsman.agents.codex.features import Feature
+from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS
+from helmsman.agents.codex.threads import ThreadState
+from helmsman.base.json_values import json_object, mapping, present, rows
+from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
+from helmsman.model.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed, ToolCalled
+from helmsman.model.questions import (
+    ABORT,
+    ACCEPT,
+    APPROVE,
+    APPROVE_SESSION,
+    CANCEL,
+    DECLINE,
+    DENY,
+    Choice,
+    Prompt,
+    Question,
+    QuestionType,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.connection import AppServer
+    from helmsman.agents.event_router import EventRouter
+    from helmsman.base.jsonrpc import IncomingRequest, Peer
+    from helmsman.model.client_tools import ToolResult
+    from helmsman.model.events import PathChange
+    from helmsman.model.questions import WhereItRuns
+
+# --- requests and answers --------------------------------------------------------------------------------------------
+
+
+COMMAND: Final = "item/commandExecution/requestApproval"
+FILE_CHANGE: Final = "item/fileChange/requestApproval"
+PERMISSIONS: Final = "item/permissions/requestApproval"
+USER_INPUT: Final = "item/tool/requestUserInput"
+ELICITATION: Final = "mcpServer/elicitation/request"
+LEGACY_COMMAND: Final = "execCommandApproval"
+LEGACY_FILE_CHANGE: Final = "applyPatchApproval"
+
+_DECISIONS: Final = {APPROVE: "accept", APPROVE_SESSION: "accept", DENY: "decline", ABORT: "cancel"}
+_LEGACY_DECISIONS: Final = {APPROVE: "approved", APPROVE_SESSION: "approved", DENY: "denied", ABORT: "abort"}
+
+_TOOL_APPROVAL: Final = "mcp_tool_call_approval_"
+"""Codex 0.115 asks in this way whether an MCP tool may be called, and offers answers of its own that last."""
+_LASTING: Final = re.compile(r"session|always|again|remember", re.IGNORECASE)
+
+
+def thread_of(request: IncomingRequest) -> str | None:
+    """The thread a request belongs to."""
+    thread_id = request.params.get("threadId") or request.params.get("conversationId")
+    return thread_id if isinstance(thread_id, str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """What a request refers to without saying it: the directory of its session, the file change it asks for, the MCP
+    tools (server, tool) being called, and what is proved of a command (`helmsman.agents.codex.questions`)."""
+
+    directory: str | None = None
+    patch: FileChange | None = None
+    tools: frozenset[tuple[str, str]] = frozenset()
+    sandbox: WhereItRuns = "outside"
+
+
+def item_of(request: IncomingRequest) -> str | None:
+    """The item a request belongs to."""
+    return _text(request.params, "itemId") or _text(request.params, "callId")
+
+
+def read_question(request: IncomingRequest, session_id: str, around: RequestContext) -> Question | None:
+    """The request as a question for the owner of `session_id`, or None when it is not one."""
+    reader = _READERS.get(request.method)
+    if reader is None:
+        return None
+    params = request.params
+    thread_id = thread_of(request)
+    turn_id = _text(params, "turnId")
+    item_id = item_of(request)
+    kind, prompts, details = reader(params, around)
+    return Question(
+        id=_question_id(thread_id, turn_id, item_id, request.id),
+        type=kind,
+        session_id=session_id,
+        turn_id=turn_id,
+        item_id=item_id,
+        agent_id=thread_id if thread_id != session_id else None,
+        prompts=prompts,
+        details=present(details),
+        environment=_text(params, "environmentId"),
+        asker=TITLE,
+    )
+
+
+def write_answer(request: IncomingRequest, choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    """The result that carries the choices to Codex; None refuses.
+
+    Raises:
+        AnswerInvalid: A form field's text does not fit its type.
+    """
+    return _WRITERS[request.method](request.params, choices)
+
+
+def _question_id(*identity: object) -> str:
+    # The same request sent again (to a new connection) keeps its id, and an id never comes back for another question:
+    # Codex numbers its requests from 0 in each process, so the number alone would.
+    return "q_" + hashlib.sha256(repr(identity).encode()).hexdigest()[:10]
+
+
+def _text(params: Mapping[str, Any], key: str) -> str | None:
+    value = params.get(key)
+    return value if isinstance(value, str) and value else None
+
+
+_Read = tuple[QuestionType, tuple[Prompt, ...], dict[str, Any]]
+
+# --- commands and file changes ---------------------------------------------------------------------------------------
+
+
+def _read_command(params: Mapping[str, Any], around: RequestContext) -> _Read:
+    command = params.get("command")
+    if isinstance(command, list):  # the legacy form sends the words
+        command = shlex.join(str(word) for word in command)
+    reason = _text(params, "reason")
+    extra = params.get("additionalPermissions")
+    # A command that brings extra permissions is approved each time: "the same command again" does not cover them.
+    options = (APPROVE, DENY, ABORT) if extra else (APPROVE, APPROVE_SESSION, DENY, ABORT)
+    kind = params.get("kind")
+    details = {
+        "command": command,
+        "kind": kind if kind != "command" else None,
+        "directory": _text(params, "cwd"),
+        "reason": reason,
+        "additionalPermissions": extra,
+        "networkContext": params.get("networkApprovalContext"),
+        "sandbox": around.sandbox,
+    }
+    return "command_approval", (Prompt(text="Codex asks to run a command.", options=options),), details
+
+
+def _read_file_change(params: Mapping[str, Any], around: RequestContext) -> _Read:
+    reason = _text(params, "reason")
+    root = _text(params, "grantRoot")
+    changes = around.patch.changes if around.patch is not None else ()
+    details = {
+        "diff": file_change_diff(changes, around.directory) if changes else None,
+        "changes": list(map(_change, changes)) or None,
+        "paths": [path for change in changes for path in (change.path, change.moved_to) if path is not None] or None,
+        "reason": reason,
+        "grantRoot": root,
+        "files": params.get("fileChanges"),
+    }
+    prompt = Prompt(text="Codex asks to change files.", options=(APPROVE, APPROVE_SESSION, DENY, ABORT))
+    return "patch_approval", (prompt,), details
+
+
+def _change(change: PathChange) -> dict[str, Any]:
+    told = {
+        "path": change.path,
+        "kind": change.kind,
+        "movedTo": change.moved_to,
+        "added": change.added,
+        "removed": change.removed,
+    }
+    return present(told)
+
+
+def _write_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    return {"decision": _DECISIONS[choices[0].value if choices else DENY]}
+
+
+def _write_legacy_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    return {"decision": _LEGACY_DECISIONS[choices[0].value if choices else DENY]}
+
+
+# --- permissions -----------------------------------------------------------------------------------------------------
+
+
+def _read_permissions(params: Mapping[str, Any], _around: RequestContext) -> _Read:
+    reason = _text(params, "reason")
+    wanted = mapping(params.get("permissions"))
+    details = {"permissions": wanted, "directory": _text(params, "cwd"), "reason": reason}
+    prompt = Prompt(text="Codex asks for more permissions.", options=(APPROVE, APPROVE_SESSION, DENY))
+    return "permission_approval", (prompt,), details
+
+
+def _write_permissions(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    choice = choices[0].value if choices else DENY
+    if choice == DENY:
+        return {"permissions": {}, "scope": "turn"}
+    granted = present(mapping(params.get("permissions")))
+    return {"permissions": granted, "scope": "session" if choice == APPROVE_SESSION else "turn"}
+
+
+# --- questions of the model ------------------------------------------------------------------------------------------
+
+
+def _read_user_input(params: Mapping[str, Any], _around: RequestContext) -> _Read:
+    prompts: list[Prompt] = []
+    for entry in rows(params.get("questions")):
+        options = rows(entry.get("options"))
+        labels = {str(option["label"]): str(option.get("description") or "") for option in options if "label" in option}
+        if str(entry.get("id", "")).startswith(_TOOL_APPROVAL):
+            labels = {label: text for label, text in labels.items() if not _LASTING.search(label)}
+        prompts.append(
+            Prompt(
+                text=_text(entry, "question") or _text(entry, "header") or "Codex asks for your input.",
+                options=tuple(labels),
+                free_text=bool(entry.get("isOther")) or not labels,
+                key=str(entry.get("id", "")),
+                secret=bool(entry.get("isSecret")),
+                descriptions={label: text for label, text in labels.items() if text},
+            )
+        )
+    headers = [_text(entry, "header") for entry in rows(params.get("questions"))]
+    return "user_input", tuple(prompts), {"headers": headers if any(headers) else None}
+
+
+def _write_user_input(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    keys = [str(entry.get("id", "")) for entry in rows(params.get("questions"))]
+    given = zip(keys, choices or (), strict=False)
+    return {"answers": {key: {"answers": [choice.in_full]} for key, choice in given}}
+
+
+# --- elicitations of MCP servers -------------------------------------------------------------------------------------
+
+
+def _read_elicitation(params: Mapping[str, Any], around: RequestContext) -> _Read:
+    meta = mapping(params.get("_meta"))
+    server = _text(params, "serverName")
+    message = _text(params, "message") or f"The MCP server {server} asks for input."
+    prompts = [Prompt(text=message, options=(ACCEPT, DECLINE, CANCEL))]
+    for name, schema in _fields(params).items():
+        choices = _choices(schema)
+        label = _text(schema, "title") or name
+        hint = _text(schema, "description")
+        prompts.append(
+            Prompt(
+                text=f"{label}: {hint}" if hint else label,
+                options=tuple(choices),
+                key=name,
+                descriptions={value: title for value, title in choices.items() if title != value},
+            )
+        )
+    details = {
+        "server": server,
+        "mode": _text(params, "mode"),
+        "url": _text(params, "url"),
+        "approvalKind": _text(meta, "codex_approval_kind"),
+        "tool": _called_tool(message, around.tools, server) if "codex_approval_kind" in meta else None,
+        "toolDescription": _text(meta, "tool_description"),
+        "toolParams": meta.get("tool_params"),
+    }
+    return "mcp_elicitation", tuple(prompts), details
+
+
+def _called_tool(message: str, running: frozenset[tuple[str, str]], server: str | None) -> str | None:
+    """The tool to be approved: the request names it in its sentence only, so it counts only if it is being called."""
+    named = re.search(r'run tool "(.+)"\?$', message)
+    tool = named.group(1) if named is not None else None
+    return tool if tool is not None and server is not None and (server, tool) in running else None
+
+
+def _fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    properties = mapping(mapping(params.get("requestedSchema")).get("properties"))
+    return {name: mapping(schema) for name, schema in properties.items()}
+
+
+def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
+    """The values a form field allows, each with its title; empty when any text will do."""
+    if schema.get("type") == "boolean":
+        return {"true": "true", "false": "false"}
+    titled = schema.get("oneOf")
+    if isinstance(titled, list):
+        return {str(mapping(one)["const"]): str(mapping(one).get("title")) for one in titled if "const" in mapping(one)}
+    values = schema.get("enum")
+    if isinstance(values, list):
+        names = schema.get("enumNames")
+        titles = names if isinstance(names, list) and len(names) == len(values) else values
+        return {str(value): str(title) for value, title in zip(values, titles, strict=True)}
+    return {}
+
+
+def _write_elicitation(params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
+    action = choices[0].value if choices else DECLINE
+    if action != ACCEPT:
+        return {"action": action, "content": None}
+    fields = _fields(params)
+    required = mapping(params.get("requestedSchema")).get("required")
+    needed = set(required) if isinstance(required, list) else set[str]()
+    content: dict[str, Any] = {}
+    for (name, schema), choice in zip(fields.items(), (choices or ())[1:], strict=True):
+        text = choice.in_full
+        if text or name in needed:
+            content[name] = _field_value(name, schema, text)
+    return {"action": ACCEPT, "content": content}
+
+
+def _field_value(name: str, schema: Mapping[str, Any], text: str) -> Any:
+    kind = schema.get("type")
+    try:
+        match kind:
+            case "integer":
+                return int(text)
+            case "number":
+                return float(text)
+            case "boolean":
+                return {"true": True, "false": False}[text]
+            case "array":
+                return [part.strip() for part in text.split(",") if part.strip()]
+            case _:
+                return text
+    except (ValueError, KeyError):
+        raise AnswerInvalid(f"{text!r} is not a valid {kind} for {name!r}. Give a value of that type.") from None
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], RequestContext], _Read]]] = {
+    COMMAND: _read_command,
+    FILE_CHANGE: _read_file_change,
+    PERMISSIONS: _read_permissions,
+    USER_INPUT: _read_user_input,
+    ELICITATION: _read_elicitation,
+    LEGACY_COMMAND: _read_command,
+    LEGACY_FILE_CHANGE: _read_file_change,
+}
+
+_WRITERS: Final[Mapping[str, Callable[[Mapping[str, Any], tuple[Choice, ...] | None], Mapping[str, Any]]]] = {
+    COMMAND: _write_decision,
+    FILE_CHANGE: _write_decision,
+    PERMISSIONS: _write_permissions,
+    USER_INPUT: _write_user_input,
+    ELICITATION: _write_elicitation,
+    LEGACY_COMMAND: _write_legacy_decision,
+    LEGACY_FILE_CHANGE: _write_legacy_decision,
+}
+
+# --- proof of the sandbox --------------------------------------------------------------------------------------------
+
+
+_TAILS: Final = (128 * 1024, 4 * 1024 * 1024)
+"""How much of a file's end is read: the call is nearly always in its last lines. A turn that wrote more proves nothing."""
+
+_COMMAND_KEYS: Final = {"exec_command": "cmd", "shell_command": "command", "shell": "command"}
+"""The shells that Codex has offered to models, and where the command is in their arguments."""
+_HARMLESS_KEYS: Final = frozenset(
+    ["workdir", "shell", "login", "tty", "timeout_ms", "yield_time_ms", "max_output_tokens", "justification"]
+)
+_HARMLESS_VALUES: Final = {"sandbox_permissions": ("use_default",), "with_escalated_permissions": (False,)}
+_SANDBOXES: Final = ("read-only", "workspace-write")
+
+
+def prove(sessions: Path, params: Mapping[str, Any]) -> WhereItRuns | None:
+    """What a yes to a `commandExecution/requestApproval` lets happen; None if the session's file may only be late.
+
+    Args:
+        sessions: Where this Codex keeps the files of its sessions.
+        params: The request's parameters.
+    """
+    thread_id, call_id = params.get("threadId"), params.get("itemId")
+    extra = (params.get(key) for key in ("additionalPermissions", "networkApprovalContext", "approvalId"))
+    if not isinstance(thread_id, str) or not isinstance(call_id, str) or any(value is not None for value in extra):
+        return "outside"
+    if params.get("kind", "command") != "command" or params.get("environmentId", "local") != "local":
+        return "outside"
+    turn = _running_turn(sessions, thread_id, call_id)
+    if turn is None or turn.policy not in ("on-request", "untrusted"):
+        return "outside"
+    if turn.names_turn and turn.id != params.get("turnId"):
+        return None if not turn.calls else "outside"
+    if not turn.calls:
+        return None if not call_id.startswith("exec-") else "outside"
+    if any(call != turn.calls[0] for call in turn.calls) or not _stays_inside(turn.calls[0], params.get("command")):
+        return "outside"
+    return "inside" if turn.policy == "on-request" else "inside-then-outside"
+
+
+@dataclass(slots=True)
+class _Turn:
+    """The end of a session's file, back to where it says under which policy the turn runs."""
+
+    id: str | None = None
+    names_turn: bool = False
+    policy: str | None = None
+    """The approval policy; None where there is no sandbox, or none that we know."""
+    calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """The calls with the id that was looked for."""
+
+
+def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
+    path = _file(sessions, thread_id)
+    tails = (_read_tail(path, size, call_id) for size in _TAILS if path is not None)
+    return next((turn for turn in tails if turn is not None), None)
+
+
+def _file(sessions: Path, thread_id: str) -> Path | None:
+    """The file of a thread; of several, the one that was written to last. They lie under the day on which it began, which
+    is in its id."""
+    found: list[tuple[float, Path]] = []
+    for day in _days_around(thread_id):
+        folder = sessions / f"{day:%Y}" / f"{day:%m}" / f"{day:%d}"
+        try:
+            with os.scandir(folder) as entries:
+                mine = (entry for entry in entries if thread_id in entry.name and entry.name.endswith(".jsonl"))
+                found += [(entry.stat().st_mtime, Path(entry.path)) for entry in mine]
+        except OSError:
+            continue
+    return max(found)[1] if found else None
+
+
+def _days_around(thread_id: str) -> list[datetime]:
+    """The day on which a thread began, and its neighbours: the folder's name is local time."""
+    if not OWN_ID.fullmatch(thread_id):
+        return []
+    try:
+        began = datetime.fromtimestamp(int(thread_id.replace("-", "")[:12], 16) / 1000, UTC)
+        return [began + timedelta(days=offset) for offset in (-1, 0, 1)]
+    except (ValueError, OverflowError, OSError):
+        return []  # no year that there is
+
+
+def _read_tail(path: Path, size: int, call_id: str) -> _Turn | None:
+    try:
+        with path.open("rb") as file:
+            length = file.seek(0, os.SEEK_END)
+            file.seek(max(0, length - size))
+            lines = file.read(size).split(b"\n")
+    except OSError:
+        return None
+    if length > size:
+        del lines[0]  # it begins in the middle of a line
+    turn = _Turn()
+    wanted = json.dumps(call_id).encode()
+    settings: list[Mapping[str, Any]] = []
+    for line in reversed(lines):
+        if wanted in line:
+            payload = _payload(line, "response_item")
+            if (
+                payload.get("call_id") == call_id
+            ):  # the output of one, too: that call is over, so it is not the one asked about
+                turn.calls.append({key: payload.get(key) for key in ("type", "name", "namespace", "arguments")})
+        elif b'"thread_settings_applied"' in line[:200]:
+            settings.append(mapping(_payload(line, "event_msg").get("thread_settings")))
+        elif b'"turn_context"' in line[:200] and (context := _payload(line, "turn_context")):
+            turn.names_turn = "turn_id" in context
+            turn.id = context.get("turn_id")
+            policies = {_policy(one) for one in (context, *settings)}
+            turn.policy = policies.pop() if len(policies) == 1 else None
+            return turn
+    return None
+
+
+def _payload(line: bytes, kind: str) -> Mapping[str, Any]:
+    entry = json_object(line)
+    return mapping(entry.get("payload")) if entry is not None and entry.get("type") == kind else {}
+
+
+def _policy(context: Mapping[str, Any]) -> str | None:
+    """The approval policy of what is certainly sandboxed, and asked of the user."""
+    policy = context.get("approval_policy")
+    profile, sandbox = context.get("permission_profile"), context.get("sandbox_policy")
+    managed = mapping(profile).get("type") == "managed"
+    restricted = mapping(mapping(profile).get("file_system")).get("type") == "restricted"
+    sandboxed = mapping(sandbox).get("type") in _SANDBOXES if sandbox is not None else profile is not None
+    if not sandboxed or (profile is not None and not (managed and restricted)):
+        return None
+    if context.get("approvals_reviewer", "user") != "user":
+        return None
+    return policy if isinstance(policy, str) else None
+
+
+def _stays_inside(call: Mapping[str, Any], asked: object) -> bool:
+    """Whether it is the call of a shell, for the command that is asked about, with nothing more in it."""
+    key = _COMMAND_KEYS.get(str(call["name"]))
+    if call["type"] != "function_call" or key is None or call["namespace"] is not None:
+        return False
+    arguments = _arguments(call["arguments"])
+    command = arguments.pop(key, None)
+    for name, value in arguments.items():
+        if name not in _HARMLESS_KEYS and name not in _HARMLESS_VALUES:
+            return False
+        if value is not None and name in _HARMLESS_VALUES and value not in _HARMLESS_VALUES[name]:
+            return False
+    try:
+        words = shlex.split(asked) if isinstance(asked, str) else []
+    except ValueError:
+        return False
+    if isinstance(command, list):
+        return words == command
+    return len(words) == 3 and words[1] in ("-lc", "-c") and words[2] == command
+
+
+def _arguments(text: object) -> dict[str, Any]:
+    """The arguments of a call. What is said twice is not taken, whichever of the two Codex may have taken."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len({name for name, _ in pairs}) != len(pairs):
+            raise ValueError("a key is there twice")
+        return dict(pairs)
+
+    try:
+        arguments = json.loads(text, object_pairs_hook=once) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return {"": None}  # a key that nobody knows
+    return arguments if isinstance(arguments, dict) else {"": None}
+
+
+# --- open questions --------------------------------------------------------------------------------------------------
+
+
+log = logging.getLogger(__name__)
+
+STEER_TIMEOUT: Final = 5.0
+_TOOL_CALL: Final = "item/tool/call"
+_PROOF_SECONDS: Final = 0.5
+"""How long a question waits for Codex to write down the call it is about. Nearly always it has done so before."""
+_PROOF_AGAIN: Final = 0.02
+
+
+class OpenQuestions:
+    """Those of one engine."""
+
+    def __init__(
+        self,
+        tasks: TaskGroup,
+        peer: Peer,
+        api: AppServer,
+        binary: CodexBinary,
+        router: EventRouter,
+        threads: dict[str, ThreadState],
+        codex_home: Path,
+    ) -> None:
+        self._tasks = tasks
+        self._peer = peer
+        self._api = api
+        self._binary = binary
+        self._router = router
+        self._threads = threads
+        self._sessions = codex_home / SESSIONS
+        self._unproved: dict[int | str, IncomingRequest] = {}
+        """Commands of which is not yet known whether a yes stays in the sandbox."""
+        self._open: dict[str, IncomingRequest] = {}
+        self._by_request: dict[int | str, str] = {}
+        self._tool_calls: dict[str, IncomingRequest] = {}
+        """Calls of a program's functions, by their ids."""
+
+    async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> None:
+        request = self._open.get(question.id)
+        if request is None:
+            raise QuestionNotOpen.any_more(question.id)
+        result = write_answer(request, choices)
+        self._forget(question.id)  # from here on nobody else can answer it
+        reason = choices[0].reason if choices else None
+        with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
+            if reason is not None:
+                await self._send_reason(request, reason)
+            if not self._peer.respond(request.id, result):
+                raise QuestionNotOpen.any_more(question.id)
+
+    def answer_tool(self, call: ToolCalled, result: ToolResult) -> None:
+        request = self._tool_calls.pop(call.call_id, None)
+        if request is not None:  # `output` is for Codex 0.93
+            content = [{"type": "inputText", "text": result.text}]
+            self._peer.respond(request.id, {"contentItems": content, "output": result.text, "success": result.success})
+
+    async def _send_reason(self, request: IncomingRequest, reason: str) -> None:
+        """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
+        thread_id, turn_id = thread_of(request), request.params.get("turnId")
+        if thread_id is None or not isinstance(turn_id, str) or not self._binary.can(Feature.STEER):
+            return
+        try:
+            with anyio.move_on_after(STEER_TIMEOUT):
+                await self._api.steer_turn(thread_id, turn_id, reason)
+        except HelmsmanError as error:
+            log.warning("the reason did not reach Codex: %s", error)
+
+    def take(self, request: IncomingRequest) -> bool:
+        """Whether a request of Codex has found, or may yet find, somebody to answer it."""
+        thread_id = thread_of(request)
+        if thread_id is None:
+            return False
+        session_id = self._router.parent(thread_id) or thread_id
+        owner = self._router.owner(thread_id) or (session_id if self._is_own(session_id) else None)
+        if owner is not None:
+            return self._prove_and_ask(request, owner)
+        self._tasks.start_soon(self._ask_parent, request, thread_id)
+        return True
+
+    def _prove_and_ask(self, request: IncomingRequest, session_id: str) -> bool:
+        sandbox = prove(self._sessions, request.params) if request.method == COMMAND else "outside"
+        if sandbox is not None:
+            return self._ask(request, session_id, sandbox)
+        self._unproved[request.id] = request
+        self._tasks.start_soon(self._ask_when_proved, request, session_id)
+        return True
+
+    async def _ask_when_proved(self, request: IncomingRequest, session_id: str) -> None:
+        sandbox: WhereItRuns | None = None
+        with anyio.move_on_after(_PROOF_SECONDS):
+            while sandbox is None and request.id in self._unproved:
+                await anyio.sleep(_PROOF_AGAIN)
+                sandbox = prove(self._sessions, request.params)
+        if self._unproved.pop(request.id, None) is not None:  # else nobody wants the answer any more
+            self._ask(request, session_id, sandbox or "outside")
+
+    def take_or_refuse(self, request: IncomingRequest) -> None:
+        if not self.take(request):
+            self._peer.refuse(request.id, f"Helmsman does not answer {request.method}")
+
+    def resolved(self, params: Mapping[str, Any]) -> None:
+        """Codex wants no answer any more."""
+        request_id = params.get("requestId")
+        if isinstance(request_id, int | str):
+            self._unproved.pop(request_id, None)
+            for call_id in [key for key, request in self._tool_calls.items() if request.id == request_id]:
+                del self._tool_calls[call_id]
+        question_id = self._by_request.get(request_id) if isinstance(request_id, int | str) else None
+        if question_id is not None:
+            self._withdraw(question_id, "codex")
+
+    def withdraw_of(self, thread_id: str, *, by: str) -> None:
+        """Withdraw the open requests of a thread."""
+        for request_id in [key for key, request in self._unproved.items() if thread_of(request) == thread_id]:
+            del self._unproved[request_id]
+        for call_id in [key for key, request in self._tool_calls.items() if thread_of(request) == thread_id]:
+            del self._tool_calls[call_id]
+        for question_id in [key for key, request in self._open.items() if thread_of(request) == thread_id]:
+            self._withdraw(question_id, by)
+
+    def clear(self) -> None:
+        self._unproved.clear()
+        self._open.clear()
+        self._tool_calls.clear()
+        self._by_request.clear()
+
+    def _forget(self, question_id: str) -> None:
+        request = self._open.pop(question_id, None)
+        if request is not None:
+            self._by_request.pop(request.id, None)
+
+    def _withdraw(self, question_id: str, by: str) -> None:
+        request = self._open.get(question_id)
+        self._forget(question_id)
+        thread_id = thread_of(request) if request is not None else None
+        if thread_id is not None:
+            self._router.deliver(QuestionClosed(session_id=thread_id, question_id=question_id, answer=None, by=by))
+
+    def _is_own(self, thread_id: str) -> bool:
+        state = self._threads.get(thread_id)
+        return state is not None and state.access is not None
+
+    def _ask(self, request: IncomingRequest, session_id: str, sandbox: WhereItRuns) -> bool:
+        if request.method == _TOOL_CALL:
+            return self._call_tool(request, session_id)
+        state = self._threads.setdefault(thread_of(request) or session_id, ThreadState())
+        items = state.asked_about
+        patch = items.get(item_of(request) or "")
+        around = RequestContext(
+            directory=state.directory,
+            patch=patch if isinstance(patch, FileChange) else None,
+            tools=frozenset((item.server, item.tool) for item in items.values() if isinstance(item, McpToolCall)),
+            sandbox=sandbox,
+        )
+        question = read_question(request, session_id, around)
+        if question is None:
+            return False
+        self._open[question.id] = request
+        self._by_request[request.id] = question.id
+        self._router.deliver(
+            QuestionAsked(
+                session_id=session_id,
+                turn_id=question.turn_id,
+                agent_id=question.agent_id,
+                question=question,
+            ).with_raw(request.params)
+        )
+        return True
+
+    def _call_tool(self, request: IncomingRequest, session_id: str) -> bool:
+        call_id, tool, arguments = (request.params.get(name) for name in ("callId", "tool", "arguments"))
+        if not isinstance(call_id, str) or not isinstance(tool, str):
+            return False
+        is_known = call_id in self._tool_calls  # Codex asks again when a thread is joined
+        self._tool_calls[call_id] = request
+        if is_known:
+            return True
+        called = ToolCalled(
+            session_id=thread_of(request) or session_id,
+            call_id=call_id,
+            tool=tool,
+            arguments=arguments if isinstance(arguments, dict) else {},
+        )
+        self._router.deliver(called)
+        return True
+
+    async def _ask_parent(self, request: IncomingRequest, thread_id: str) -> None:
+        """A thread nobody knows is a sub-agent whose start we have not been told of yet: Codex knows its parent."""
+        try:
+            parent = (await self._api.read_thread(thread_id)).parent_id
+        except HelmsmanError as error:
+            log.debug("thread/read of %s: %s", thread_id, error)
+            parent = None
+        if parent is not None:
+            self._router.adopt(thread_id, parent)
+        owner = self._router.owner(thread_id)
+        if owner is None or not self._prove_and_ask(request, owner):
+            self._peer.refuse(request.id, "Helmsman does not know this thread")

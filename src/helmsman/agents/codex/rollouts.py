@@ -1,0 +1,558 @@
+"""List and read the sessions that Codex has on disk, whichever program made them.
+
+Each session is an append-only file of JSON lines (`sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`; moved to
+`archived_sessions/` when archived, and perhaps compressed when old). The first line describes the session (`session_meta`);
+the first prompt and the model follow a few lines later. A listing reads only this head, only of the files on a page, and
+never again once it is complete. It is sorted by the time of the last change. Damaged or unknown lines are skipped.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import stat
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, TypeVar, cast
+
+from helmsman.agents.protocol import SessionInfo
+from helmsman.base.files import is_one_of
+from helmsman.base.json_values import json_object, mapping, sequence, timestamp
+from helmsman.base.structs import Value
+from helmsman.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping
+
+# --- the head of a file ----------------------------------------------------------------------------------------------
+
+
+HEAD_LIMIT: Final = 4 * 1024 * 1024
+"""How much of a file is looked at. The first line alone is 20 kB, and both it and a prompt may be far larger."""
+
+LINES_AFTER_PROMPT: Final = 20
+"""The model is named right before the first prompt, or (0.93) right after it."""
+
+PROMPT_LIMIT: Final = 2000
+"""How much of the first prompt is kept, for listings and searches."""
+
+OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+"""What Codex calls a thread, and since 0.115 a turn."""
+
+
+@dataclass(slots=True)
+class Head:
+    """What is known of a session from its file. `is_subagent`: an agent started it for a part of its own work."""
+
+    session_id: str | None = None
+    created_at: datetime | None = None
+    directory: str | None = None
+    first_prompt: str | None = None
+    model: str | None = None
+    source: str | None = None
+    originator: str | None = None
+    engine_version: str | None = None
+    parent_id: str | None = None
+    forked_from: str | None = None
+    is_subagent: bool = False
+
+
+def read_head(file: BinaryIO) -> tuple[Head | None, bool]:
+    """The head, and whether it is complete, so that more lines would add nothing.
+
+    The head is None for a file that is not a session, or of which not even the first line is written yet.
+    """
+    reader = _HeadReader()
+    complete = reader.read(file)
+    return reader.head, complete
+
+
+class _HeadReader:
+    """Reads lines until all is known."""
+
+    def __init__(self) -> None:
+        self.head: Head | None = None
+        self._lines_after_prompt = 0
+
+    def read(self, file: BinaryIO) -> bool:
+        left = HEAD_LIMIT
+        while left > 0:
+            line = file.readline(left)
+            if not line:
+                return False
+            left -= len(line)
+            entry = json_object(line)
+            if entry is not None:
+                self._take(entry)
+            if self._is_complete():
+                return True
+        return True
+
+    def _is_complete(self) -> bool:
+        if self.head is None or self.head.first_prompt is None:
+            return False
+        self._lines_after_prompt += 1
+        return self.head.model is not None or self._lines_after_prompt > LINES_AFTER_PROMPT
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
+        kind, payload = entry.get("type"), mapping(entry.get("payload"))
+        if self.head is None:
+            # Only the first counts: a fork of an older version has its parent's first line as its second.
+            if kind == "session_meta" and payload:
+                self.head = _head_of(payload)
+            elif kind is None and readable(entry.get("id")) and "timestamp" in entry:  # long before 0.93
+                self.head = _head_of(entry)
+        elif kind == "turn_context":
+            self.head.model = self.head.model or readable(payload.get("model"))
+            self.head.directory = self.head.directory or readable(payload.get("cwd"))
+        elif kind == "event_msg":
+            self._take_event(self.head, payload)
+        elif kind == "message" and entry.get("role") == "user":  # long before 0.93: no event, no payload
+            self._take_message(self.head, entry.get("content"))
+
+    def _take_event(self, head: Head, payload: Mapping[str, Any]) -> None:
+        item = mapping(payload.get("item"))
+        if payload.get("type") == "user_message":  # the older history: up to 0.149, and reviewers later
+            prompt = readable(payload.get("message"))
+        elif payload.get("type") == "item_completed" and item.get("type") == "UserMessage":
+            # the paginated history, since 0.152
+            prompt = _first_text(item.get("content"))
+        else:
+            return
+        head.first_prompt = head.first_prompt or _shorten(prompt)
+
+    def _take_message(self, head: Head, content: object) -> None:
+        text = _first_text(content) or ""
+        if text.startswith("<environment_context>"):
+            found = re.search(r"<cwd>(.{1,4096}?)</cwd>|Current working directory: (.{1,4096})", text)
+            head.directory = head.directory or (found and (found[1] or found[2]))
+        elif not text.startswith("<"):  # instructions are put before the prompt in the same way
+            head.first_prompt = head.first_prompt or _shorten(text)
+
+
+def _head_of(meta: Mapping[str, Any]) -> Head:
+    source = meta.get("source")
+    kind = next(iter(source), None) if isinstance(source, dict) else source
+    is_subagent = isinstance(kind, str) and kind.lower() == "subagent"
+    parent = readable(meta.get("parent_thread_id")) or _spawned_by(source)
+    return Head(
+        session_id=readable(meta.get("id")),
+        created_at=timestamp(meta.get("timestamp")),
+        directory=readable(meta.get("cwd")),
+        source=readable(kind),
+        originator=readable(meta.get("originator")),
+        engine_version=readable(meta.get("cli_version")),
+        parent_id=parent,
+        forked_from=readable(meta.get("forked_from_id")),
+        is_subagent=is_subagent or parent is not None,
+    )
+
+
+def _spawned_by(source: object) -> str | None:
+    """`{"subagent": {"thread_spawn": {"parent_thread_id": …}}}`; a reviewer is only `{"subagent": "review"}`."""
+    for _ in range(2):
+        source = next(iter(mapping(source).values()), None)
+    return readable(mapping(source).get("parent_thread_id"))
+
+
+def readable(value: object) -> str | None:
+    """A text that is not empty and can be written anywhere: half of a surrogate pair, which JSON can spell, cannot."""
+    if not isinstance(value, str) or not value:
+        return None
+    return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+
+
+def _first_text(content: object) -> str | None:
+    return next((text for part in sequence(content) if (text := readable(mapping(part).get("text")))), None)
+
+
+def _shorten(text: str | None) -> str | None:
+    text = (text or "").strip()
+    return text[:PROMPT_LIMIT] + "…" if len(text) > PROMPT_LIMIT else text or None
+
+
+# --- the index -------------------------------------------------------------------------------------------------------
+
+
+_Page: TypeAlias = "tuple[list[SessionInfo], str | None]"
+_ResultT = TypeVar("_ResultT")
+
+SESSIONS: Final = "sessions"
+ARCHIVED: Final = "archived_sessions"
+NAMES: Final = "session_index.jsonl"
+
+_ANY_APP_SERVER: Final = "vscode"
+"""What Codex says is the source of every session of an app-server; the originator tells them apart."""
+_MAX_DEPTH: Final = 8
+_UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
+_ROLLOUT_NAME: Final = re.compile(
+    # With a second id: it goes on in this file. The time is for speed: without, an id is looked for from every letter on.
+    rf"rollout-(?:{_TIME})?+.*?(?P<id>{_UUID})?(?:_{_UUID})?\.jsonl(?P<compressed>\.zst)?"
+)
+_CURSOR: Final = re.compile(r"(-?[0-9]{1,20}):(.{1,200})")
+
+
+class RolloutIndex:
+    """What is on disk under one CODEX_HOME. May be used from several threads; calls block, briefly."""
+
+    def __init__(self, codex_home: Path, *, open_file: Callable[[Path], BinaryIO] | None = None) -> None:
+        """`open_file` opens a rollout for reading; a test counts with it what is read."""
+        self._home = codex_home
+        self._open = open_file or open_rollout
+        self._lock = threading.Lock()
+        self._heads: dict[str, dict[str, _KnownHead]] = {SESSIONS: {}, ARCHIVED: {}}
+        self._trees = {root: _Tree(codex_home / root, archived=root == ARCHIVED) for root in (SESSIONS, ARCHIVED)}
+        self._found: dict[tuple[str, ...], tuple[tuple[int, ...], dict[str, _File]]] = {}
+        self._names = SessionNames(codex_home / NAMES)
+
+    def list(
+        self,
+        *,
+        directories: Collection[str] | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        include_archived: bool = False,
+        include_subagents: bool = False,
+    ) -> _Page:
+        """One page of sessions, the one that last changed first, and the cursor of the next page if there is one.
+
+        A session that changes between two pages moves to the front, where the next listing shows it; no other is lost
+        or shown twice.
+
+        Args:
+            directories: Only sessions that were started in one of these directories.
+            query: Only sessions with these words in their name, first prompt, directory or id.
+            limit: How many at most.
+            cursor: Where the page before ended.
+            include_archived: Also those that were archived.
+            include_subagents: Also those that an agent started for a part of its work.
+
+        Raises:
+            InvalidInput: The limit or the cursor makes no sense.
+        """
+        if limit < 1:
+            raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
+        after = _read_cursor(cursor)
+        matches = _Filter(directories, query)
+        rows: list[tuple[_File, SessionInfo]] = []
+        with self._lock:
+            files = self._files(SESSIONS, ARCHIVED) if include_archived else self._files(SESSIONS)
+            names = self._names.read()
+            for file in sorted(files.values(), key=_order, reverse=True):
+                if after is not None and _order(file) >= after:
+                    continue
+                head = self._head(file)
+                if head is None or (head.is_subagent and not include_subagents):
+                    continue
+                info = self._info(file, head, files, names)
+                if matches(info):
+                    rows.append((file, info))
+                    if len(rows) > limit:
+                        break
+        page = [info for _, info in rows[:limit]]
+        # Time of change and id: together they are different for every row, however many changed in one moment.
+        last = rows[limit - 1][0] if len(rows) > limit else None
+        return page, None if last is None else f"{last.changed_ns}:{last.session_id}"
+
+    def find(self, session_id: str) -> SessionInfo | None:
+        """One session by its id, archived or not; None if it is not on disk."""
+        with self._lock:
+            files = self._files(SESSIONS, ARCHIVED)
+            file = files.get(session_id)
+            head = None if file is None else self._head(file)
+            return None if file is None or head is None else self._info(file, head, files, self._names.read())
+
+    def _files(self, *roots: str) -> dict[str, _File]:
+        """The file of each session, by id.
+
+        A session may be there twice while Codex moves or unpacks it. One that was taken back to an earlier turn goes on in
+        a new file, and how it began is told by the one before.
+        """
+        scanned = {root: self._trees[root].scan() for root in roots}
+        generations = tuple(self._trees[root].generation for root in roots)
+        if (last := self._found.get(roots)) is not None and last[0] == generations:
+            return last[1]
+        files: dict[str, _File] = {}
+        for root in roots:
+            found = {file.path: file for file in scanned[root]}
+            known = self._heads[root]
+            self._heads[root] = {path: known[path] for path in known.keys() & found.keys()}
+            for file in found.values():
+                file.earlier = None
+                if file.session_id is None and (head := self._head(file)) is not None:
+                    file.session_id = head.session_id
+                session_id = file.session_id
+                other = files.get(session_id) if session_id else None
+                if session_id and (other is None or _preference(file) > _preference(other)):
+                    files[session_id], file.earlier = file, other
+                elif other is not None:
+                    other.earlier, file.earlier = file, other.earlier
+        self._found[roots] = (generations, files)
+        return files
+
+    def _head(self, file: _File) -> Head | None:
+        known_heads = self._heads[ARCHIVED if file.archived else SESSIONS]
+        known = known_heads.get(file.path)
+        if known is not None and (known.seen == file.seen or (known.complete and known.seen[0] == file.seen[0])):
+            return known.head
+        try:
+            with self._open(Path(file.path)) as opened:
+                head, complete = read_head(opened)
+        except _read_errors():
+            return None
+        known_heads[file.path] = _KnownHead(file.seen, head, complete)
+        return head
+
+    def _info(self, file: _File, head: Head, files: Mapping[str, _File], names: Mapping[str, str]) -> SessionInfo:
+        session_id = file.session_id or ""
+        heads = list(self._heads_of(file))
+        return SessionInfo(
+            session_id=session_id,
+            updated_at=_from_ns(file.changed_ns),
+            created_at=head.created_at,
+            directory=head.directory,
+            name=names.get(session_id) or None,
+            first_prompt=next((one.first_prompt for one in heads if one.first_prompt), None)
+            or self._inherited_prompt(head, files),
+            model=next((one.model for one in heads if one.model), None),
+            source=(head.originator or head.source) if head.source == _ANY_APP_SERVER else head.source,
+            originator=head.originator,
+            engine_version=head.engine_version,
+            parent_id=head.parent_id,
+            archived=file.archived,
+            path=Path(file.path),
+        )
+
+    def _heads_of(self, file: _File | None) -> Iterator[Head]:
+        """What the files of one session say, the newest first."""
+        while file is not None:
+            if (head := self._head(file)) is not None:
+                yield head
+            file = file.earlier
+
+    def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
+        """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
+        seen: set[str] = set()
+        while head.forked_from is not None and head.forked_from not in seen:
+            seen.add(head.forked_from)
+            parent = files.get(head.forked_from)
+            parent_head = None if parent is None else self._head(parent)
+            if parent_head is None or parent_head.first_prompt:
+                return None if parent_head is None else parent_head.first_prompt
+            head = parent_head
+        return None
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _File:
+    """`session_id` is None until the head is read, for a file whose name does not have it.
+
+    `seen` is its inode, its size and when it changed, in nanoseconds.
+    """
+
+    path: str
+    session_id: str | None
+    archived: bool
+    compressed: bool
+    seen: tuple[int, int, int]
+    earlier: _File | None = None
+
+    @property
+    def changed_ns(self) -> int:
+        return self.seen[2]
+
+
+def _order(file: _File) -> tuple[int, str]:
+    return (file.changed_ns, file.session_id or "")
+
+
+def _preference(file: _File) -> tuple[bool, bool, int]:
+    return (not file.archived, not file.compressed, file.changed_ns)
+
+
+class _Tree:
+    """The rollout files below a directory. What cannot be looked into is left out; links are followed, loops are not.
+
+    A file that is as it was keeps its `_File`: with thousands of them, all else would cost more than looking at them.
+    """
+
+    def __init__(self, root: Path, *, archived: bool) -> None:
+        self._root = str(root)
+        self._archived = archived
+        self._files: dict[str, dict[str, _File]] = {}
+        self.generation = 0
+        """Another one whenever a file has come, gone or changed."""
+
+    def scan(self) -> Iterator[_File]:
+        """Look at all of them; those of the last call hold no more."""
+        before, self._files = self._files, {}
+        pending: list[tuple[str, int]] = [(self._root, 0)]
+        visited: set[tuple[int, int]] = set()
+        changed = False
+        while pending:
+            directory, depth = pending.pop()
+            known = before.pop(directory, {})
+            try:
+                status = os.stat(directory)  # noqa: PTH116 - thousands of files: strings and scandir, not Path objects
+                if (status.st_dev, status.st_ino) in visited or depth > _MAX_DEPTH:
+                    continue
+                visited.add((status.st_dev, status.st_ino))
+                found, below = self._look_into(directory, known)
+            except OSError:
+                continue
+            pending += [(f"{directory}{os.sep}{name}", depth + 1) for name in below]
+            changed = (
+                changed or len(found) != len(known) or any(known.get(name) is not file for name, file in found.items())
+            )
+            if found:
+                self._files[directory] = found
+        if changed or any(before.values()):
+            self.generation += 1
+        return (file for files in self._files.values() for file in files.values())
+
+    def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str]]:
+        """The rollout files in a directory by name, and the names of the directories in it."""
+        files: dict[str, _File] = {}
+        below: list[str] = []
+        # By its descriptor the system need not walk the whole path again for each file.
+        opened = os.open(directory, os.O_RDONLY) if os.scandir in os.supports_fd else None
+        try:
+            with os.scandir(directory if opened is None else opened) as entries:
+                for entry in entries:
+                    name = entry.name
+                    try:
+                        file = known.get(name)
+                        parts = _ROLLOUT_NAME.fullmatch(name) if file is None else None
+                        if file is None and parts is None:
+                            if entry.is_dir():
+                                below.append(name)
+                            continue
+                        status = entry.stat()
+                    except OSError:
+                        continue
+                    seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+                    if file is not None and file.seen == seen:
+                        files[name] = file
+                    elif stat.S_ISREG(status.st_mode) and (parts := parts or _ROLLOUT_NAME.fullmatch(name)):
+                        path, compressed = f"{directory}{os.sep}{name}", parts["compressed"] is not None
+                        files[name] = _File(path, parts["id"], self._archived, compressed, seen)
+        finally:
+            if opened is not None:
+                os.close(opened)
+        return files, below
+
+
+def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
+    """Every rollout file under a CODEX_HOME, archived ones too: its path, its size, and when it changed in nanoseconds.
+
+    A session may be there twice while Codex moves or unpacks it.
+    """
+    for root in (SESSIONS, ARCHIVED):
+        for file in _Tree(codex_home / root, archived=root == ARCHIVED).scan():
+            yield file.path, *file.seen[1:]
+
+
+def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
+    """What `read` makes of a rollout file, unpacked if it is compressed; None if it cannot be read."""
+    try:
+        with open_rollout(Path(path)) as file:
+            return read(file)
+    except _read_errors():
+        return None
+
+
+def open_rollout(path: Path) -> BinaryIO:
+    if path.suffix == ".zst":
+        return cast("BinaryIO", importlib.import_module(_ZSTD).open(path, "rb"))
+    return path.open("rb", buffering=64 * 1024)
+
+
+_ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
+
+def _read_errors() -> tuple[type[Exception], ...]:
+    """What reading may raise. The errors of the decompressor are known only once it was needed."""
+    zstd = sys.modules.get(_ZSTD)
+    return (OSError, EOFError) if zstd is None else (OSError, EOFError, zstd.ZstdError)
+
+
+def _from_ns(nanoseconds: int) -> datetime:
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1000)
+    except OverflowError:  # a file system may claim any time
+        return datetime.max.replace(tzinfo=UTC) if nanoseconds > 0 else datetime.min.replace(tzinfo=UTC)
+
+
+# --- cursors and filters ---------------------------------------------------------------------------------------------
+
+
+def _read_cursor(cursor: str | None) -> tuple[int, str] | None:
+    if cursor is None:
+        return None
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise InvalidInput(f"{cursor!r:.100} is not a cursor of this list. Use nextCursor of the page before, or none.")
+    return int(found[1]), found[2]
+
+
+class _Filter:
+    def __init__(self, directories: Collection[str] | None, query: str | None) -> None:
+        self._is_there = cache(partial(is_one_of, places=directories))
+        self._words = (query or "").casefold().split()
+
+    def __call__(self, info: SessionInfo) -> bool:
+        if not self._is_there(info.directory):
+            return False
+        texts = (info.name, info.first_prompt, info.directory, info.session_id)
+        text = "\n".join(text for text in texts if text).casefold() if self._words else ""
+        return all(word in text for word in self._words)
+
+
+# --- what is known of them -------------------------------------------------------------------------------------------
+
+
+class _KnownHead(Value, frozen=True):
+    """A head as it was read; None for a file that does not begin as a session does (yet)."""
+
+    seen: tuple[int, int, int]
+    head: Head | None
+    complete: bool
+
+
+class SessionNames:
+    """The names people gave to sessions: a file of lines of which the last about a session counts."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int, int] | None = None
+        self._names: dict[str, str] = {}
+
+    def read(self) -> Mapping[str, str]:
+        try:
+            status = self._path.stat()
+            seen = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if seen != self._seen and stat.S_ISREG(status.st_mode):
+                with self._path.open("rb") as file:
+                    self._names = dict(_named(file))
+                self._seen = seen
+        except OSError:
+            self._seen, self._names = None, {}
+        return self._names
+
+
+def _named(lines: BinaryIO) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        entry = json_object(line) or {}
+        session_id = readable(entry.get("id"))
+        if session_id is not None:
+            yield session_id, readable(entry.get("thread_name")) or ""

@@ -1,0 +1,360 @@
+"""The state of each thread of an app-server engine, and the parameters with which threads open and turns begin."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import anyio
+
+from helmsman.agents.codex.access import Policy, read_policy
+from helmsman.agents.codex.connection import AppServer, Thread, ThreadSettings
+from helmsman.agents.codex.features import Feature
+from helmsman.agents.codex.watching import turn_id
+from helmsman.agents.protocol import Opened
+from helmsman.base.structs import replace
+from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from helmsman.agents.codex.access import Access
+    from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.base.jsonrpc import IncomingRequest
+    from helmsman.model.events import FileChange, McpToolCall
+    from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
+
+log = logging.getLogger(__name__)
+
+# How a turn begins: an ordinary one, one in plan mode, or Codex's own review.
+#
+# Plan mode and the policy of a turn are sticky in Codex: they hold for later turns too, and in newer versions even when
+# another process resumes the thread. So whoever begins the turn after a plan has to say that planning is over.
+
+_PLAN: Final = "plan"
+_DEFAULT: Final = "default"
+_OLDEST_DEFAULT: Final = "code"
+"""What Codex 0.93 calls the mode in which it works."""
+
+_READ_ONLY: Final[Mapping[str, Any]] = {"type": "readOnly"}
+
+_PLAN_INSTRUCTIONS: Final = """\
+You are in plan mode. Look at whatever you need, but change nothing: no file is written, nothing is installed, no commit is
+made, until the person has approved the plan. Ask about what you cannot find out by looking. When the plan is complete enough
+that somebody else could carry it out, end your answer with it, in Markdown, between a line <proposed_plan> and a line
+</proposed_plan>, each alone on its line. If the person asks for changes, answer with the whole plan again in the same form.
+Plan mode ends when the person says that the plan is approved.
+"""
+"""For versions of Codex that have plan mode and do not themselves say what it is."""
+
+
+@dataclass(slots=True)
+class ThreadMode:
+    """What a change of mode has to repeat (it would be reset otherwise), and whether the thread is in plan mode."""
+
+    model: str = ""
+    effort: str | None = None
+    planning: bool = False
+
+    def learn(self, thread: Thread) -> None:
+        """Take in what Codex says of a thread it has opened."""
+        self.model = thread.model or self.model
+        self.effort = thread.effort or self.effort
+        self.planning = self.planning or thread.mode == _PLAN
+
+
+def turn_policy(
+    binary: CodexBinary, access: Access, turn: TurnInput, known: Policy | None, directory: str | None
+) -> Policy:
+    """All that will decide where a turn may write, when it is said with the turn; a review cannot say it."""
+    policy = access.policy(directory)
+    if turn.plan:
+        policy = replace(policy, sandbox=_READ_ONLY)
+    if known is None:
+        return policy
+    roots = policy.workspace_roots if binary.can(Feature.WORKSPACE_ROOTS) else known.workspace_roots
+    return replace(policy, reviewer=known.reviewer, workspace_roots=roots)
+
+
+async def begin(
+    api: AppServer,
+    binary: CodexBinary,
+    thread_id: str,
+    turn: TurnInput,
+    access: Access,
+    mode: ThreadMode,
+    *,
+    model: str | None,
+    workspace_roots: Sequence[str] | None = None,
+) -> str:
+    """Begin a turn in a loaded, idle thread; its id. `workspace_roots` replace those the thread was opened with."""
+    if turn.review is not None:
+        return await api.start_review(thread_id, _review_target(turn.review))
+    mode.model = model or mode.model
+    mode.effort = turn.effort or mode.effort
+    if turn.plan:
+        instructions = None if binary.can(Feature.PLAN_INSTRUCTIONS) else _PLAN_INSTRUCTIONS
+        turn_id = await api.start_turn(
+            thread_id,
+            replace(turn, output_schema=None),  # the work has to fit it, not the plan
+            sandbox_policy=_READ_ONLY,
+            approval_policy="never",
+            model=model,
+            mode=_mode(_PLAN, mode, instructions),
+        )
+        mode.planning = True
+        return turn_id
+    if mode.planning or turn.kind == "work":  # a thread that was resumed may be in plan mode without anybody knowing
+        turn_id = await _leave_plan_mode(api, thread_id, turn, access, mode, model, workspace_roots)
+        mode.planning = False
+        return turn_id
+    return await api.start_turn(
+        thread_id,
+        turn,
+        sandbox_policy=access.turn_sandbox,
+        approval_policy=access.approval_policy,
+        model=model,
+        workspace_roots=workspace_roots,
+    )
+
+
+async def _leave_plan_mode(
+    api: AppServer,
+    thread_id: str,
+    turn: TurnInput,
+    access: Access,
+    mode: ThreadMode,
+    model: str | None,
+    workspace_roots: Sequence[str] | None,
+) -> str:
+    async def start(name: str) -> str:
+        return await api.start_turn(
+            thread_id,
+            turn,
+            sandbox_policy=access.turn_sandbox,
+            approval_policy=access.approval_policy,
+            model=model,
+            mode=_mode(name, mode),
+            workspace_roots=workspace_roots,
+        )
+
+    try:
+        return await start(_DEFAULT)
+    except EngineRefused as refused:
+        if f"unknown variant `{_DEFAULT}`" not in str(refused.details.get("rpc_message")):
+            raise
+    return await start(_OLDEST_DEFAULT)
+
+
+def _mode(name: str, mode: ThreadMode, instructions: str | None = None) -> dict[str, Any]:
+    settings = {"model": mode.model, "reasoning_effort": mode.effort, "developer_instructions": instructions}
+    return {"mode": name, "settings": settings}
+
+
+def _review_target(target: ReviewTarget) -> dict[str, Any]:
+    match target.kind:
+        case "uncommitted":
+            return {"type": "uncommittedChanges"}
+        case "base":
+            return {"type": "baseBranch", "branch": target.value}
+        case "commit":
+            return {"type": "commit", "sha": target.value}
+        case "custom":
+            return {"type": "custom", "instructions": target.value}
+
+
+# --- what is known of a thread ----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class ThreadState:
+    options: SessionOptions | None = None
+    directory: str | None = None
+    access: Access | None = None
+    model: str | None = None
+    """To be sent with the next turn: Codex does not have it yet."""
+    is_goal_paused: bool = False
+    """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
+    policy: Policy | None = None
+    """What holds: as Codex reported it, or as the newest turn said it."""
+    mode: ThreadMode = field(default_factory=ThreadMode)
+    turn_id: str | None = None
+    ended_turn_id: str | None = None
+    reviewing: bool = False
+    """A review is a turn with a turn of the reviewer inside, which Codex (0.115 and newer) announces under another id."""
+    idle: anyio.Event = field(default_factory=anyio.Event)
+    asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
+    """The items of the running turn to which a question may refer, by their ids."""
+
+    def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
+        """Codex has opened the thread under these options."""
+        self.options, self.access, self.directory, self.policy = options, access, thread.cwd, thread.policy
+        self.mode.learn(thread)
+
+    def changed(self, params: Mapping[str, Any]) -> None:
+        """Somebody has changed the settings of the thread: we, with a turn, or another client of the same engine."""
+        settings = params.get("threadSettings")
+        if isinstance(settings, dict):
+            roots = self.policy.workspace_roots if self.policy is not None else ()
+            reported = read_policy({**settings, "sandbox": settings.get("sandboxPolicy")})
+            self.policy = replace(reported, workspace_roots=roots)
+
+    def began(self, turn_id: str) -> None:
+        if self.turn_id != turn_id:  # told twice, by the answer and by a notification; whoever waits must not be lost
+            self.turn_id = turn_id
+            self.idle = anyio.Event()
+
+    def answered_for(self, turn_id: str) -> None:
+        """Codex says that it begins a turn. The turn's first events, even its end, may have been read before that."""
+        if turn_id == self.ended_turn_id or (self.reviewing and self.turn_id is not None):
+            return
+        self.began(turn_id)
+
+
+# --- opening one -----------------------------------------------------------------------------------------------------
+
+_ONLY_AT_OPENING: Final = ("profile", "config", "base_instructions", "developer_instructions", "trust_repository")
+
+
+def thread_settings(options: SessionOptions, access: Access) -> ThreadSettings:
+    return ThreadSettings(
+        cwd=options.cwd,
+        model=options.model,
+        sandbox=access.thread_sandbox,
+        approval_policy=access.approval_policy,
+        config=access.config,
+        base_instructions=options.base_instructions,
+        developer_instructions=options.developer_instructions,
+        tools=options.tools,
+    )
+
+
+def as_opened(thread: Thread, access: Access) -> Opened:
+    return Opened(
+        session_id=thread.id,
+        directory=thread.cwd,
+        model=thread.model,
+        approval_policy=thread.approval_policy,
+        sandbox=access.sandbox or thread.sandbox,
+        is_asking=thread.is_asking,
+        notes=access.notes,
+        raw=thread.raw,
+    )
+
+
+def remark_on_ignored(options: SessionOptions) -> tuple[str, ...]:
+    """What to tell who resumes, with options, a session that its engine has open already for somebody else."""
+    given = [name for name in _ONLY_AT_OPENING if getattr(options, name)]
+    if not given:
+        return ()
+    return (f"Codex has this session open already and did not take {', '.join(given)}. Start a new session for that.",)
+
+
+def refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions) -> None:
+    """A loaded thread takes a new model, sandbox or approval policy with its next turn, and ignores the rest silently.
+
+    Raises:
+        InvalidInput: Something is wanted that can only be had in a new session.
+    """
+    changed = [name for name in ("cwd", *_ONLY_AT_OPENING) if getattr(known, name) != getattr(wanted, name)]
+    if changed:
+        raise InvalidInput(
+            f"Codex takes {', '.join(changed)} only when it opens a session, and this one is open. Start a new one for it."
+        )
+
+
+# --- threads of an earlier owner -------------------------------------------------------------------------------------
+
+
+class _Message(NamedTuple):
+    turn_id: str | None
+    request_id: int | str | None
+    call: Callable[[], object]
+
+
+@dataclass(slots=True)
+class _Left:
+    messages: list[_Message] = field(default_factory=list[_Message])
+    is_running: bool = False
+
+
+class InheritedThreads:
+    """Those of one engine. While `replaying`, all that is said is of threads that were left."""
+
+    def __init__(self, *, replaying: bool) -> None:
+        self.replaying = replaying
+        self._left: dict[str, _Left] = {}
+
+    def __contains__(self, thread_id: str) -> bool:
+        return thread_id in self._left
+
+    def is_running(self, thread_id: str) -> bool:
+        return thread_id in self._left and self._left[thread_id].is_running
+
+    def hold(self, method: str, params: Mapping[str, Any], call: Callable[[], object]) -> bool:
+        """Whether this belongs to a thread that was left, and waits."""
+        left = self._of(params)
+        if left is None:
+            return False
+        turn = turn_id(params)
+        if method == "turn/started":  # its first items may have come before
+            left.messages = [one for one in left.messages if turn is not None and one.turn_id == turn]
+        if method in ("turn/started", "turn/completed"):
+            left.is_running = method == "turn/started"
+        if not method.lower().endswith("delta"):
+            left.messages.append(_Message(turn, None, call))
+        return True
+
+    def hold_request(self, request: IncomingRequest, call: Callable[[], object]) -> bool:
+        """As `hold`; joining a thread makes Codex ask again what is open."""
+        left = self._of(request.params)
+        if left is not None and all(one.request_id != request.id for one in left.messages):
+            left.messages.append(_Message(turn_id(request.params), request.id, call))
+        return left is not None
+
+    def _of(self, params: Mapping[str, Any]) -> _Left | None:
+        thread_id = params.get("threadId")
+        if not isinstance(thread_id, str):
+            return None
+        return self._left.setdefault(thread_id, _Left()) if self.replaying else self._left.get(thread_id)
+
+    def release(self, thread_id: str) -> None:
+        """Nothing waits any more: what has waited happens now."""
+        left = self._left.pop(thread_id, None)
+        for message in left.messages if left is not None else ():
+            message.call()
+
+    def forget(self, thread_id: str) -> None:
+        self._left.pop(thread_id, None)
+
+
+# --- goals ------------------------------------------------------------------------------------------------------------
+
+# Codex begins a turn towards an active goal as soon as the thread is loaded. A message sent then merges into that turn or is
+# lost. So the goal is paused before the thread is loaded, and resumed after the next requested turn.
+
+
+async def pause_goal(api: AppServer, binary: CodexBinary, thread_id: str) -> bool:
+    """Pause the active goal of a thread that is about to be loaded. Return whether there was one."""
+    if not binary.can(Feature.GOALS):
+        return False
+    try:
+        goal = await api.goal(thread_id)
+    except HelmsmanError as error:  # goals may be switched off
+        log.debug("thread/goal/get of %s: %s", thread_id, error)
+        return False
+    if goal is None or goal.status != "active":
+        return False
+    await api.set_goal_status(thread_id, "paused")
+    return True
+
+
+async def resume_goal(api: AppServer, thread_id: str) -> None:
+    """Resume the goal of a thread if it is still paused."""
+    try:
+        goal = await api.goal(thread_id)
+        if goal is not None and goal.status == "paused":
+            await api.set_goal_status(thread_id, "active")
+    except HelmsmanError as error:
+        log.warning("the goal of session %s stays paused: %s", thread_id, error)

@@ -1,0 +1,121 @@
+"""Find turns and questions in the lines of a Codex app-server.
+
+The supervisor uses `CodexWatcher` (see `helmsman.agents.supervisor.watcher`), so this module imports nothing large. The next
+owner of an engine uses `AppServerOutput` (see `helmsman.agents.replay_window`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from helmsman.agents.supervisor.watcher import Activity
+from helmsman.base.json_values import json_object, mapping
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.agents.replay_window import ReplayWindow
+    from helmsman.agents.supervisor.output_log import OutputLine
+
+_TURNS: Final = (b'"turn/started"', b'"turn/completed"', b'"serverRequest/resolved"')
+_REQUEST: Final = re.compile(rb'\{"method":"[^"]+","id":|\{"id":[^,]+,"method":')
+_ANSWER: Final = re.compile(rb'\{"id":("[^"]*"|\d+),"(?:result|error)"')
+
+
+class CodexWatcher:
+    """See `helmsman.agents.supervisor.watcher.Watcher`."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, str] = {}
+        self._open: dict[Any, str] = {}
+
+    def on_output(self, line: bytes) -> None:
+        is_request = _REQUEST.match(line) is not None
+        if not is_request and not any(mark in line for mark in _TURNS):
+            return
+        try:
+            message = json.loads(line)
+            method, params = message.get("method"), message.get("params") or {}
+            thread_id = str(params.get("threadId") or params.get("conversationId"))
+            if is_request:
+                self._open[message["id"]] = thread_id
+            elif method == "turn/started":
+                self._running[thread_id] = str(params["turn"]["id"])
+            elif method == "turn/completed":
+                self._running.pop(thread_id, None)
+                self._open = {key: thread for key, thread in self._open.items() if thread != thread_id}
+            elif method == "serverRequest/resolved":
+                self._open.pop(params.get("requestId"), None)
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return  # nothing that Codex would say
+
+    def on_input(self, line: bytes) -> None:
+        answer = _ANSWER.match(line)
+        if answer is not None:
+            self._open.pop(json.loads(answer[1]), None)
+
+    def activity(self) -> Activity:
+        waiting = {thread_id for thread_id in self._open.values() if thread_id in self._running}
+        return Activity(tuple(one for one in self._running if one not in waiting), tuple(sorted(waiting)))
+
+    def interrupt(self) -> Sequence[bytes]:
+        asked: list[tuple[str, dict[str, str]]] = []
+        for thread_id, turn_id in self._running.items():
+            asked.append(("turn/interrupt", {"threadId": thread_id, "turnId": turn_id}))
+            asked.append(("thread/backgroundTerminals/clean", {"threadId": thread_id}))
+        return [
+            json.dumps({"id": f"supervisor.{number}", "method": method, "params": params}).encode()
+            for number, (method, params) in enumerate(asked)
+        ]
+
+
+_OF_INTEREST: Final = re.compile(
+    rb'"method":"(?:turn/started|turn/completed|item/started|serverRequest/resolved)"|"id":'
+)
+_LOOKED_AT: Final = 300
+"""A line says in its first bytes what it is. The rest may be long."""
+
+
+class AppServerOutput:
+    """See `helmsman.agents.supervised_transport.OutputWatcher`. A turn has the id of its thread as the key.
+
+    Some versions of Codex send `turn/started` beside the events of the turn, so that its first items may come before.
+    """
+
+    def __init__(self, window: ReplayWindow) -> None:
+        self._window = window
+        self._newest: dict[str, str] = {}
+        """The newest turn of each thread, which may have ended."""
+
+    def read(self, said: OutputLine) -> None:
+        if _OF_INTEREST.search(said.line, 0, _LOOKED_AT) is None:
+            return
+        message = json_object(said.line) or {}
+        method, request_id = message.get("method"), message.get("id")
+        params = mapping(message.get("params"))
+        thread_id = str(params.get("threadId"))
+        if not isinstance(method, str):
+            return
+        if isinstance(request_id, int | str):
+            self._window.ask(request_id, said.offset, thread_id)
+        elif method == "serverRequest/resolved":
+            resolved = params.get("requestId")
+            if isinstance(resolved, int | str):
+                self._window.withdraw(resolved)
+        elif method in ("turn/started", "item/started"):
+            self._begin(thread_id, turn_id(params), said.offset)
+        elif method == "turn/completed":
+            self._window.end_turn(thread_id)
+
+    def _begin(self, thread_id: str, turn: str | None, offset: int) -> None:
+        if turn is not None and self._newest.get(thread_id) != turn:
+            self._newest[thread_id] = turn
+            self._window.begin_turn(thread_id, offset)
+
+
+def turn_id(params: Mapping[str, Any]) -> str | None:
+    """Return the id of the turn that a message of Codex is about."""
+    found = mapping(params.get("turn")).get("id") if "turn" in params else params.get("turnId")
+    return found if isinstance(found, str) else None
