@@ -119,6 +119,14 @@ def test_a_half_written_line_spoils_no_other(audit: AuditLog) -> None:
     )
 
 
+def test_a_decision_that_a_killed_hub_recorded_is_not_recorded_again_by_the_next_one(audit: AuditLog) -> None:
+    question = ask(command="ls")
+    for writer in (audit, AuditLog(audit.state_dir)):
+        writer.record(question, decision="approve", by=PERSON)
+    audit.record(question, decision="deny", by=PERSON)
+    assert [entry["decision"] for entry in entries(audit.path)] == ["approve", "deny"]
+
+
 # --- size ------------------------------------------------------------------------------------------------------------
 
 

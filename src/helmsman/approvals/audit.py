@@ -10,8 +10,11 @@ redacted:
 `by` names the decider (`helmsman.model.answered_by`): `person`, `agent: <client>`, `command line`, `program`,
 `handler`, `rule: <the rule>`, `deadline`, `turn ended`, `trouble`. `door` names the client that was used.
 
+A decision is recorded before the agent gets it. A hub that is killed in between records the same decision again, which
+is left out.
+
 Several processes append to the file, with one write per line, so lines never mix. A full file is rotated to
-`audit.jsonl.1` and so on; the oldest is deleted. A decision never waits for its record: failed writes are logged.
+`audit.jsonl.1` and so on; the oldest is deleted. Failed writes are logged, and hold up no decision.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from helmsman.errors import HelmsmanError
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from helmsman.model.answered_by import AnsweredBy
@@ -41,6 +45,7 @@ log = logging.getLogger(__name__)
 AUDIT_NAME: Final = "audit.jsonl"
 _MAX_BYTES: Final = 10 * 1024 * 1024
 _FILES_KEPT: Final = 5
+_LOOKED_BACK_BYTES: Final = 64 * 1024
 _MAX_TEXT: Final = 4000
 """Maximum length of one text; a command can be a megabyte long."""
 _OPEN_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
@@ -92,6 +97,8 @@ class AuditLog:
             }
             said = present(entry)
             shown, _ = shortened(redact_value(said), _MAX_TEXT)
+            if question.id and self._has(shown):
+                return
             # ASCII only: escape sequences in a hostile command must not reach a terminal that shows the log.
             self._append((json.dumps(shown, default=str) + "\n").encode("ascii"))
         except (OSError, HelmsmanError) as error:
@@ -111,6 +118,20 @@ class AuditLog:
             os.close(descriptor)
         if written < len(line):
             log.warning("the audit log %s was cut short: only %s of %s bytes written", self.path, written, len(line))
+
+    def _has(self, entry: Mapping[str, Any]) -> bool:
+        """Return whether one of the last lines records the same decision, at another time. Ids of questions are unique."""
+        recorded = json.dumps({**entry, "time": ""}, default=str).encode()
+        same = recorded.partition(b'"time": ""')[2]
+        return any(line.endswith(same) for line in self._last_lines())
+
+    def _last_lines(self) -> list[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _LOOKED_BACK_BYTES))
+                return file.read().splitlines()
+        except FileNotFoundError:
+            return []
 
     def _rotate_if_full(self) -> None:
         if not self._is_full():

@@ -211,12 +211,14 @@ class QuestionBroker:
             return
         takes_words = all(prompt.free_text or not prompt.options for prompt in question.prompts)
         choices = tuple(Choice(_NOT_ANSWERED) for _ in question.prompts) if takes_words else None
+        _reserve(session, question)
+        await self._record(question, UNANSWERED, DEADLINE, reason)
         try:
             await session.answer(question, choices)
         except HelmsmanError as error:
             log.debug("question %s could not be left unanswered: %s", question.id, error)
         if question.id in session.state.questions:
-            await self._closed(session, question, UNANSWERED, DEADLINE, reason)
+            _close(session, question, UNANSWERED, DEADLINE, reason)
 
     async def answer(
         self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path] = ()
@@ -259,9 +261,7 @@ class QuestionBroker:
         """Record a decision by rules alone, where no person can be asked. A question that no rule allows is denied."""
         decision = APPROVE if ruling.effect == "allow" else DENY
         by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
-        await anyio.to_thread.run_sync(
-            lambda: self._audit.record(question, decision=decision, by=by, reason=ruling.reason)
-        )
+        await self._record(question, decision, by, ruling.reason)
 
     async def _answer_unasked(
         self,
@@ -273,13 +273,14 @@ class QuestionBroker:
         reason: str,
     ) -> None:
         """Answer a question without asking."""
+        await self._record(asked.question, answer, by, reason)
         try:
             await session.answer(asked.question, choices)
         except HelmsmanError as error:  # its turn has ended, or the engine is gone: the session gets that event
             log.debug("question %s could not be answered by %s: %s", asked.question.id, by, error)
             return
         session.apply(asked)
-        await self._closed(session, asked.question, answer, by, reason)
+        _close(session, asked.question, answer, by, reason)
 
     # --- people ------------------------------------------------------------------------------------------------------
 
@@ -313,6 +314,7 @@ class QuestionBroker:
         sent = (Choice(APPROVE),) if first.value == APPROVE_ALWAYS else choices
         is_proposed = first.value == APPROVE_ALWAYS and by.who == "agent"
         shown = APPROVE if is_proposed else _shown(question, ", ".join(choice.value for choice in choices))
+        reason = _PROPOSED if is_proposed else first.reason
         with anyio.CancelScope(
             shield=True
         ):  # bounded; a rule and the answer that made it are kept together, or not at all
@@ -323,21 +325,28 @@ class QuestionBroker:
                     rule = replace(rule, proposed_by=by.name or "an unnamed MCP client")
                 made = await anyio.to_thread.run_sync(self._rules.add, rule)
             try:
-                await self._send(session, question, sent, shown, by)
+                await self._send(session, question, sent, shown, by, reason)
             except HelmsmanError:
                 if made is not None:
                     await anyio.to_thread.run_sync(self._rules.remove, made)
                 raise
         if first.value == APPROVE_SESSION and offered.for_session is not None:
             session.apply(RuleAdded(session_id=session.id, rule=offered.for_session))
-        await self._closed(session, question, shown, by, _PROPOSED if is_proposed else first.reason)
+        _close(session, question, shown, by, reason)
 
     async def _send(
-        self, session: Session, question: Question, choices: tuple[Choice, ...] | None, shown: str, by: AnsweredBy
+        self,
+        session: Session,
+        question: Question,
+        choices: tuple[Choice, ...] | None,
+        shown: str,
+        by: AnsweredBy,
+        reason: str | None,
     ) -> None:
         """Send the answer to the engine or handler that asked. The intent is logged first."""
         deadline = session.deadlines.get(question.id)
         if deadline is None:
+            await self._record(question, shown, by, reason)
             await session.answer(question, choices)
             return
         if deadline.is_being_answered:
@@ -349,6 +358,7 @@ class QuestionBroker:
             )
             session.apply(given)
             await self._write_intent()
+            await self._record(question, shown, by, reason)
             await session.answer(question, choices)
         except HelmsmanError:
             deadline.is_being_answered = False
@@ -356,32 +366,46 @@ class QuestionBroker:
 
     async def _refuse(self, session: Session, question: Question, by: AnsweredBy, reason: str | None = None) -> None:
         """Say no for want of an answer."""
-        refused = True
+        is_open = question.id in session.state.questions
+        if is_open:
+            _reserve(session, question)
+            await self._record(question, DENY, by, reason)
         try:
             await session.answer(question, None)
         except HelmsmanError as error:
             # Answered, withdrawn, or the engine is gone: there is nothing left to refuse.
             log.debug("question %s could not be refused: %s", question.id, error)
-            refused = False
-        if refused or question.id in session.state.questions:
-            await self._closed(session, question, "deny", by, reason)
+            if question.id not in session.state.questions:
+                return
+        if not is_open:
+            await self._record(question, DENY, by, reason)
+        _close(session, question, DENY, by, reason)
 
-    async def _closed(
-        self, session: Session, question: Question, answer: str, by: AnsweredBy, reason: str | None
-    ) -> None:
-        session.apply(
-            QuestionClosed(
-                session_id=session.id,
-                question_id=question.id,
-                answer=answer,
-                by=str(by),
-                door=by.through,
-                reason=reason,
-                about=in_a_line(question),
+    async def _record(self, question: Question, decision: str, by: AnsweredBy, reason: str | None) -> None:
+        with anyio.CancelScope(shield=True):  # closing the question cancels its handler, which may be the caller
+            await anyio.to_thread.run_sync(
+                lambda: self._audit.record(question, decision=decision, by=by, reason=reason)
             )
+
+
+def _reserve(session: Session, question: Question) -> None:
+    """Let no client answer a question from now on."""
+    if (deadline := session.deadlines.get(question.id)) is not None:
+        deadline.is_being_answered = True
+
+
+def _close(session: Session, question: Question, answer: str, by: AnsweredBy, reason: str | None) -> None:
+    session.apply(
+        QuestionClosed(
+            session_id=session.id,
+            question_id=question.id,
+            answer=answer,
+            by=str(by),
+            door=by.through,
+            reason=reason,
+            about=in_a_line(question),
         )
-        with anyio.CancelScope(shield=True):  # closing the question cancels its handler, which may be who is here
-            await anyio.to_thread.run_sync(lambda: self._audit.record(question, decision=answer, by=by, reason=reason))
+    )
 
 
 async def ask_handler(
