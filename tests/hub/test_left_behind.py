@@ -17,7 +17,6 @@ from helmsman.model.request import TurnRequest
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.calls import CallKey, call_key
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import JOB, OF_JOB
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from tests.hub_service import hub_service
@@ -49,7 +48,7 @@ def leave(settings: Settings, directory: Path, *, spec: Any = None, session_id: 
     policy = pack(TurnPolicy.of(settings, TurnLimits(), "of somebody who is away"))
     _, draft = draft_task("work", options, session_id=session_id, policy=policy, spec=known if spec is None else spec)
     with closing(Registry(settings.state_dir / REGISTRY_NAME)) as registry:
-        task, _ = registry.add(replace(draft, metadata={**draft.metadata, **more}))
+        task, _ = registry.add(replace(draft, **more))
     return task
 
 
@@ -64,7 +63,7 @@ async def test_what_this_version_makes_no_sense_of_fails_and_says_so(
     detached: Settings, codex_home: CodexHome, folder: Path
 ) -> None:
     odd = leave(detached, folder, spec={"of": "another version"})
-    job = leave(detached, folder, **{JOB: "debug"})
+    job = leave(detached, folder, job="debug")
     async with hub_service(detached, codex_home.env) as helm:
         task = await until(helm, odd, lambda task: task.has_ended)
         assert task.status == "failed"
@@ -77,7 +76,7 @@ async def test_what_this_version_makes_no_sense_of_fails_and_says_so(
 async def test_a_turn_of_a_job_that_has_ended_does_not_begin(
     detached: Settings, codex_home: CodexHome, folder: Path
 ) -> None:
-    orphan = leave(detached, folder, **{OF_JOB: "t_gone"})
+    orphan = leave(detached, folder, of_job="t_gone")
     async with hub_service(detached, codex_home.env) as helm:
         task = await until(helm, orphan, lambda task: task.has_ended)
         assert (task.status, task.note) == ("canceled", "Its job has ended.")

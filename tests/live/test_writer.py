@@ -16,7 +16,6 @@ from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.request import TurnRequest
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import ASKED, OPENED
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 from tests.engines import start_turn
@@ -118,7 +117,7 @@ async def test_a_hub_that_died_before_its_turn_was_known_to_have_begun_leaves_a_
         lost = await add(helm, draft_task("work", options, policy=None)[1], engine=engine.id)
         never_ran = await add(helm, draft_task("work", options, policy=None)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
-        await helm.task_writer.registry(lambda registry: registry.update(lost.id, metadata={OPENED: opened.session_id}))
+        await helm.task_writer.registry(lambda registry: registry.update(lost.id, opened_session=opened.session_id))
         with anyio.fail_after(SECONDS):
             await gate.reached()
     async with hub_service(detached, codex_home.env) as helm:
@@ -143,7 +142,7 @@ async def test_a_key_whose_hub_died_before_its_turn_was_known_to_have_begun_star
         engine = await helm.engine()
         dead = await add(helm, draft_task("work", options, idempotency_key="key", policy=None)[1], engine=engine.id)
         opened = await start_turn(engine, options, TurnInput(text="work"))
-        await helm.task_writer.registry(lambda registry: registry.update(dead.id, metadata={OPENED: opened.session_id}))
+        await helm.task_writer.registry(lambda registry: registry.update(dead.id, opened_session=opened.session_id))
         with anyio.fail_after(SECONDS):
             await model.wait_for_request()
     async with hub_service(detached, codex_home.env) as helm:
@@ -208,8 +207,9 @@ async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task
     spec = TurnRequest(turn=TurnInput(text="third"), options=session.options).packed()
     asked = await add(helm, second)
     waiting = await add(helm, replace(third, spec=spec))
-    metadata = {ASKED: datetime.now(UTC).isoformat()}
-    await helm.task_writer.registry(lambda registry: registry.update(asked.id, status="working", metadata=metadata))
+    await helm.task_writer.registry(
+        lambda registry: registry.update(asked.id, status="working", asked_at=datetime.now(UTC))
+    )
     engine = await helm.engine()
     engine.detach(session.id)  # or the turn would be taken for one that a person has begun in Codex itself
     await engine.run_turn(session.id, session.options, TurnInput(text="second"))

@@ -288,7 +288,8 @@ def test_a_task_is_stored_changed_and_found(registry: Registry) -> None:
 
 
 def test_a_task_that_was_to_begin_belongs_to_the_session_opened_for_it(registry: Registry) -> None:
-    task, _ = registry.add(TaskDraft(instruction="x", metadata={"openedSession": "s-9"}))
+    task, _ = registry.add(TaskDraft(instruction="x"))
+    registry.update(task.id, opened_session="s-9")
     assert [one.id for one in registry.tasks_of_session("s-9")] == [task.id]
     assert registry.tasks_of_session("s-8") == ()
 
@@ -334,11 +335,12 @@ def test_the_outbox_gets_ends_and_limits_in_the_transaction_of_the_change(regist
     canceled, _ = registry.add(TaskDraft(instruction="b"))
     registry.update(canceled.id, status="canceled")
     limited, _ = registry.add(TaskDraft(instruction="c"))
-    registry.update(limited.id, status="working", metadata={"waitingFor": "quota", "resumesAt": "T1"})
-    registry.update(limited.id, metadata={"waitingFor": "quota", "resumesAt": "T2"})
+    at = datetime(2026, 11, 15, 12, tzinfo=UTC)
+    registry.update(limited.id, status="working", waiting_for="quota", resumes_at=at)
+    registry.update(limited.id, waiting_for="quota", resumes_at=at + timedelta(hours=1))
     fresh = TaskDraft(id="T-9", instruction="d")
     registry.update_all({"T-9": {"status": "failed"}}, {}, fresh={"T-9": fresh})
-    assert due(registry.database) == sorted([f"limit {limited.id} T1", f"task {ended.id}", "task T-9"])
+    assert due(registry.database) == sorted([f"limit {limited.id} {at.isoformat()}", f"task {ended.id}", "task T-9"])
     registry.update_all({}, {}, seen=[ended.id])
     assert f"task {ended.id}" not in due(registry.database)
 

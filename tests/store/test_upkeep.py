@@ -73,9 +73,9 @@ def test_the_events_of_a_continued_session_are_numbered_on(registry: Registry, c
     "fields",
     [
         {"session_id": "old"},
-        {"session_id": "old", "status": "working", "metadata": {"waitingFor": "quota"}},
-        {"metadata": {"openedSession": "old"}},
-        {"metadata": {"job": "debug", "sessions": ["other", "old"]}},
+        {"session_id": "old", "status": "working", "waiting_for": "quota"},
+        {"opened_session": "old"},
+        {"metadata": {"sessions": ["other", "old"]}},
     ],
     ids=["a turn that is pending", "one that waits for the limit", "one that has yet to begin", "a job"],
 )
@@ -83,10 +83,11 @@ def test_a_session_with_a_task_that_runs_or_waits_keeps_everything(
     registry: Registry, clock: Clock, fields: dict[str, Any]
 ) -> None:
     put(registry, "old", clock)
-    task = add(registry, **fields)
+    changes: Any = fields
+    registry.update_all({"T-1": changes}, {}, fresh={"T-1": TaskDraft(id="T-1", instruction="Fix the login test")})
     assert registry.compact() == Compacted()
     assert count(registry, "old") == 2
-    registry.update(task.id, status="completed")
+    registry.update("T-1", status="completed")
     assert registry.compact().sessions == 1
 
 

@@ -16,7 +16,7 @@ from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.model.events import Failure, Usage
 from helmsman.tasks.agent_records import GRACE, WAITING, WAITS, AgentRecords, reconcile
-from helmsman.tasks.model import INPUT_POSITION, Task, TaskChanges, TaskStatus, changed
+from helmsman.tasks.model import Task, TaskChanges, TaskStatus, changed
 
 BEGAN = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NOW = BEGAN + timedelta(hours=1)
@@ -137,7 +137,7 @@ def test_a_task_that_never_became_a_turn_does_not_wait_for_an_engine_that_runs_o
 
 
 def test_a_task_its_agent_may_never_have_heard_of_is_left_to_the_next_hub_while_the_agent_can_be_asked() -> None:
-    unsent = task("pending", turn_id=None, spec={"text": "Fix it"}, metadata={INPUT_POSITION: "a1b2 3"})
+    unsent = task("pending", turn_id=None, spec={"text": "Fix it"}, input_position="a1b2 3")
     assert not unsent.is_waiting
     assert conclusion(unsent, engine_alive=True) == unsent
     assert conclusion(unsent, engine_alive=False).status == "unknown"

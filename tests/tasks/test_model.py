@@ -106,9 +106,7 @@ def test_unknown_may_become_anything_and_loses_its_note() -> None:
 def test_what_begins_needs_no_spec_any_more_unless_the_same_write_says_what_it_goes_on_with() -> None:
     waits = task("pending", spec={"text": "Fix it"})
     assert changed(waits, {"status": "working"}, LATER).spec is None
-    limited = changed(
-        waits, {"status": "working", "spec": {"text": "Go on"}, "metadata": {"waitingFor": "quota"}}, LATER
-    )
+    limited = changed(waits, {"status": "working", "spec": {"text": "Go on"}, "waiting_for": "quota"}, LATER)
     assert (limited.spec, limited.is_waiting) == ({"text": "Go on"}, True)
 
 

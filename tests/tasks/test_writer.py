@@ -12,7 +12,6 @@ from helmsman.model.options import SessionOptions
 from helmsman.store.database import Fence
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import ASKED, INPUT_POSITION, OPENED
 from helmsman.tasks.registry import Registry
 from helmsman.tasks.writer import TaskWriter
 
@@ -46,17 +45,18 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     await writer.enter(draft)
 
     async def say_more_and_fail(_: object) -> None:
-        writer.update(task_id, {"metadata": {INPUT_POSITION: "e 1", ASKED: 2}})
+        writer.update(task_id, {"input_position": "e 1", "metadata": {"a": 2}})
         raise RegistryUnavailable("The disk is full.")
 
-    writer.update(task_id, {"metadata": {OPENED: "s", ASKED: 1}})
+    writer.update(task_id, {"opened_session": "s", "metadata": {"a": 1, "b": 3}})
     with monkeypatch.context() as patched:
         patched.setattr(writer, "registry", say_more_and_fail)
         await writer.write()
     await writer.write()
     task = await writer.registry(lambda registry: registry.get(task_id))
     assert task is not None
-    assert [task.metadata.get(key) for key in (OPENED, ASKED, INPUT_POSITION)] == ["s", 2, "e 1"]
+    assert (task.opened_session, task.input_position) == ("s", "e 1")
+    assert (task.metadata["a"], task.metadata["b"]) == (2, 3)
     await writer.close()
 
 

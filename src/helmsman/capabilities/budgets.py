@@ -37,7 +37,7 @@ from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt
 from helmsman.model.request import TurnRequest
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
-from helmsman.tasks.model import BUDGET, GRANTED, WAITING_FOR
+from helmsman.tasks.model import BUDGET, GRANTED
 from helmsman.worktrees.places import projects, user_home
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class Budgets:
         states = await self.used_up(session.directory, task_id, model=session.model, usage=before)
         if not states:
             return False
-        self._helm.task_writer.hold(task_id, session, {"note": _WAITS, "metadata": {WAITING_FOR: BUDGET}})
+        self._helm.task_writer.hold(task_id, session, {"note": _WAITS, "waiting_for": BUDGET})
         day = f"{self.clock():%Y-%m-%d}"
         own = [state for state in states if not state.fleet]
         grants = [_Grant(state.key, state.next_grant, state.budget, day, state.project) for state in own]
@@ -381,9 +381,7 @@ class Budgets:
         turn = turn_input(MORE_GRANTED, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
         spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
-        self._helm.task_writer.go_on_later(
-            session.id, {"spec": spec, "note": _WAITS, "metadata": {WAITING_FOR: BUDGET}}
-        )
+        self._helm.task_writer.go_on_later(session.id, {"spec": spec, "note": _WAITS, "waiting_for": BUDGET})
         self._helm.in_background(partial(self._go_on_with, session, ended, turn, task_id))
         return True
 

@@ -26,7 +26,7 @@ from helmsman.model.cloud import CloudEnvironments, CloudListed
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import known_error
 from helmsman.tasks.cloud_settings import CloudSettings
-from helmsman.tasks.model import CANCEL_REASON, TaskDraft, new_task_id
+from helmsman.tasks.model import TaskDraft, new_task_id
 
 __all__ = ["FIRST_LOOK", "NEXT_LOOK", "CloudEnvironments", "CloudListed", "CloudTasks"]
 
@@ -225,7 +225,7 @@ class CloudTasks:
     async def cannot_cancel(self, task: Task, reason: str | None = None) -> str:
         """Why a cancel does nothing, and where the task can be cancelled. The reason is kept for whoever goes there."""
         if reason and not task.has_ended:
-            self._helm.task_writer.update(task.id, {"metadata": {CANCEL_REASON: reason}})
+            self._helm.task_writer.update(task.id, {"cancel_reason": reason})
         if task.has_ended:
             return f"There is nothing to cancel: it is {task.status}."
         if task.external_id is None:

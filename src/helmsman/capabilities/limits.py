@@ -19,7 +19,7 @@ from helmsman.model.own_words import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
 from helmsman.model.request import TurnRequest
 from helmsman.sessions.session import QueuedTurn
-from helmsman.tasks.model import LIMIT_REACHED_AT, QUOTA, RESUMES_AT, WAITING_FOR
+from helmsman.tasks.model import QUOTA
 
 if TYPE_CHECKING:
     from helmsman.sessions.session import Session
@@ -88,7 +88,7 @@ class UsageLimits:
         session.apply(MessageDelayed(session_id=session.id, task_id=task.id, not_before=moment or now))
         changes: TaskChanges = {
             "note": waits_until(moment or now),
-            "metadata": {RESUMES_AT: (moment or now).isoformat()},
+            "resumes_at": moment or now,
         }
         self._helm.task_writer.update(task.id, changes)
         await self._helm.task_writer.write()
@@ -121,11 +121,9 @@ class UsageLimits:
             {
                 "spec": spec,
                 "note": note,
-                "metadata": {
-                    WAITING_FOR: QUOTA,
-                    RESUMES_AT: resumes_at.isoformat(),
-                    LIMIT_REACHED_AT: reached_at.isoformat(),
-                },
+                "waiting_for": QUOTA,
+                "resumes_at": resumes_at,
+                "limit_reached_at": reached_at,
             },
         )
         session.attach_queued(task_id, QueuedTurn(turn, session.options, self._helm.run_queued))

@@ -18,7 +18,6 @@ from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.calls import CallKey, call_key, done_before
-from helmsman.tasks.model import CANCEL_REASON
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
@@ -259,9 +258,7 @@ class LocalTasks:
             queued = self._dequeue(task) or await self._take_back(task)
             if queued is not None:
                 if reason:
-                    self._helm.task_writer.update(
-                        task.id, {"note": cancelled(reason), "metadata": {CANCEL_REASON: reason}}
-                    )
+                    self._helm.task_writer.update(task.id, {"note": cancelled(reason), "cancel_reason": reason})
                 return await self.now(task), queued
             if not task.is_running:
                 return task, _NOT_RUNNING
@@ -274,7 +271,7 @@ class LocalTasks:
         if task.status != "canceled":
             return task, _NOT_RUNNING
         if reason:
-            self._helm.task_writer.update(task.id, {"metadata": {CANCEL_REASON: reason}})
+            self._helm.task_writer.update(task.id, {"cancel_reason": reason})
             task = await self.now(task)
         and_commands = f" and {commands} running command(s)" if commands else ""
         return task, f"{self._helm.agents.title(task.agent)}'s turn{and_commands}"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import uuid
-from typing import TYPE_CHECKING, Any, Final, LiteralString, cast
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, LiteralString, cast, get_args
 
 from psycopg.types.json import Jsonb
 
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
-from helmsman.tasks.model import Task, TaskStatus, alias_stem
+from helmsman.tasks.model import RUNNING, Task, TaskStatus, WaitsFor, alias_stem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -158,6 +159,8 @@ def task_of(row: DictRow) -> Task:
         "notBefore": row["not_before"] and row["not_before"].isoformat(),
         "deadline": row["deadline"] and row["deadline"].isoformat(),
     }
+    waiting_for = row["metadata"].get(WAITING_FOR) if row["status"] in RUNNING else None
+    waits: WaitsFor | None = waiting_for if waiting_for in get_args(WaitsFor) else None
     return Task(
         id=row["id"],
         origin="fleet",
@@ -181,9 +184,28 @@ def task_of(row: DictRow) -> Task:
         error=row["error"],
         usage=None if usage is None else _usage_of(usage),
         model=row["model"],
+        waiting_for=waits,
+        resumes_at=None if waits is None else _time(row["metadata"].get(RESUMES_AT)),
         metadata={**row["metadata"], FLEET: {key: value for key, value in placed.items() if value is not None}},
         revision=row["revision"],
     )
+
+
+WAITING_FOR: Final = "waitingFor"
+RESUMES_AT: Final = "resumesAt"
+
+
+def waiting_facts(task: Task) -> dict[str, Any]:
+    """Return why a task waits on its worker, for the metadata of the fleet's task."""
+    at = None if task.resumes_at is None else task.resumes_at.isoformat()
+    return {WAITING_FOR: task.waiting_for, RESUMES_AT: at}
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
 
 
 FLEET: Final = "fleet"

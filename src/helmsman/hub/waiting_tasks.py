@@ -25,7 +25,7 @@ from helmsman.steering.shared import is_of_hub
 from helmsman.steering.turn_errors import known_error
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.agent_records import WAITING, reconcile
-from helmsman.tasks.model import OPENED, Task
+from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -107,7 +107,7 @@ class WaitingTasks:
             self._writer.fail(task.id, _NOT_UNDERSTOOD)
         elif task.session_id is None:
             self._begin(waiting)
-        elif task.status == "pending" and task.metadata.get(OPENED) == task.session_id:
+        elif task.status == "pending" and task.opened_session == task.session_id:
             # A person was asked whether it may begin. Its session is in no file before that: another one is opened.
             self._writer.update(task.id, {"session_id": None})
             self._writer.spent_before(task.id, None)

@@ -64,7 +64,6 @@ from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_runner import TurnRunner
 from helmsman.tasks.calls import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
-from helmsman.tasks.model import OPENED
 from helmsman.worktrees.places import directories_of, places
 
 if TYPE_CHECKING:
@@ -273,7 +272,7 @@ class Steering(TurnRunner):
             self._shared.turn_limiter.starting -= 1
         if turn is None or not waits:
             return session
-        self._writer.update(task_id, {"session_id": session.id, "metadata": {OPENED: session.id}})
+        self._writer.update(task_id, {"session_id": session.id, "opened_session": session.id})
         return await self.run_turn(session, turn, task_id)  # which asks first
 
     async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:

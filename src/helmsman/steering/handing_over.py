@@ -32,7 +32,6 @@ from helmsman.model.options import ASKS, WRITES, SessionOptions
 from helmsman.model.question_text import GUTTER
 from helmsman.steering.turn_errors import busy
 from helmsman.tasks.drafts import NextTurn, next_turn
-from helmsman.tasks.model import HANDED_OVER
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -85,8 +84,9 @@ async def hand_over(
     told = _told(await helm.known_turns(source.id))
 
     # With the task, not after it: a hub that takes over from a dead one resumes from the stored task.
-    noted = {} if (outer := next_turn.get()) is None else outer.take()
-    before_this = next_turn.set(NextTurn(**noted, **{HANDED_OVER: source.id}))
+    outer = next_turn.get()
+    of_job = None if outer is None else outer.take().of_job
+    before_this = next_turn.set(NextTurn(of_job=of_job, handed_over_from=source.id))
     try:
         session = await start(
             handover_prompt(message, before, told),

@@ -35,7 +35,6 @@ from helmsman.steering.opening import note_opened
 from helmsman.steering.session_loader import spent_in_turn, spent_so_far
 from helmsman.steering.turn_errors import ended_by_limit
 from helmsman.tasks.agent_records import may_go_on
-from helmsman.tasks.model import ASKED, INPUT_POSITION, OPENED, TaskChanges
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
@@ -48,11 +47,11 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
     from helmsman.steering.session_loader import SpentTurn
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.model import Task
+    from helmsman.tasks.model import Task, TaskChanges
 
 log = logging.getLogger(__name__)
 
-RECEIVED: Final[TaskChanges] = {"metadata": {INPUT_POSITION: None}}
+RECEIVED: Final[TaskChanges] = {"input_position": None}
 """The agent has received the input that was recorded as an intent."""
 SENT: Final[TaskChanges] = {"spec": None, **RECEIVED}
 """The agent has received the request of a task, or may have: the task must not run again."""
@@ -115,7 +114,7 @@ class TurnRecovery:
         if task.input_position is None or task.engine is None:
             return None
         engine = await self._service.engines.reach(task.agent, task.engine)
-        session_id = task.session_id or task.metadata.get(OPENED)
+        session_id = task.session_id or task.opened_session
         if engine is None or engine.input_position(str(session_id)) != task.input_position:
             self._writer.update(task.id, SENT)
             return None
@@ -135,8 +134,10 @@ class TurnRecovery:
             status="pending",
             spec=task.spec,
             engine=None,
-            session_id=None if task.metadata.get(OPENED) else task.session_id,
-            metadata={INPUT_POSITION: None, ASKED: None, OPENED: None},
+            session_id=None if task.opened_session else task.session_id,
+            input_position=None,
+            asked_at=None,
+            opened_session=None,
         )
         return await self._writer.registry(again)
 

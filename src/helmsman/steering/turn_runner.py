@@ -63,7 +63,6 @@ from helmsman.steering.unrequested_turns import UnrequestedTurns, is_theirs
 from helmsman.tasks.calls import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
-from helmsman.tasks.model import INPUT_POSITION
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -431,7 +430,7 @@ class TurnRunner(Verbs, Hooks):
         if position is None:
             self._writer.update(task_id, {"spec": None}, urgent=False)
         else:
-            self._writer.update(task_id, {"metadata": {INPUT_POSITION: position}}, urgent=False)
+            self._writer.update(task_id, {"input_position": position}, urgent=False)
             if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
                 spec = await self._spec(task_id, turn, session.options, engine)
                 self._writer.update(task_id, {"spec": spec}, urgent=False)

@@ -68,9 +68,9 @@ def _times(now: datetime, retention: timedelta) -> dict[str, int]:
 def _busy_sessions(connection: StoreConnection) -> set[str]:
     """Return the sessions with a task that runs or waits: a turn, one that has yet to begin, or a job."""
     found: set[str | None] = set()
-    for row in connection.execute(f"SELECT session_id, metadata FROM tasks WHERE {_RUNNING}"):
+    for row in connection.execute(f"SELECT session_id, opened_session, metadata FROM tasks WHERE {_RUNNING}"):
         metadata = json_object(row["metadata"]) or {}
-        found |= {row["session_id"], metadata.get("openedSession"), *metadata.get("sessions", ())}
+        found |= {row["session_id"], row["opened_session"], *metadata.get("sessions", ())}
     return {session_id for session_id in found if session_id is not None}
 
 

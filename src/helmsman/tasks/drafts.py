@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.structs import pack, replace
 from helmsman.model.handover_text import own_words
@@ -17,15 +17,23 @@ if TYPE_CHECKING:
     from helmsman.model.options import SessionOptions
 
 
+class TurnOrigin(NamedTuple):
+    """Where a turn comes from, if a job or a handover requested it."""
+
+    of_job: str | None = None
+    handed_over_from: str | None = None
+
+
 class NextTurn:
-    """Metadata for the next drafted turn. It applies to one turn only, not to others begun in the same context."""
+    """Origin of the next drafted turn. It applies to one turn only, not to others begun in the same context."""
 
-    def __init__(self, **noted: str) -> None:
-        self._noted = noted
+    def __init__(self, *, of_job: str | None = None, handed_over_from: str | None = None) -> None:
+        self._origin = TurnOrigin(of_job, handed_over_from)
 
-    def take(self) -> dict[str, str]:
-        noted, self._noted = self._noted, {}
-        return noted
+    def take(self) -> TurnOrigin:
+        """Return the origin, once."""
+        origin, self._origin = self._origin, TurnOrigin()
+        return origin
 
 
 next_turn: Final[ContextVar[NextTurn | None]] = ContextVar("next_turn", default=None)
@@ -45,6 +53,7 @@ def draft_task(
     """A turn as a task that has not begun: its id, and all that is known of it."""
     task_id = new_task_id("local")
     turn = next_turn.get()
+    origin = TurnOrigin() if turn is None else turn.take()
     if idempotency_key is None and (called := call_key.get()) is not None:
         idempotency_key = called.take()
     return task_id, TaskDraft(
@@ -55,12 +64,13 @@ def draft_task(
         session_id=session_id,
         idempotency_key=idempotency_key,
         model=options.model,
+        of_job=origin.of_job,
+        handed_over_from=origin.handed_over_from,
         metadata={
             OPTIONS: pack(without_secrets(replace(options, tools=()))),
             **({} if policy is None else {POLICY: dict(policy)}),
             **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
-            **({} if turn is None else turn.take()),
         },
         spec=spec,
     )

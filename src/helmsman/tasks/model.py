@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 TaskStatus = Literal["pending", "working", "completed", "failed", "canceled", "unknown"]
+WaitsFor = Literal["quota", "budget"]
 TaskOrigin = Literal["local", "cloud", "fleet"]
 McpTaskStatus = Literal["working", "input_required", "completed", "cancelled"]
 
@@ -94,6 +95,9 @@ class TaskDraft(Value, frozen=True, kw_only=True):
     owner: Process | None = None
     engine: str | None = None
     model: str | None = None
+    job: str | None = None
+    of_job: str | None = None
+    handed_over_from: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     spec: Mapping[str, Any] | None = None
 
@@ -114,7 +118,19 @@ class Task(Value, frozen=True, kw_only=True):
         engine: The detached engine that can finish it without its owner.
         error: `code`, `message`, `retryable`.
         usage: The tokens of this task alone.
-        metadata: Whatever else front doors need again, such as the session's `options`.
+        job: Kind of job: `debug`, `review`, … (`helmsman.capabilities.outcomes`). None for a turn.
+        of_job: The job that this turn is run for.
+        handed_over_from: Session of another agent that the session of this task continued, if this is its first task.
+        cancel_reason: Reason of a client that cancelled it, or tried to.
+        waiting_for: Why it waits, before it begins or in the middle of its work: for the account's usage limit to reset
+            (`quota`), or for a person who grants more than its budget (`budget`).
+        resumes_at: When it resumes, if it waits in the middle of its work.
+        limit_reached_at: When the usage limit was reached that it waits for.
+        asked_at: When its agent was about to get the request. For a queued message that is long after its registration.
+        input_position: `Engine.input_position` just before it was sent to its agent, until the agent is known to have it.
+        opened_session: Session that was opened for it, recorded before its first turn is requested.
+        used_before: Usage before its last turn, if it has resumed after another.
+        metadata: Facts that one front end or capability needs again, such as the session's `options`.
         spec: All that is needed to run it (`helmsman.model.request`), until an agent may have heard of it.
         result_compacted: The result was dropped when it expired.
         revision: Counts the changes of this row.
@@ -146,6 +162,17 @@ class Task(Value, frozen=True, kw_only=True):
     error: Mapping[str, Any] | None = None
     usage: Usage | None = None
     model: str | None = None
+    job: str | None = None
+    of_job: str | None = None
+    handed_over_from: str | None = None
+    cancel_reason: str | None = None
+    waiting_for: WaitsFor | None = None
+    resumes_at: datetime | None = None
+    limit_reached_at: datetime | None = None
+    asked_at: datetime | None = None
+    input_position: str | None = None
+    opened_session: str | None = None
+    used_before: Usage = field(default_factory=Usage)
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     spec: Mapping[str, Any] | None = None
     result_compacted: bool = False
@@ -197,43 +224,9 @@ class Task(Value, frozen=True, kw_only=True):
         return self.status == "pending" or self.waiting_for is not None or (self.is_running and self.job is not None)
 
     @property
-    def job(self) -> str | None:
-        """Kind of job: `debug`, `review`, … (`helmsman.capabilities.outcomes`). None for a turn."""
-        kind = self.metadata.get(JOB)
-        return kind if isinstance(kind, str) else None
-
-    @property
-    def of_job(self) -> str | None:
-        """The job that this turn is run for."""
-        job = self.metadata.get(OF_JOB)
-        return job if isinstance(job, str) else None
-
-    @property
     def job_sessions(self) -> tuple[str, ...]:
         """The sessions of a job, oldest first: what they ask, the job waits for."""
         return tuple(self.metadata.get(SESSIONS, ()))
-
-    @property
-    def waiting_for(self) -> str | None:
-        """Reason why it waits, before it begins or in the middle of its work."""
-        waits = self.metadata.get(WAITING_FOR)
-        return waits if self.is_running and waits in (QUOTA, BUDGET) else None
-
-    @property
-    def resumes_at(self) -> datetime | None:
-        """Time at which it resumes, if it waits in the middle of its work."""
-        try:
-            return datetime.fromisoformat(self.metadata[RESUMES_AT]) if self.waiting_for is not None else None
-        except (LookupError, TypeError, ValueError):
-            return None
-
-    @property
-    def limit_reached_at(self) -> datetime | None:
-        """Return when the usage limit was reached that it waits for."""
-        try:
-            return datetime.fromisoformat(self.metadata[LIMIT_REACHED_AT]) if self.waiting_for == QUOTA else None
-        except (LookupError, TypeError, ValueError):
-            return None
 
     @property
     def account(self) -> tuple[str, ...]:
@@ -248,39 +241,14 @@ class Task(Value, frozen=True, kw_only=True):
         return optional_text(mapping(mapping(self.metadata.get(POLICY)).get("limits")).get("onLimit"))
 
     @property
-    def asked_at(self) -> datetime | None:
-        """Time at which its agent was about to get the request for its turn, if recorded."""
-        try:
-            return datetime.fromisoformat(self.metadata[ASKED])
-        except (LookupError, TypeError, ValueError):
-            return None
-
-    @property
-    def input_position(self) -> str | None:
-        """`Engine.input_position` just before the task was sent to its agent, until the agent is known to have it."""
-        position = self.metadata.get(INPUT_POSITION)
-        return position if isinstance(position, str) else None
-
-    def kept_until(self, retention: timedelta) -> datetime:
-        """Return when its result may be dropped. The time of an unfinished task moves on until it ends."""
-        return self.expires_at or datetime.now(UTC) + retention
-
-    @property
     def max_cost_usd(self) -> float | None:
         """Cost limit in USD."""
         limit = self.metadata.get(MAX_COST)
         return float(limit) if isinstance(limit, int | float) else None
 
-    @property
-    def used_before(self) -> Usage:
-        """Usage before its last turn, if it has resumed after another."""
-        return Usage(*self.metadata.get(USED_BEFORE, ()))
-
-    @property
-    def cancel_reason(self) -> str | None:
-        """Reason of a client that cancelled it, or tried to."""
-        reason = self.metadata.get(CANCEL_REASON)
-        return reason if isinstance(reason, str) else None
+    def kept_until(self, retention: timedelta) -> datetime:
+        """Return when its result may be dropped. The time of an unfinished task moves on until it ends."""
+        return self.expires_at or datetime.now(UTC) + retention
 
     @property
     def timed_out(self) -> tuple[str, ...]:
@@ -288,20 +256,12 @@ class Task(Value, frozen=True, kw_only=True):
         kept = self.metadata.get(TIMED_OUT)
         return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
-    @property
-    def handed_over_from(self) -> str | None:
-        """Session of another agent that the session of this task continued, if this is its first task."""
-        source = self.metadata.get(HANDED_OVER)
-        return source if isinstance(source, str) else None
-
 
 def account(agent: str, codex_home: object, claude_home: object) -> tuple[str, ...]:
     """Return what tells accounts apart, for comparing."""
     return agent, str(codex_home), str(claude_home)
 
 
-CANCEL_REASON: Final = "cancelReason"
-"""The key of `Task.cancel_reason` in the metadata."""
 TIMED_OUT: Final = "timedOut"
 """The key of `Task.timed_out` in the metadata."""
 OPTIONS: Final = "options"
@@ -310,40 +270,20 @@ POLICY: Final = "policy"
 """Policy of the client that began a task, for every process that follows it (`helmsman.steering.turn_policy`)."""
 MAX_COST: Final = "maxCostUsd"
 """Cost limit of a task, for the process that follows it later."""
-WAITING_FOR: Final = "waitingFor"
-"""Reason why a task waits before it begins or resumes: `QUOTA`, `BUDGET`, or nothing."""
 QUOTA: Final = "quota"
 """Waits until the account's usage limit resets."""
 BUDGET: Final = "budget"
 """Waits until a person grants more than its budget."""
 GRANTED: Final = "granted."
 """Prefix for the name of a budget: the amount granted beyond it in a task. See `helmsman.capabilities.budgets`."""
-LIMIT_REACHED_AT: Final = "limitReachedAt"
-"""The key of `Task.limit_reached_at` in the metadata."""
-RESUMES_AT: Final = "resumesAt"
-"""Time at which it resumes."""
 CLIENT: Final = "client"
 """MCP client that requested a task of a fleet. The client of a session's first task has opened the session."""
-HANDED_OVER: Final = "handedOverFrom"
-"""The key of `Task.handed_over_from` in the metadata."""
-JOB: Final = "job"
-"""The key of `Task.job` in the metadata."""
-OF_JOB: Final = "ofJob"
-"""The key of `Task.of_job` in the metadata."""
 CHOSEN: Final = "chosen"
 """Agents that may do a job, best first, each with a reason."""
 SESSIONS: Final = "sessions"
 """The key of `Task.job_sessions` in the metadata."""
 SCHEDULE: Final = "schedule"
 """The schedule that a task is a run of."""
-USED_BEFORE: Final = "usedBefore"
-"""Usage of a resumed task before its last turn, as the numbers of a `Usage`."""
-ASKED: Final = "askedAt"
-"""Time at which its agent was about to get the request. For a queued message that is long after its registration."""
-INPUT_POSITION: Final = "toldBefore"
-"""Amount of input that its agent had received when it was about to get a task."""
-OPENED: Final = "openedSession"
-"""Session that was opened for a task, recorded before its first turn is requested."""
 
 
 class TaskChanges(TypedDict, total=False):
@@ -368,6 +308,14 @@ class TaskChanges(TypedDict, total=False):
     error: Mapping[str, Any] | None
     usage: Usage | None
     model: str | None
+    cancel_reason: str | None
+    waiting_for: WaitsFor | None
+    resumes_at: datetime | None
+    limit_reached_at: datetime | None
+    asked_at: datetime | None
+    input_position: str | None
+    opened_session: str | None
+    used_before: Usage
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any] | None
 
@@ -382,6 +330,9 @@ def merged_changes(before: TaskChanges, then: TaskChanges) -> TaskChanges:
 
 _OF_RUNNING_TASKS: Final = ("progress", "input_required", "last_event_at", "poll_ms", "owner", "engine", "completed_at")
 """Fields that only matter while a task runs. A change of them after its end comes from an outdated view."""
+
+
+_NOT_WAITING: Final = {"input_required": False, "waiting_for": None, "resumes_at": None, "limit_reached_at": None}
 
 
 def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelta = RETENTION) -> Task:
@@ -401,7 +352,7 @@ def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelt
         new = {"note": None, "error": None, "spec": None, **new}  # these belong to the status before
         if status not in RUNNING:
             is_set = task.expires_at is not None and task.expires_at > now
-            new = {"expires_at": task.expires_at if is_set else now + retention, **new, "input_required": False}
+            new = {"expires_at": task.expires_at if is_set else now + retention, **new, **_NOT_WAITING}
         if status in ENDED:
             new = {"completed_at": now, **new}
     if "metadata" in new:

@@ -32,19 +32,7 @@ from helmsman.store.database import encodable, microseconds
 from helmsman.store.log import append, heads, read
 from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
-from helmsman.tasks.model import (
-    GRANTED,
-    OPENED,
-    QUOTA,
-    RESUMES_AT,
-    RUNNING,
-    USED_BEFORE,
-    Task,
-    TaskChanges,
-    changed,
-    make_alias,
-    new_task_id,
-)
+from helmsman.tasks.model import GRANTED, QUOTA, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
 from helmsman.tasks.outcome import kept, to_keep
 from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 
@@ -452,14 +440,14 @@ class Registry:
         # A task without a session is found by its status: the index of sessions has too many without one.
         opened = f"{is_in('status', RUNNING)} AND coalesce(session_id, '') = ''"
         found = self._many(f"WHERE session_id = ? OR ({opened})", wanted, *RUNNING)
-        return tuple(task for task in found if task.session_id == wanted or task.metadata.get(OPENED) == wanted)
+        return tuple(task for task in found if task.session_id == wanted or task.opened_session == wanted)
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """Return the usage of each task, oldest first. Much cheaper than reading the whole tasks."""
         names = Usage.__struct_fields__
         sql = (
             f"SELECT agent, session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
-            f"CASE WHEN metadata LIKE '%\"{USED_BEFORE}\"%' THEN metadata END AS more "
+            "used_before "
             "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
         )
         rows = self.database.read(lambda connection: connection.execute(sql).fetchall())
@@ -472,7 +460,7 @@ class Registry:
                 model=row["model"],
                 created_at=datetime.fromtimestamp(row["created_at"] / 1_000_000, UTC),
                 usage=Usage(*(row[name] for name in names)),
-                before=Usage(*(json_object(row["more"]) or {}).get(USED_BEFORE, ())),
+                before=Usage(*json.loads(row["used_before"] or "[]")),
             )
             for row in rows
         )
@@ -502,7 +490,8 @@ def _enter_notices(connection: StoreConnection, before: Task, now: Task) -> None
         outbox.enter(connection, f"task {now.id}", now.updated_at, pid, before.engine)
     if now.waiting_for == QUOTA and before.waiting_for != QUOTA:
         pid = None if now.owner is None else now.owner.pid
-        about = f"limit {now.id} {now.metadata.get(RESUMES_AT)}"
+        resumes_at = "" if now.resumes_at is None else now.resumes_at.isoformat()
+        about = f"limit {now.id} {resumes_at}"
         outbox.enter(connection, about, now.updated_at, pid, now.engine)
 
 

@@ -11,6 +11,8 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, get_args
 
+from msgspec import structs
+
 from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
@@ -28,12 +30,17 @@ RESULT_LIMIT: Final = 1_000_000
 """Maximum number of characters of a result. Codex's own storage has the whole texts; a listing and an answer need less."""
 
 _SHORT_LIMIT: Final = 10_000
-_LIMITS: Final = {"instruction": INSTRUCTION_LIMIT, "result": RESULT_LIMIT, "note": _SHORT_LIMIT, "model": _SHORT_LIMIT}
+_LIMITS: Final = {
+    "instruction": INSTRUCTION_LIMIT,
+    "result": RESULT_LIMIT,
+    **dict.fromkeys(("note", "model", "cancel_reason"), _SHORT_LIMIT),
+}
 _JSON_LIMIT: Final = 100_000
 _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
 _JSON: Final = ("progress", "error", "metadata", "spec")
-_TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at")
+_WAITS: Final = ("resumes_at", "limit_reached_at", "asked_at")
+_TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at", *_WAITS)
 _USAGE: Final = Usage.__struct_fields__
 _PLAIN: Final = tuple(name for name in Task.__struct_fields__ if name not in ("owner", "usage"))
 """The fields of a task that are one column of the same name."""
@@ -97,6 +104,8 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in values.items():
         if name == "usage":
             columns.update({column: None if value is None else getattr(value, column) for column in _USAGE})
+        elif name == "used_before":
+            columns[name] = json.dumps(structs.astuple(value)) if value != Usage() else None
         elif name == "owner":
             columns["owner_pid"] = None if value is None else value.pid
             columns["owner_started"] = None if value is None else value.started
@@ -116,6 +125,7 @@ def task_of(row: Any) -> Task:
     values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
     is_known = cost is not None or any(count is not None for count in tokens)
     values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
+    values["used_before"] = Usage(*json.loads(values["used_before"] or "[]"))
     for name in _TIMES:
         values[name] = None if values[name] is None else from_microseconds(values[name])
     for name in _JSON:

@@ -39,12 +39,7 @@ from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.jobs import RunningJob
 from helmsman.tasks.model import (
-    ASKED,
-    OPENED,
-    RESUMES_AT,
     TIMED_OUT,
-    USED_BEFORE,
-    WAITING_FOR,
     Task,
     TaskChanges,
     TaskDraft,
@@ -390,8 +385,8 @@ class TaskWriter:
 
     async def _claim(self, task: Task) -> Task:
         """A task that a dead process left, with the session that was opened for it, where it had not written that yet."""
-        opened = task.metadata.get(OPENED)
-        if task.session_id is not None or task.is_waiting or not isinstance(opened, str):
+        opened = task.opened_session
+        if task.session_id is not None or task.is_waiting or opened is None:
             return task
         if task.engine is None and await self._agent_records.find(opened) is None:
             return task  # it came to nothing
@@ -437,8 +432,7 @@ class TaskWriter:
         if engine is not None:
             self._not_begun.discard(task_id)
             self._placed.add(task_id)
-        asked = {OPENED: opened, ASKED: datetime.now(UTC).isoformat()}
-        self.update(task_id, {"engine": engine, "metadata": asked}, urgent=False)
+        self.update(task_id, {"engine": engine, "opened_session": opened, "asked_at": datetime.now(UTC)}, urgent=False)
 
     async def write_intent(self, task_id: str) -> None:
         """Write all changes, before an agent receives this task.
@@ -474,14 +468,14 @@ class TaskWriter:
         running = RunningTask(task_id, session, before=before, taken_over=taken_over, engine=engine)
         self._running[session.id] = running
         self.no_longer_starts(task_id)
-        asked: dict[str, Any] = {} if taken_over is not None else {ASKED: (asked_at or datetime.now(UTC)).isoformat()}
+        if taken_over is None:
+            self.update(task_id, {"asked_at": asked_at or datetime.now(UTC)}, urgent=False)
         if goes_on:
-            asked |= {WAITING_FOR: None, RESUMES_AT: None, USED_BEFORE: list(structs.astuple(before))}
-            self.update(task_id, {"note": None})
+            resumed: TaskChanges = {"waiting_for": None, "resumes_at": None, "limit_reached_at": None}
+            self.update(task_id, {**resumed, "used_before": before, "note": None})
         self.update(
             task_id,
             {
-                "metadata": asked,
                 "status": "working",
                 "session_id": session.id,
                 "turn_id": session.state.turn_id,
@@ -524,7 +518,7 @@ class TaskWriter:
     def go_on_later(self, session_id: str, changes: TaskChanges) -> None:
         """Keep the task of the running turn open when the turn ends: it resumes with another turn, in this session."""
         running = self._running[session_id]
-        running.later = {**changes, "metadata": {**changes.get("metadata", {}), OPENED: None}}
+        running.later = {**changes, "opened_session": None}
         self._spent[running.id] = running.spent
 
     def goes_on(self, task_id: str) -> bool:

@@ -27,7 +27,7 @@ from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.calls import call_key
-from helmsman.tasks.model import CHOSEN, JOB, POLICY, TaskChanges, TaskDraft
+from helmsman.tasks.model import CHOSEN, POLICY, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
@@ -108,8 +108,8 @@ class Outcomes:
             status="working",
             directory=wanted.directory,
             idempotency_key=idempotency_key or key_of_call,
+            job=wanted.kind,
             metadata={
-                JOB: wanted.kind,
                 POLICY: self._helm.policy(is_message=False),
                 CHOSEN: [[one.agent, one.why] for one in chosen],
             },

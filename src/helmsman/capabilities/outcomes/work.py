@@ -24,7 +24,7 @@ from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import takes_start_options, turn_input
 from helmsman.tasks.drafts import NextTurn, next_turn
 from helmsman.tasks.jobs import TurnGate
-from helmsman.tasks.model import OF_JOB, SESSIONS
+from helmsman.tasks.model import SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -211,7 +211,7 @@ class Work:
     async def _with_room(self, begin: Callable[[], Awaitable[T]]) -> T:
         """Retry until there is room for another turn."""
         while True:
-            turn = NextTurn(**{OF_JOB: self.task.id})
+            turn = NextTurn(of_job=self.task.id)
             before = next_turn.set(turn)
             try:
                 return await begin()
