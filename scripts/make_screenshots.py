@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import anyio
 from tests.browser.chromium import find_chromium, running_chromium
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.listening import MCP_PATH, HttpOptions
 from helmsman.httpd.server import serve_http
+from helmsman.service import HelmsmanService
 from helmsman.testing import (
     Gate,
     HomeTemplates,
@@ -133,7 +134,7 @@ def tell(model: ScriptedModel) -> Gate:
 class Stage:
     """A Helmsman whose sessions have played their parts, and its server."""
 
-    helm: Helmsman
+    helm: HelmsmanService
     url: str
     logins: Logins
     fixed: Session
@@ -149,7 +150,7 @@ async def play(folder: Path, stack: AsyncExitStack) -> tuple[Stage, Gate]:
     home = HomeTemplates(folder / "templates").new_home(binary, folder / "home")
     home.use_model(model.base_url, codex_version(binary))
     settings = load_settings({"codex_path": str(binary), "detach": False}, home.env, folder)
-    helm = await stack.enter_async_context(Helmsman(settings, env=home.env))
+    helm = await stack.enter_async_context(HelmsmanService(settings, env=home.env))
     places = [make_repository(folder / "src" / name) for name in ("tidewater", "harbour-map", "logbook")]
     write_project(places[0])
 

@@ -23,6 +23,7 @@ ROOMS = (
         "sync",
         "step",
         "fleet",
+        "client",
         "service",
         "hub",
         "operations",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from helmsman.steering.carrying import CarriedSession
 
 if TYPE_CHECKING:
-    from helmsman import Helmsman
     from helmsman.agents.transcripts import TranscriptPart
+    from helmsman.service import HelmsmanService
 
 
-async def carried(helm: Helmsman, session_id: str, *, agent: str = "codex") -> CarriedSession:
+async def carried(helm: HelmsmanService, session_id: str, *, agent: str = "codex") -> CarriedSession:
     session = await CarriedSession.of(helm, agent, session_id)
     assert session is not None
     return session

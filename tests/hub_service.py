@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from helmsman import Helmsman
 from helmsman.agents.supervisor.client import Owner
 from helmsman.hub.client import HubClient
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.store import open_store
 from helmsman.store.database import Fence
@@ -19,25 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
     from helmsman.agents.protocol import Agent
+    from helmsman.hub.service_client import ServiceClient
     from helmsman.settings import Settings
 
 
 @asynccontextmanager
 async def hub_service(
     settings: Settings, env: Mapping[str, str], agents: Iterable[Agent] = ()
-) -> AsyncIterator[Helmsman]:
+) -> AsyncIterator[HelmsmanService]:
     """The door's Helmsman. Several may follow each other, as hubs do."""
     epoch = open_store(settings.state_dir / REGISTRY_NAME).newest_epoch() + 1
     fence = Fence(epoch, lambda _: None)
     async with Shared(settings.state_dir, agents, owner=Owner(epoch), fence=fence) as shared:
-        recovery = Recovery(shared, Helmsman)
+        recovery = Recovery(shared, HelmsmanService)
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(Scheduler(shared, recovery.waiting_tasks).run)
-        async with Helmsman(settings, env=env, shared=shared) as helm:
+        async with HelmsmanService(settings, env=env, shared=shared) as helm:
             yield helm
 
 
-def hub_of(helm: Helmsman) -> HubClient:
+def hub_of(helm: ServiceClient) -> HubClient:
     """The hub that this one asks for everything."""
-    assert isinstance(helm._hub, HubClient)
-    return helm._hub
+    assert isinstance(helm._backend, HubClient)
+    return helm._backend

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.testing import CodexHome, ScriptedModel, leaks
 from helmsman.testing.binaries import codex_version
@@ -43,9 +44,9 @@ class SharedEngine:
     settings: Settings
     sessions: Shared
 
-    def door(self, settings: Settings | None = None) -> Helmsman:
+    def door(self, settings: Settings | None = None) -> HelmsmanService:
         """A Helmsman on this engine. Settings that make a difference to engines would give it another one."""
-        return Helmsman(settings or self.settings, env=self.env, shared=self.sessions)
+        return HelmsmanService(settings or self.settings, env=self.env, shared=self.sessions)
 
     async def stop_what_runs(self) -> None:
         """For the next test: nothing of this one speaks to the model any more."""
@@ -122,9 +123,9 @@ def settings(request: pytest.FixtureRequest, codex_binary: Path, codex_home: Cod
 @pytest.fixture
 async def helm(
     request: pytest.FixtureRequest, settings: Settings, codex_home: CodexHome, model: ScriptedModel
-) -> AsyncIterator[Helmsman]:
+) -> AsyncIterator[HelmsmanService]:
     if (shared := shared_by(request)) is None:
-        async with Helmsman(settings, env=codex_home.env) as helm:
+        async with HelmsmanService(settings, env=codex_home.env) as helm:
             yield helm
         return
     async with shared.door(settings) as helm:

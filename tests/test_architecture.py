@@ -138,6 +138,7 @@ def test_in_the_root_is_only_what_a_user_of_the_library_looks_for() -> None:
         "__init__.py",
         "__main__.py",
         "_version.py",
+        "client.py",
         "errors.py",
         "service.py",
         "settings.py",

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from helmsman.capabilities.outcomes.wanted import Wanted
+    from helmsman.client import Helmsman
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
     from helmsman.model.client_tools import ClientTool
     from helmsman.model.options import Placement
     from helmsman.model.questions import Prompt, Question
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.settings import Settings, load_settings
     from helmsman.step import StepResult, run_step, run_step_sync
@@ -59,11 +59,11 @@ __all__ = [
 
 _HOMES = {
     "capabilities.outcomes.wanted": ("Wanted",),
+    "client": ("Helmsman",),
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
     "model.client_tools": ("ClientTool",),
     "model.options": ("Placement",),
     "model.questions": ("Prompt", "Question"),
-    "service": ("Helmsman",),
     "sessions.session": ("QuestionHandler", "Session"),
     "settings": ("Settings", "load_settings"),
     "step": ("StepResult", "run_step", "run_step_sync"),

@@ -7,7 +7,7 @@ its last sentence, what to do next. `retryable` says whether the same call may w
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from helmsman.base.redaction import redact, redact_value
 
@@ -74,6 +74,11 @@ class NotOpen(HelmsmanError):
     """The `Helmsman` was not opened yet, or was closed."""
 
     code = "not_open"
+
+
+NOT_OPEN: Final = NotOpen(
+    "This Helmsman is not open. Use `async with Helmsman() as helm:`, or `await helm.open()` first."
+)
 
 
 class ProgramRefused(HelmsmanError):

@@ -17,6 +17,7 @@ import anyio
 
 from helmsman.base.output_schema import read_output
 from helmsman.base.structs import replace
+from helmsman.client import Helmsman
 from helmsman.errors import (
     EngineError,
     HelmsmanError,
@@ -34,13 +35,13 @@ from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import Placement, TurnLimits
 from helmsman.model.own_words import CONTINUE
 from helmsman.model.questions import refusal
-from helmsman.service import Helmsman
 from helmsman.sessions.watchdog import shows_life
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from helmsman.capabilities.service import AgentService
     from helmsman.model.client_tools import ClientTool
     from helmsman.model.events import Event, Usage
     from helmsman.model.inputs import PathLike, StartOptions
@@ -107,7 +108,7 @@ async def run_step(
     bound: bool = True,
     on_limit: OnLimit | None = None,
     placement: Placement | None = None,
-    helm: Helmsman | None = None,
+    helm: AgentService | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
     **options: Unpack[StartOptions],
@@ -157,7 +158,7 @@ async def run_step(
     failed = _Failed(StepFailed, "No attempt was made.", retry=True)
     tried = 0
 
-    async def begin(helm: Helmsman) -> Session:
+    async def begin(helm: AgentService) -> Session:
         """Start the session, go on in the given one, or continue after an attempt that did not succeed."""
         if session is not None:
             await _interrupt(session)
@@ -211,7 +212,7 @@ def _seconds(given: float | Literal["settings"] | None, usual: float) -> float:
     return math.inf if given is None else given
 
 
-async def _or_later(helm: Helmsman, session: Session, failed: _Failed) -> _Failed:
+async def _or_later(helm: AgentService, session: Session, failed: _Failed) -> _Failed:
     """The failure; of a turn that a usage limit has ended and that goes on later, with when it does."""
     if failed.cause_code != USAGE_LIMIT or session.task_id is None:
         return failed
@@ -303,8 +304,8 @@ async def _refuse(_session: Session, question: Question, /) -> Sequence[str] | N
 
 @asynccontextmanager
 async def _opened(
-    helm: Helmsman | None, settings: Settings | None, env: Mapping[str, str] | None
-) -> AsyncIterator[Helmsman]:
+    helm: AgentService | None, settings: Settings | None, env: Mapping[str, str] | None
+) -> AsyncIterator[AgentService]:
     if helm is not None:
         yield helm
         return

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, Type
 import anyio.to_thread
 from anyio.from_thread import start_blocking_portal
 
+from helmsman.client import Helmsman
 from helmsman.errors import NotOpen
-from helmsman.service import Helmsman
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence

@@ -11,7 +11,7 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.errors import InvalidInput, ReviewUnreadable, SessionBusy
 from helmsman.model.options import ReviewTarget
-from helmsman.tasks.calls import CallKey, call_key
+from helmsman.tasks.call_key import CallKey, call_key
 from helmsman.testing import add, hang, patch, run, say
 from tests.claude import claude_binary, claude_environment
 

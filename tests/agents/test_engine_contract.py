@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
@@ -35,6 +35,7 @@ from helmsman.model.events import EngineGone, Event, TurnEnded, TurnStarted, Use
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
 from helmsman.model.questions import Prompt, Question
+from helmsman.service import HelmsmanService
 from helmsman.testing import always, say
 from helmsman.testing.binaries import codex_version, codex_versions
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
@@ -93,7 +94,7 @@ class Stage:
             agent=self.agent.name, cwd=self.directory, skip_git_repo_check=True, unenforced=self.unenforced
         )
 
-    async def start(self, helm: Helmsman, prompt: str) -> Session:
+    async def start(self, helm: HelmsmanService, prompt: str) -> Session:
         return await helm.start(prompt, cwd=self.directory, agent=self.agent.name, unenforced=self.unenforced)
 
     @asynccontextmanager
@@ -102,9 +103,9 @@ class Stage:
             yield engine
 
     @asynccontextmanager
-    async def helm(self) -> AsyncIterator[Helmsman]:
+    async def helm(self) -> AsyncIterator[HelmsmanService]:
         brought = [self.agent] if isinstance(self.agent, PlayedAgent | AcpAgent) else []
-        async with Helmsman(self.settings, env=self.env, agents=brought, inside=True) as helm:
+        async with HelmsmanService(self.settings, env=self.env, agents=brought) as helm:
             yield helm
 
     async def begin(self, engine: Engine, prompt: str = "short") -> tuple[str, Followed]:
@@ -323,7 +324,7 @@ async def test_a_message_reaches_the_turn_or_is_refused(stage: Stage) -> None:
             await session.steer("too late")
 
 
-ASKED_OF_A_SESSION: dict[Capability, Callable[[Helmsman, Session], Awaitable[Any]]] = {
+ASKED_OF_A_SESSION: dict[Capability, Callable[[HelmsmanService, Session], Awaitable[Any]]] = {
     Capability.FORK: lambda helm, session: helm.fork(session.id),
     Capability.FORK_AT_TURN: lambda helm, session: helm.fork(session.id, from_turn=1),
     Capability.ROLL_BACK: lambda helm, session: helm.extras.upkeep.roll_back(session.id),
@@ -371,7 +372,7 @@ async def test_the_turns_that_were_run_here_are_known_of_every_agent(stage: Stag
         assert isinstance(turn.items[0], UserMessage)
 
 
-async def expect(helm: Helmsman, session: Session, capability: Capability, asked: Awaitable[Any]) -> None:
+async def expect(helm: HelmsmanService, session: Session, capability: Capability, asked: Awaitable[Any]) -> None:
     assert session.engine is not None
     can = helm.agents.explained(session.engine.capabilities)
     if capability in can:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.protocol import Capability
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
 from helmsman.base.structs import replace
+from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
 from helmsman.steering.carrying import AWAY, CarriedSession
 from helmsman.steering.opening import Carried
@@ -48,8 +49,8 @@ class Machine:
     repo: Path
 
     @asynccontextmanager
-    async def helm(self) -> AsyncIterator[Helmsman]:
-        async with Helmsman(self.settings, env=self.env, inside=True) as helm:
+    async def helm(self) -> AsyncIterator[HelmsmanService]:
+        async with HelmsmanService(self.settings, env=self.env) as helm:
             yield helm
 
 

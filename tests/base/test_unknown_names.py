@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import helmsman
-from helmsman import Helmsman, load_settings, run_step, run_step_sync
+from helmsman import load_settings, run_step, run_step_sync
 from helmsman.base.unknown_names import nearest
 from helmsman.model.inputs import StartOptions, only_known_arguments
+from helmsman.service import HelmsmanService
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +25,7 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings({"state_dir": str(tmp_path)}, {}, tmp_path)
 
 
-def calls(helm: Helmsman) -> dict[str, Callable[..., Any]]:
+def calls(helm: HelmsmanService) -> dict[str, Callable[..., Any]]:
     """Every function that takes a session's options, with its other arguments given."""
     return {
         "start": lambda **options: helm.start("x", **options),
@@ -42,7 +43,7 @@ def calls(helm: Helmsman) -> dict[str, Callable[..., Any]]:
 def test_a_misspelt_sandbox_is_a_type_error_and_nothing_runs(settings: Settings, name: str) -> None:
     # Nothing is awaited: as with any function, the call itself is wrong.
     with pytest.raises(TypeError, match=r"unexpected keyword argument 'sanbox'\. Did you mean 'sandbox'\?"):
-        calls(Helmsman(settings))[name](sanbox="read-only")
+        calls(HelmsmanService(settings))[name](sanbox="read-only")
 
 
 def test_every_public_function_that_passes_options_on_is_among_them() -> None:
@@ -63,12 +64,12 @@ def test_every_public_function_that_passes_options_on_is_among_them() -> None:
 
 def test_what_resembles_nothing_is_told_what_there_is(settings: Settings) -> None:
     with pytest.raises(TypeError, match=r"'zzz'\. It takes: agent, approval_policy, .*sandbox"):
-        calls(Helmsman(settings))["start"](zzz=1)
+        calls(HelmsmanService(settings))["start"](zzz=1)
 
 
 def test_an_argument_of_the_function_itself_is_suggested_too(settings: Settings) -> None:
     with pytest.raises(TypeError, match=r"start\(\).*Did you mean 'output_schema'\?"):
-        calls(Helmsman(settings))["start"](outputschema={})
+        calls(HelmsmanService(settings))["start"](outputschema={})
 
 
 def test_what_exists_is_passed_on() -> None:

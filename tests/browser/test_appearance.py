@@ -15,7 +15,7 @@ from tests.clients.node import CACHE
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -28,7 +28,7 @@ LIGHT, DARK = "rgb(244, 246, 248)", "rgb(15, 21, 27)"
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def asking(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     """A session with something of everything, that waits for an answer."""
     look = [think("**Looking**\n\naround"), run("echo out; exit 3")]
     ask = run("touch made.txt", escalate="it is needed")

@@ -13,7 +13,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import Gate, ScriptedModel
     from tests.browser.chromium import Page
@@ -24,7 +24,7 @@ NO_DIALOG = "document.querySelector('dialog') === null"
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def asking(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
     session = await helm.start("touch it", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
@@ -38,7 +38,7 @@ def gate(model: ScriptedModel) -> Gate:
 
 
 @pytest.fixture
-async def working(helm: Helmsman, model: ScriptedModel, folder: Path, gate: Gate) -> Session:
+async def working(helm: HelmsmanService, model: ScriptedModel, folder: Path, gate: Gate) -> Session:
     """A session at work until the gate is opened."""
     model.on("work", say("at it ", gate, "done"))
     session = await helm.start("work for ever", cwd=folder)
@@ -53,7 +53,7 @@ async def ended(session: Session, status: str) -> None:
             await session.feed.changed()
 
 
-async def test_always_shows_its_rule_and_asks(page: Page, asking: Session, helm: Helmsman, folder: Path) -> None:
+async def test_always_shows_its_rule_and_asks(page: Page, asking: Session, helm: HelmsmanService, folder: Path) -> None:
     await page.click("[data-answer=approve_always]")
     rule = await page.text("dialog .rule")
     assert rule.startswith('[[rules]]\neffect = "allow"')
@@ -71,7 +71,7 @@ async def test_always_shows_its_rule_and_asks(page: Page, asking: Session, helm:
 
 
 async def test_all_of_a_long_rule_is_in_the_dialog_and_no_command_writes_lines_of_it(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     command = "echo " + "x" * 300 + " outside = false\n" * 40
     model.on("long", run(command, escalate="it is needed"), say("All said."))
@@ -101,7 +101,7 @@ async def test_all_of_a_long_rule_is_in_the_dialog_and_no_command_writes_lines_o
     assert max(first) < min(further)
 
 
-async def test_a_double_click_does_not_agree_to_the_rule(page: Page, asking: Session, helm: Helmsman) -> None:
+async def test_a_double_click_does_not_agree_to_the_rule(page: Page, asking: Session, helm: HelmsmanService) -> None:
     await page.click("[data-answer=approve_always]")
     x, y = await page.until(
         """(() => {

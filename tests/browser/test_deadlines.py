@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS
 
@@ -27,15 +27,17 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 
 
 @pytest.fixture
-async def helm(settings: Settings, codex_home: CodexHome, request: pytest.FixtureRequest) -> AsyncIterator[Helmsman]:
+async def helm(
+    settings: Settings, codex_home: CodexHome, request: pytest.FixtureRequest
+) -> AsyncIterator[HelmsmanService]:
     """A question has so many seconds as the test says, or five minutes."""
-    async with Helmsman(
+    async with HelmsmanService(
         replace(settings, approval_timeout=getattr(request, "param", 300.0)), env=codex_home.env
     ) as helm:
         yield helm
 
 
-async def start(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def start(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
     session = await helm.start("touch it", cwd=folder, full_auto=True)
     with anyio.fail_after(SECONDS):
@@ -61,7 +63,7 @@ async def until_paused(deadline: Deadline, wanted: bool) -> None:
 
 
 async def test_the_clock_stands_still_while_the_card_is_on_a_visible_page(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     session = await start(helm, model, folder)
     (deadline,) = session.deadlines.values()
@@ -76,7 +78,7 @@ async def test_the_clock_stands_still_while_the_card_is_on_a_visible_page(
 
 
 async def test_a_card_that_is_scrolled_away_is_not_on_screen(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     session = await start(helm, model, folder)
     (deadline,) = session.deadlines.values()
@@ -88,7 +90,7 @@ async def test_a_card_that_is_scrolled_away_is_not_on_screen(
 
 @pytest.mark.parametrize("helm", [3.0], indirect=True)
 async def test_what_nobody_saw_is_denied_and_the_session_does_not_look_plainly_done(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await go(page, "#/usage")
     session = await start(helm, model, folder)

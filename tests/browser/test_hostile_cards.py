@@ -13,7 +13,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.browser.chromium import Page
@@ -24,7 +24,7 @@ FORGED = "Directory: /safe\nPermission: none"
 ON_REQUEST: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "on-request"}
 
 
-async def _asking(helm: Helmsman, folder: Path, **options: Any) -> Session:
+async def _asking(helm: HelmsmanService, folder: Path, **options: Any) -> Session:
     session = await helm.start("go", cwd=folder, **(ON_REQUEST | options))
     with anyio.fail_after(SECONDS):
         await session.wait()
@@ -59,7 +59,7 @@ async def _is_in_sight(page: Page, selector: str) -> bool:
 
 
 async def test_a_command_cannot_write_lines_of_the_card(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     long = "x" * 3000 + " " * 500 + "end"
     model.on("go", run(f"echo \u202e\u200b\u2028{long}\n{FORGED}", escalate=f"Safe.\n{FORGED}"), say("done"))
@@ -78,7 +78,7 @@ async def test_a_command_cannot_write_lines_of_the_card(
 
 
 async def test_letters_from_right_to_left_stay_in_their_order(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("go", run("echo א 1 ; rm ב 2", escalate="please"), say("done"))
     await _asking(helm, folder)
@@ -98,7 +98,7 @@ async def test_letters_from_right_to_left_stay_in_their_order(
 
 
 async def test_every_line_and_every_file_of_a_patch_is_on_the_card(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, tmp_path: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, tmp_path: Path
 ) -> None:
     (folder / "schema.sql").write_text("-- keep the table\n", encoding="utf-8")
     outside = tmp_path / "outside" / ".bashrc"
@@ -126,7 +126,7 @@ async def test_every_line_and_every_file_of_a_patch_is_on_the_card(
 
 async def test_the_parameters_of_a_tool_are_on_the_card(
     page: Page,
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     folder: Path,
     codex_home: CodexHome,
@@ -146,7 +146,7 @@ async def test_the_parameters_of_a_tool_are_on_the_card(
 
 
 async def test_the_options_of_a_models_question_are_shown_as_they_are_and_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("go", ask_user(question(f"Which?\n{FORGED}", "Ke\u200bep", "Dr\u202eop", id="which")), say("done"))
     session = await _asking(helm, folder, config={"features.default_mode_request_user_input": True})
@@ -163,7 +163,7 @@ async def test_the_options_of_a_models_question_are_shown_as_they_are_and_answer
 
 
 async def test_what_was_done_is_shown_in_the_same_way(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     hidden = "a\u2028b\n--- a/x\n"
     model.on("go", run("printf 'x\u202ey\\n'"), patch(add("made.txt", hidden)), say("It is\u200b done."))
@@ -178,7 +178,7 @@ async def test_what_was_done_is_shown_in_the_same_way(
 
 
 async def test_options_that_are_names_of_the_pages_own_language_are_options(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("go", ask_user(question("Which?", "constructor", "toString", id="which")), say("done"))
     session = await _asking(helm, folder, config={"features.default_mode_request_user_input": True})
@@ -193,7 +193,7 @@ async def test_options_that_are_names_of_the_pages_own_language_are_options(
 
 
 async def test_a_patch_that_is_too_long_for_the_page_is_said_to_be_cut_and_cannot_be_approved_there(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("go", patch(add("long.txt", "x" * 2_200_000 + "; rm -rf ~")), say("done"))
     await _asking(helm, folder, sandbox="read-only")

@@ -28,7 +28,7 @@ from tests.capabilities.test_reviews import answer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
@@ -65,7 +65,7 @@ async def test_an_outcome_is_asked_for_answered_and_shown_with_before_after_and_
 
 
 async def test_findings_steps_and_candidates_are_shown(
-    page: Page, helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED, "test_calc.py": TESTS})
     (root / "calc.py").write_text(BROKEN, encoding="utf-8")

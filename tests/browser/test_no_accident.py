@@ -14,7 +14,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -26,7 +26,7 @@ SETTLED = "document.querySelector('.question')?.dataset.settled === 'yes'"
 HELD_BACK = "document.querySelector('.question .hint-early')?.innerText.includes('too soon')"
 
 
-async def ask(helm: Helmsman, model: ScriptedModel, directory: Path, name: str) -> Session:
+async def ask(helm: HelmsmanService, model: ScriptedModel, directory: Path, name: str) -> Session:
     """A session that asks whether it may make a file of this name."""
     model.on(f"make {name}", run(f"touch {name}", escalate="it is needed"), say("All said."))
     session = await helm.start(f"make {name}", cwd=directory, full_auto=True)
@@ -37,7 +37,7 @@ async def ask(helm: Helmsman, model: ScriptedModel, directory: Path, name: str) 
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def asking(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     return await ask(helm, model, folder, "one")
 
 
@@ -86,7 +86,7 @@ async def test_in_a_narrow_window_too_a_slash_takes_what_follows(page: Page, ask
 
 
 async def test_a_held_key_answers_one_question_at_most(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
     others = [await ask(helm, model, folder, name) for name in ("two", "three")]
     await page.until("document.querySelectorAll('.question').length === 3")
@@ -132,7 +132,7 @@ async def test_words_that_are_typed_answer_nothing(page: Page, asking: Session) 
 
 
 async def test_what_is_typed_on_when_a_question_closes_answers_no_other(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
     other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")
@@ -162,7 +162,7 @@ async def test_a_key_with_a_modifier_is_not_an_answer(page: Page, asking: Sessio
 
 
 async def test_a_question_that_is_out_of_view_is_shown_before_it_is_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     sessions = [await ask(helm, model, folder, f"file-{number}") for number in range(6)]
     await page.resize(1280, 420)
@@ -196,7 +196,7 @@ async def test_a_window_that_was_in_the_background_waits_again(page: Page, askin
 
 
 async def test_what_slides_under_the_pointer_is_not_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
     other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")
@@ -235,7 +235,7 @@ async def test_a_question_that_has_just_come_up_takes_no_click(page: Page, askin
 
 
 async def test_enter_held_on_a_button_answers_once(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asking: Session
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asking: Session
 ) -> None:
     other = await ask(helm, model, folder, "two")
     await page.until("document.querySelectorAll('.question').length === 2")

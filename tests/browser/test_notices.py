@@ -17,7 +17,7 @@ from tests.browser.test_deadlines import set_window
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -36,7 +36,7 @@ RECORD_NOTIFICATIONS = """
 """
 
 
-async def ask(helm: Helmsman, model: ScriptedModel, directory: Path) -> Session:
+async def ask(helm: HelmsmanService, model: ScriptedModel, directory: Path) -> Session:
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
     session = await helm.start("touch it", cwd=directory, full_auto=True)
     with anyio.fail_after(SECONDS):
@@ -44,12 +44,12 @@ async def ask(helm: Helmsman, model: ScriptedModel, directory: Path) -> Session:
     return session
 
 
-async def answer(helm: Helmsman, session: Session) -> None:
+async def answer(helm: HelmsmanService, session: Session) -> None:
     await helm.respond(session.id, session.questions[0].id, ["deny"])
 
 
 async def test_title_and_icon_tell_of_a_question_until_it_is_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await page.get("location.hash = '#/usage'")
     await page.until("document.title === 'Usage · Helmsman'")
@@ -64,7 +64,7 @@ async def test_title_and_icon_tell_of_a_question_until_it_is_answered(
 
 
 async def test_a_notice_leads_to_a_question_that_is_not_on_the_page(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("rest", say("resting"))
     other = await helm.start("rest a while", cwd=folder)
@@ -81,7 +81,7 @@ async def test_a_notice_leads_to_a_question_that_is_not_on_the_page(
 
 
 async def test_a_notice_goes_with_its_question_and_none_comes_where_it_stands(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     first = await ask(helm, model, folder)
     await page.until_text(".home .question", "touch made.txt")
@@ -101,7 +101,7 @@ async def test_a_notice_goes_with_its_question_and_none_comes_where_it_stands(
 
 
 async def test_the_browser_notifies_only_after_a_click_and_only_who_does_not_look(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await page.allow_notifications()
     await page.get(RECORD_NOTIFICATIONS)
@@ -131,7 +131,7 @@ async def test_the_browser_notifies_only_after_a_click_and_only_who_does_not_loo
 
 
 async def test_what_ends_or_waits_while_nobody_looks_is_told_of_as_it_is_configured(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     told_by_hub(helm)
     await page.allow_notifications()
@@ -172,7 +172,7 @@ async def test_what_ends_or_waits_while_nobody_looks_is_told_of_as_it_is_configu
 
 
 async def test_nobody_is_told_of_an_end_that_is_on_screen(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     told_by_hub(helm)
     session = await ask(helm, model, git_repo)
@@ -190,14 +190,14 @@ async def test_nobody_is_told_of_an_end_that_is_on_screen(
     assert [one.news.kind for one in await helm.extras.notices.log()] in ([], ["question"])
 
 
-async def sent(helm: Helmsman, number: int) -> None:
+async def sent(helm: HelmsmanService, number: int) -> None:
     """Wait until a page has said of so many notices that it has shown them."""
     with anyio.fail_after(SECONDS):
         while [one.status for one in await helm.extras.notices.log()] != ["sent"] * number:
             await anyio.sleep(0.02)
 
 
-def told_by_hub(helm: Helmsman) -> None:
+def told_by_hub(helm: HelmsmanService) -> None:
     """Have the browser told of everything, as a hub does it."""
     to = Recipient(name="browser", way="browser", is_full=True)
     notifier = Notifier(helm._shared, load=lambda: NotifySettings((to,), unanswered=0.0))

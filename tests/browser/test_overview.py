@@ -17,7 +17,7 @@ from tests.browser.test_appearance import AXE, TOO_SMALL, TOO_WIDE, findings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.browser.chromium import Page
@@ -29,7 +29,7 @@ PIXEL = base64.b64encode(
 ).decode()
 
 
-async def told(helm: Helmsman, prompt: str, **options: Any) -> Session:
+async def told(helm: HelmsmanService, prompt: str, **options: Any) -> Session:
     session = await helm.start(prompt, **options)
     with anyio.fail_after(SECONDS):
         await session.wait()
@@ -47,7 +47,7 @@ async def serious(page: Page) -> list[str]:
 
 
 async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("boat", run("echo quicksilver"), say("Varnished with a marlinspike."))
     model.on("sail", say("Sewn."))
@@ -84,7 +84,7 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
 
 @pytest.mark.rare
 async def test_a_session_is_renamed_reviewed_forked_compacted_taken_back_and_archived(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("Said."))
     session = await told(helm, "First words", cwd=folder)
@@ -139,7 +139,7 @@ async def test_a_session_is_renamed_reviewed_forked_compacted_taken_back_and_arc
 
 
 async def test_a_new_session_knows_what_is_configured_and_takes_images(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(say("Seen."))
     taken = await told(helm, "Work apart", cwd=git_repo, worktree=True)
@@ -202,7 +202,7 @@ ANSWERS = {
 async def test_every_question_is_answered_on_a_phone_and_approve_is_on_its_first_screen(
     page: Page,
     codex_home: CodexHome,
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     folder: Path,
     mcp_server_config: dict[str, Any],

@@ -15,7 +15,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from helmsman.web.login import Logins
@@ -31,7 +31,7 @@ async def settled(session: Session) -> Session:
 
 
 async def test_tasks_are_listed_filtered_and_canceled(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("quick", say("ok"))
@@ -56,7 +56,7 @@ async def test_tasks_are_listed_filtered_and_canceled(
 
 
 async def test_usage_is_drawn_and_told_in_words_and_numbers(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await page.click(".places a[href='#/usage']")
     await page.until_text("main .empty", "No tokens were spent")
@@ -90,7 +90,7 @@ async def test_usage_is_drawn_and_told_in_words_and_numbers(
 
 
 async def test_engines_are_shown_and_another_device_gets_a_link(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, chromium: Chromium
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, chromium: Chromium
 ) -> None:
     await page.click(".places a[href='#/engines']")
     await page.until_text("main .empty", "No engine runs")
@@ -155,7 +155,9 @@ async def test_the_keys_are_explained(page: Page) -> None:
     await page.until("document.querySelector('dialog') === null")
 
 
-async def test_what_a_turn_changed_is_one_diff(page: Page, helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_what_a_turn_changed_is_one_diff(
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     model.on("", patch(add("one.txt", "first\n"), add("two.txt", "second\n")), run("true"), say("ok"))
     await settled(await helm.start("write", cwd=folder, full_auto=True))
     await page.click(".row")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.web.login import Logins
@@ -32,14 +32,16 @@ CURSOR = McpClient("pipe", "cursor")
 
 
 @pytest.fixture
-async def helm(settings: Settings, codex_home: CodexHome, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Helmsman]:
+async def helm(
+    settings: Settings, codex_home: CodexHome, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[HelmsmanService]:
     monkeypatch.setenv("HELMSMAN_DETACH", "0")
     async with hub_service(settings, codex_home.env) as helm:
         yield helm
 
 
 async def test_a_proposed_schedule_is_confirmed_in_a_dialog_that_says_all_of_it(
-    page: Page, helm: Helmsman, git_repo: Path
+    page: Page, helm: HelmsmanService, git_repo: Path
 ) -> None:
     with current().on_behalf_of(CURSOR).entered():
         await helm.extras.schedules.add(
@@ -64,7 +66,7 @@ async def test_a_proposed_schedule_is_confirmed_in_a_dialog_that_says_all_of_it(
 
 
 async def test_a_proposed_rule_is_confirmed_in_a_dialog_that_shows_it(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
     with current().on_behalf_of(CURSOR).entered(), anyio.fail_after(SECONDS):
@@ -88,7 +90,7 @@ async def test_a_proposed_rule_is_confirmed_in_a_dialog_that_shows_it(
 
 
 async def test_a_session_is_handed_to_a_client_and_taken_back(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     asking = await ask(helm, model, folder, "one")
     await page.click(".row")
@@ -110,7 +112,7 @@ async def test_a_session_is_handed_to_a_client_and_taken_back(
 
 async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
     page: Page,
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     folder: Path,
     chromium: Chromium,
@@ -139,7 +141,7 @@ async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
 @pytest.mark.parametrize("since", ["replaced", "interrupted", "answered by the client it was handed to"])
 async def test_a_stale_tab_is_told_and_grants_nothing(
     page: Page,
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     folder: Path,
     chromium: Chromium,

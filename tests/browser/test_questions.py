@@ -13,7 +13,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 
 
 @pytest.fixture
-async def asking(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def asking(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     """A session that waits for an answer."""
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
     session = await helm.start("touch it", cwd=folder, full_auto=True)
@@ -93,7 +93,7 @@ async def test_a_denial_asks_for_the_reason_and_codex_reads_it(
 
 
 async def test_of_several_questions_the_first_key_only_shows_which_is_meant(
-    page: Page, helm: Helmsman, asking: Session, folder: Path
+    page: Page, helm: HelmsmanService, asking: Session, folder: Path
 ) -> None:
     second = await helm.start("touch it again", cwd=folder, full_auto=True)
     await page.until("document.querySelectorAll('.question').length === 2")
@@ -120,7 +120,7 @@ async def test_letters_are_only_letters_while_one_writes(page: Page, asking: Ses
     assert asking.status == "awaiting_approval"
 
 
-async def test_who_comes_late_is_told(page: Page, helm: Helmsman, asking: Session, folder: Path) -> None:
+async def test_who_comes_late_is_told(page: Page, helm: HelmsmanService, asking: Session, folder: Path) -> None:
     await page.until_text(".question", "touch made.txt")
     # The page is kept from hearing of the other answer before it gives its own.
     await page.get("import('/live.js').then(({live}) => live.stop())")
@@ -134,7 +134,7 @@ async def test_who_comes_late_is_told(page: Page, helm: Helmsman, asking: Sessio
 
 
 async def test_a_choice_of_codexs_own_is_answered(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     colours = question("Which colour?", "Red", "Blue", id="colour")
     sizes = question("Which size?", "Small", "Large", id="size")

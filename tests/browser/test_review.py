@@ -16,7 +16,7 @@ from tests.browser.test_sessions import settled
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
@@ -26,7 +26,7 @@ CODE = 'def total(a, b):\n    """Add."""\n    return a - b\n'
 
 
 async def test_a_change_is_commented_on_sent_back_changed_and_applied(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     long = "".join(f"entry {number}\n" for number in range(500))
     first = patch(add("src/calc.py", CODE), add("docs/long.txt", long), update("README.md", "# Demo", "# Calculator"))
@@ -120,7 +120,7 @@ async def commit(repository: Path) -> None:
 
 
 async def test_output_follows_its_tail_until_somebody_scrolls_up(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     counts = "for n in $(seq 5000); do echo line $n; [ -e enough ] && break; sleep 0.02; done"
     model.on("count", run(counts, yield_ms=30_000), say("Counted."))
@@ -158,7 +158,7 @@ See https://example.org/bare_one_(two), and `https://example.org/code`.
 
 
 async def test_markdown_is_shown_in_full_and_nothing_in_it_can_act(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("report", say(HOSTILE))
     session = await settled(await helm.start("report", cwd=folder))

@@ -13,7 +13,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
@@ -26,7 +26,7 @@ YES = "document.querySelector('dialog [data-yes]')"
 
 
 async def test_a_turn_is_taken_back_by_its_button_after_a_look_and_the_rewind_too(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("first", run("echo one > a.txt"), say("Made."))
     model.on("second", run("echo two > a.txt"), say("Changed."))

@@ -14,7 +14,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -29,7 +29,7 @@ command = ["npm", "test"]
 
 
 @pytest.fixture
-async def approved(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def approved(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     """A session whose question was answered with "always"."""
     model.on("touch", run("touch made.txt", escalate="it is needed"), say("All said."))
     session = await helm.start("touch it", cwd=folder, full_auto=True)
@@ -41,7 +41,7 @@ async def approved(helm: Helmsman, model: ScriptedModel, folder: Path) -> Sessio
 
 
 async def test_rules_are_seen_explained_and_taken_back(
-    page: Page, helm: Helmsman, approved: Session, folder: Path
+    page: Page, helm: HelmsmanService, approved: Session, folder: Path
 ) -> None:
     await page.click(".places a[href='#/rules']")
     await page.until_text(".rules-file h3", "rules.toml")
@@ -69,7 +69,7 @@ async def test_rules_are_seen_explained_and_taken_back(
     assert helm.rules.listed(None) == []
 
 
-async def test_a_directory_adds_the_rules_of_its_project(page: Page, helm: Helmsman, folder: Path) -> None:
+async def test_a_directory_adds_the_rules_of_its_project(page: Page, helm: HelmsmanService, folder: Path) -> None:
     helm.rules.permanent_path.parent.mkdir(parents=True, exist_ok=True)
     helm.rules.permanent_path.write_text(WRITTEN, encoding="utf-8")
     helm.rules.permanent_path.chmod(0o600)

@@ -15,7 +15,7 @@ from tests.browser.smoothness import LINES, LONGEST, Frames, large_change, scrol
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
 
@@ -34,7 +34,7 @@ def is_smooth(frames: Frames) -> bool:
 
 
 async def test_500_sessions_are_scrolled_through(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
     session = await helm.start("one of many", cwd=folder)
@@ -64,7 +64,7 @@ async def test_500_sessions_are_scrolled_through(
 
 
 async def test_a_transcript_of_20000_events_is_read_from_both_ends(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
@@ -104,7 +104,7 @@ async def test_a_transcript_of_20000_events_is_read_from_both_ends(
 
 
 async def test_a_diff_of_5000_lines_is_scrolled_through(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))

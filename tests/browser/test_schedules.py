@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.browser.chromium import Page
@@ -22,7 +22,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 
 
 @pytest.fixture
-async def helm(settings: Settings, codex_home: CodexHome, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Helmsman]:
+async def helm(
+    settings: Settings, codex_home: CodexHome, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[HelmsmanService]:
     """A hub's, but for engines that outlive it."""
     monkeypatch.setenv("HELMSMAN_DETACH", "0")
     async with hub_service(settings, codex_home.env) as helm:
@@ -37,7 +39,7 @@ async def fill(page: Page, name: str, text: str) -> None:
 
 
 async def test_a_schedule_is_added_run_paused_and_removed(
-    page: Page, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("look at it", say("all is well"))
     await page.click(".places a[href='#/schedules']")

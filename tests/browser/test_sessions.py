@@ -14,7 +14,7 @@ from tests.browser.chromium import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page
@@ -29,7 +29,7 @@ async def settled(session: Session) -> Session:
 
 
 async def test_sessions_are_listed_and_opened_with_keys(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("It is done."))
     for prompt in ("older work", "newer work"):
@@ -50,7 +50,7 @@ async def test_sessions_are_listed_and_opened_with_keys(
 
 
 async def test_a_list_that_changes_while_the_button_is_down_loses_no_click(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("It is done."))
     await settled(await helm.start("older work", cwd=folder))
@@ -67,7 +67,9 @@ async def test_a_list_that_changes_while_the_button_is_down_loses_no_click(
     await page.until("document.querySelectorAll('.row').length === 2")
 
 
-async def test_a_turn_is_followed_as_it_happens(page: Page, helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_turn_is_followed_as_it_happens(
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     gate, last = model.gate(), model.gate()
     steps = [run("echo first output"), patch(add("made.txt", "one\ntwo\n"))]
     model.on("work", *steps, say("Half of it, ", gate, "and the rest", last, "."))
@@ -110,7 +112,7 @@ async def test_what_cannot_be_started_is_said_in_the_dialog(page: Page, tmp_path
 
 
 async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("begin", say("thinking ", gate, "about it"))
@@ -139,7 +141,7 @@ async def test_a_running_turn_is_steered_and_a_resting_session_goes_on(
     await page.until_text(".agent_message", "tests written")
 
 
-async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_turn_is_interrupted(page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", say("at it ", gate))
     session = await helm.start("work for ever", cwd=folder)
@@ -154,7 +156,7 @@ async def test_a_turn_is_interrupted(page: Page, helm: Helmsman, model: Scripted
 
 
 async def test_a_search_finds_sessions_and_tasks(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
     for prompt in ("paint the boat", "mend the sail"):
@@ -180,7 +182,7 @@ HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked =
 
 
 async def test_what_codex_prints_stays_text(
-    page: Page, helm: Helmsman, model: ScriptedModel, folder: Path, asks: dict[str, Any]
+    page: Page, helm: HelmsmanService, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     (folder / "hostile.txt").write_text(f"{HOSTILE}\n\x1b[31mred\x1b[0m\n", encoding="utf-8")
     made = patch(add("page.html", HOSTILE))

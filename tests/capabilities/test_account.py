@@ -8,10 +8,10 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from helmsman import Helmsman
 from helmsman.agents.codex.normalise import from_app_server
 from helmsman.errors import InvalidInput, RateLimitLow
 from helmsman.model.events import RateLimit, RateLimitsReported
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import ScriptedCloud, rate_limit, say
 from helmsman.testing.local_server import serve
@@ -29,20 +29,20 @@ pytestmark = pytest.mark.anyio
 LATER = int(time.time()) + 86400
 
 
-async def after_a_turn(helm: Helmsman, model: ScriptedModel, directory: Path, *limits: Part) -> None:
+async def after_a_turn(helm: HelmsmanService, model: ScriptedModel, directory: Path, *limits: Part) -> None:
     """Codex has heard of limits with an answer of the model."""
     model.on("hello", [say("hi"), *limits])
     session = await helm.start("hello", cwd=directory)
     assert await session.wait(until="end", timeout=30)
 
 
-async def test_models_come_with_their_efforts_and_one_default(helm: Helmsman) -> None:
+async def test_models_come_with_their_efforts_and_one_default(helm: HelmsmanService) -> None:
     models = await helm.extras.account.models()
     assert [model.is_default for model in models].count(True) == 1
     assert all(model.efforts and model.default_effort in model.efforts for model in models)
 
 
-async def test_a_provider_of_ones_own_is_said_as_such(helm: Helmsman) -> None:
+async def test_a_provider_of_ones_own_is_said_as_such(helm: HelmsmanService) -> None:
     report = await helm.extras.account.read()
     assert "needs no OpenAI login" in report.login
     assert (report.kind, report.limits, report.large_task_fits) == (None, (), "unknown")
@@ -52,7 +52,7 @@ async def test_a_provider_of_ones_own_is_said_as_such(helm: Helmsman) -> None:
 async def test_without_a_login_one_is_told_to_log_in(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> None:
     codex_home.config_path.write_text("", encoding="utf-8")
     settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         report = await helm.extras.account.read()
     assert "Run `helmsman login`" in report.login
     assert report.large_task_fits == "no"
@@ -62,7 +62,7 @@ async def test_an_api_key_is_said_as_such(codex_binary: Path, codex_home: CodexH
     codex_home.config_path.write_text("", encoding="utf-8")
     (codex_home.path / "auth.json").write_text('{"OPENAI_API_KEY": "sk-not-a-key"}', encoding="utf-8")
     settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         report = await helm.extras.account.read()
     assert report.kind == "apiKey"
     assert "API key" in report.login
@@ -73,7 +73,7 @@ async def test_an_api_key_is_said_as_such(codex_binary: Path, codex_home: CodexH
     ("used", "fits"), [(20.0, "likely"), (75.0, "uncertain"), (95.0, "unlikely"), (100.0, "no"), (120.0, "no")]
 )
 async def test_what_codex_reported_says_whether_a_large_task_fits(
-    helm: Helmsman, model: ScriptedModel, folder: Path, used: float, fits: str
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, used: float, fits: str
 ) -> None:
     limits = rate_limit(used, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)
     await after_a_turn(helm, model, folder, *limits)
@@ -87,7 +87,9 @@ async def test_what_codex_reported_says_whether_a_large_task_fits(
     assert primary.resets_at.isoformat(timespec="minutes") in report.advice
 
 
-async def test_a_window_that_has_been_reset_says_nothing(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_window_that_has_been_reset_says_nothing(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     await after_a_turn(helm, model, folder, rate_limit(99, window_minutes=300, resets_at=int(time.time()) - 10))
     assert (await helm.extras.account.read()).limits == ()
 
@@ -96,7 +98,7 @@ async def test_a_window_that_has_been_reset_says_nothing(helm: Helmsman, model: 
 
 
 async def test_a_start_is_refused_when_less_is_left_than_asked_for(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     limits = rate_limit(90, window_minutes=300, resets_at=LATER), rate_limit(10, name="secondary", resets_at=LATER)
     await after_a_turn(helm, model, folder, *limits)
@@ -110,7 +112,7 @@ async def test_a_start_is_refused_when_less_is_left_than_asked_for(
     assert len(model.requests) == asked
 
 
-async def test_a_start_goes_on_when_enough_is_left(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_start_goes_on_when_enough_is_left(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     await after_a_turn(helm, model, folder, rate_limit(50, window_minutes=300, resets_at=LATER))
     model.on("more", say("ok"))
     session = await helm.start("more", cwd=folder, min_remaining_percent=50)
@@ -119,7 +121,7 @@ async def test_a_start_goes_on_when_enough_is_left(helm: Helmsman, model: Script
 
 
 async def test_the_limit_of_a_single_model_does_not_hold_up_others(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     await after_a_turn(helm, model, folder, rate_limit(10, window_minutes=300, resets_at=LATER))
     engine = await helm.engine()
@@ -134,7 +136,7 @@ async def test_the_limit_of_a_single_model_does_not_hold_up_others(
 
 
 async def test_unknown_limits_let_the_start_go_on_and_say_so(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
     session = await helm.start("hello", cwd=folder, min_remaining_percent=20)
@@ -144,7 +146,7 @@ async def test_unknown_limits_let_the_start_go_on_and_say_so(
 
 
 @pytest.mark.parametrize("percent", [-1, 101, float("nan")])
-async def test_what_is_no_percentage_is_refused(helm: Helmsman, folder: Path, percent: float) -> None:
+async def test_what_is_no_percentage_is_refused(helm: HelmsmanService, folder: Path, percent: float) -> None:
     with pytest.raises(InvalidInput, match="from 0 to 100"):
         await helm.start("hello", cwd=folder, min_remaining_percent=percent)
 
@@ -166,7 +168,7 @@ async def test_with_a_chatgpt_login_codex_is_asked(
         codex_home.config_path.write_text(f'chatgpt_base_url = "{address}/backend-api"\n', encoding="utf-8")
         ScriptedCloud().log_in(codex_home)
         settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
-        async with Helmsman(settings, env=codex_home.env) as helm:
+        async with HelmsmanService(settings, env=codex_home.env) as helm:
             report = await helm.extras.account.read()
             with pytest.raises(RateLimitLow):
                 await helm.start("hello", cwd=folder, min_remaining_percent=20)

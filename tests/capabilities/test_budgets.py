@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.model.events import SettingsApplied, TurnEnded, Usage, UsageReported
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from tests.capabilities.test_limits import until
 from tests.hub_service import hub_service
@@ -85,7 +86,7 @@ async def test_a_turn_that_passes_a_budget_is_stopped_and_goes_on_once_after_a_y
     agent: PlayedAgent, place: Place
 ) -> None:
     place.allow(project_day_usd=10)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         idle: list[Event] = []
         helm.listen(lambda one, event: None if one.state.is_running else idle.append(event))
@@ -122,7 +123,7 @@ async def test_a_turn_that_ends_with_the_call_that_passes_a_budget_has_ended_and
     agent: PlayedAgent, place: Place
 ) -> None:
     place.allow(day_tokens=1000)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         spend(agent.engines[0], session, 1000)
         agent.engines[0].end("completed")
@@ -169,7 +170,7 @@ async def test_sessions_that_are_each_below_a_budget_and_together_beyond_it_are_
     forged = place.folder / "forged"
     forged.mkdir()
     (forged / ".git").write_text((tree / ".git").read_text())
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         sessions = [await helm.start("work", cwd=each) for each in (inside, link, tree, forged)]
         (engine,) = agent.engines
         for session in sessions:
@@ -188,7 +189,7 @@ async def test_a_task_has_a_budget_of_its_own_and_a_yes_to_it_is_for_that_task_a
     agent: PlayedAgent, place: Place
 ) -> None:
     place.allow(task_tokens=100)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         (engine,) = agent.engines
         spend(engine, session, 150)
@@ -214,7 +215,7 @@ async def test_the_budget_of_the_file_as_it_is_now_holds_and_a_changed_one_makes
     agent: PlayedAgent, place: Place
 ) -> None:
     place.allow(day_tokens=10_000)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         (engine,) = agent.engines
         spend(engine, session, 600)
@@ -248,7 +249,7 @@ async def test_a_project_may_only_narrow(agent: PlayedAgent, place: Place) -> No
     (place.project / "inside" / "helmsman.toml").write_text("budget = 'none'\n")  # which keeps nobody from anything
     broken = load_settings({}, {"HOME": str(place.folder)}, place.project / "inside", user_file=place.user_file)
     assert [note for note in broken.ignored if note.startswith("[budget] of the project is ignored")]
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project / "inside")
         spend(agent.engines[0], session, 300)
         assert "This task has used 300 of 300 tokens." in (await asked(session)).prompts[0].text
@@ -264,7 +265,7 @@ async def test_a_repository_that_an_agent_creates_in_a_project_has_no_budget_of_
     place.allow(project_day_tokens=1000)
     (place.project / "helmsman.toml").write_text("[budget]\ntask_tokens = 300\n")
     planted = place.project / "sub"
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         first = await helm.start("work", cwd=place.project)
         spend(agent.engines[0], first, 200)
         (planted / ".git").mkdir(parents=True)
@@ -278,7 +279,7 @@ async def test_a_repository_that_an_agent_creates_in_a_project_has_no_budget_of_
 
 async def test_the_day_is_that_of_the_clock_on_the_wall(agent: PlayedAgent, place: Place) -> None:
     place.allow(day_tokens=1000)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         spend(agent.engines[0], session, 900)
         agent.engines[0].end("completed")
@@ -295,7 +296,7 @@ async def test_an_interrupt_while_a_turn_is_being_stopped_is_the_end_without_a_q
     agent: PlayedAgent, place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.allow(task_tokens=100)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         (engine,) = agent.engines
         is_stopping, go_on, stop = anyio.Event(), anyio.Event(), engine.interrupt
@@ -321,8 +322,8 @@ async def test_whoever_cancels_the_task_while_somebody_is_asked_says_no(agent: P
     settings = place.settings()
     async with (
         Shared(settings.state_dir, [agent]) as shared,
-        Helmsman(settings, shared=shared) as helm,
-        Helmsman(settings, shared=shared) as other,
+        HelmsmanService(settings, shared=shared) as helm,
+        HelmsmanService(settings, shared=shared) as other,
     ):
         session = await helm.start("work", cwd=place.project)
         spend(agent.engines[0], session, 1)
@@ -339,7 +340,7 @@ async def test_nobody_answers_and_that_is_a_no(
 ) -> None:
     monkeypatch.setattr("helmsman.capabilities.budgets.ANSWERED_WITHIN", timedelta(seconds=0.05))
     place.allow(day_tokens=1)
-    async with Helmsman(place.settings(), agents=[agent]) as helm:
+    async with HelmsmanService(place.settings(), agents=[agent]) as helm:
         session = await helm.start("work", cwd=place.project)
         spend(agent.engines[0], session, 1)
         task = await until(helm, session, lambda one: one.has_ended)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.errors import (
     ApplyConflict,
     ConfirmationNeeded,
@@ -19,6 +18,7 @@ from helmsman.errors import (
     SessionNotFound,
     WorktreeError,
 )
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
 from helmsman.worktrees.records import release
@@ -37,7 +37,7 @@ SECONDS = 60
 OPTIONS: dict[str, Any] = {"approval_policy": "never", "sandbox": "workspace-write"}
 
 
-async def work(helm: Helmsman, prompt: str, repository: Path, *, worktree: bool = True) -> Session:
+async def work(helm: HelmsmanService, prompt: str, repository: Path, *, worktree: bool = True) -> Session:
     session = await helm.start(prompt, cwd=repository, worktree=worktree, **OPTIONS)
     assert await session.wait(until="end", timeout=SECONDS)
     assert session.status == "done"
@@ -57,7 +57,7 @@ def scripted(model: ScriptedModel) -> ScriptedModel:
 
 
 async def test_a_worktree_session_tells_exactly_what_it_changed(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     changed = await helm.extras.changes.diff(session.id)
@@ -69,7 +69,7 @@ async def test_a_worktree_session_tells_exactly_what_it_changed(
 
 
 async def test_a_session_without_one_tells_what_its_last_turn_edited(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "edit", git_repo, worktree=False)
     changed = await helm.extras.changes.diff(session.id)
@@ -79,7 +79,7 @@ async def test_a_session_without_one_tells_what_its_last_turn_edited(
 
 
 async def test_else_it_is_what_is_not_committed_there_whoever_changed_it(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo, worktree=False)
     (git_repo / "mine.txt").write_text("by a person\n", encoding="utf-8")
@@ -90,7 +90,7 @@ async def test_else_it_is_what_is_not_committed_there_whoever_changed_it(
 
 
 async def test_outside_of_git_nobody_knows_what_changed(
-    helm: Helmsman, scripted: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, scripted: ScriptedModel, tmp_path: Path
 ) -> None:
     folder = tmp_path / "plain"
     folder.mkdir()
@@ -100,7 +100,7 @@ async def test_outside_of_git_nobody_knows_what_changed(
 
 
 async def test_a_diff_can_be_looked_at_while_the_session_is_running(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("write then hang", run("echo new > made.txt"), hang())
     session = await helm.start("write then hang", cwd=git_repo, worktree=True, **OPTIONS)
@@ -111,7 +111,7 @@ async def test_a_diff_can_be_looked_at_while_the_session_is_running(
     await session.interrupt()
 
 
-async def test_an_unknown_session_has_no_changes(helm: Helmsman) -> None:
+async def test_an_unknown_session_has_no_changes(helm: HelmsmanService) -> None:
     for call in (helm.extras.changes.diff, helm.extras.changes.apply, helm.extras.changes.discard):
         with pytest.raises(SessionNotFound):
             await call("0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f00")
@@ -121,7 +121,7 @@ async def test_an_unknown_session_has_no_changes(helm: Helmsman) -> None:
 
 
 async def test_changes_are_brought_over_once_and_again_does_no_harm(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     for _ in range(2):
@@ -132,7 +132,9 @@ async def test_changes_are_brought_over_once_and_again_does_no_harm(
     assert git(git_repo, "status", "--porcelain") == " M README.md\n?? made.txt\n"
 
 
-async def test_a_dirty_tree_is_refused_unless_asked(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_dirty_tree_is_refused_unless_asked(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
+) -> None:
     model.on("write", run("echo new > made.txt"), say("done"))
     session = await work(helm, "write", git_repo)
     (git_repo / "README.md").write_text("mine\n", encoding="utf-8")
@@ -146,7 +148,7 @@ async def test_a_dirty_tree_is_refused_unless_asked(helm: Helmsman, model: Scrip
 
 
 async def test_a_conflict_is_reported_and_nothing_is_touched(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     (git_repo / "README.md").write_text("something else\n", encoding="utf-8")
@@ -158,7 +160,7 @@ async def test_a_conflict_is_reported_and_nothing_is_touched(
 
 
 async def test_a_session_without_a_worktree_has_nothing_to_apply(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "look", git_repo, worktree=False)
     for call in (helm.extras.changes.apply, helm.extras.changes.discard):
@@ -167,7 +169,7 @@ async def test_a_session_without_a_worktree_has_nothing_to_apply(
 
 
 async def test_a_busy_session_is_neither_applied_nor_discarded(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     await session.say("hang")
@@ -182,7 +184,9 @@ async def test_a_busy_session_is_neither_applied_nor_discarded(
     assert (git_repo / "made.txt").exists()
 
 
-async def test_a_worktree_that_a_fork_works_in_is_busy(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
+async def test_a_worktree_that_a_fork_works_in_is_busy(
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
+) -> None:
     session = await work(helm, "write", git_repo)
     fork = await helm.fork(session.id, "hang")
     with pytest.raises(SessionBusy, match=fork.id):
@@ -200,7 +204,7 @@ async def test_a_worktree_that_a_fork_works_in_is_busy(helm: Helmsman, scripted:
 
 
 async def test_what_was_looked_at_is_applied_and_nothing_else(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     changes = helm.extras.changes
@@ -228,7 +232,7 @@ async def test_what_was_looked_at_is_applied_and_nothing_else(
 
 
 async def test_who_names_no_digest_applies_what_they_were_shown_last(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     changes = helm.extras.changes
@@ -247,7 +251,7 @@ async def test_who_names_no_digest_applies_what_they_were_shown_last(
 
 
 async def test_a_digest_that_nobody_here_knows_is_told_all_that_there_is(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     with pytest.raises(DiffChanged) as caught:
@@ -275,7 +279,10 @@ async def test_commands_left_running_end_before_their_changes_are_applied(
 ) -> None:
     """Also a daemon that has left its parent, and also from another process than the one that runs the engine."""
     model.on("serve", run(f"{DAEMON}; echo $$ > ../../pid; exec sleep 600", yield_ms=500), say("it runs"))
-    async with Helmsman(settings, env=codex_home.env) as helm, Helmsman(settings, env=codex_home.env) as other:
+    async with (
+        HelmsmanService(settings, env=codex_home.env) as helm,
+        HelmsmanService(settings, env=codex_home.env) as other,
+    ):
         session = await helm.start(
             "serve", cwd=git_repo, worktree=True, approval_policy="never", sandbox="danger-full-access"
         )
@@ -298,7 +305,7 @@ async def test_commands_left_running_end_before_their_changes_are_applied(
 
 
 async def test_the_sandbox_around_a_command_is_no_command_of_its_own(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("serve", run("echo ready > ready.txt; exec sleep 600", yield_ms=500), say("it runs"))
     session = await work(helm, "serve", git_repo)
@@ -314,7 +321,7 @@ async def test_the_sandbox_around_a_command_is_no_command_of_its_own(
 
 
 async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await work(helm, "write", git_repo)
     gone = await helm.extras.changes.discard(session.id)
@@ -333,7 +340,7 @@ async def test_a_discarded_worktree_leaves_nothing_and_says_what_went(
 
 
 async def test_a_worktree_that_has_become_a_link_is_neither_shown_nor_applied(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     model.on("begin", run("echo x > a.txt"), say("done"))
     session = await work(helm, "begin", git_repo)
@@ -351,7 +358,7 @@ async def test_a_worktree_that_has_become_a_link_is_neither_shown_nor_applied(
 
 @on_its_own_engine
 async def test_commands_left_running_end_before_their_worktree_goes(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("serve", run("echo $$ > ../../pid; exec sleep 600", yield_ms=300), say("it runs"))
     session = await helm.start(
@@ -377,9 +384,9 @@ async def test_commands_left_running_end_before_their_worktree_goes(
 async def test_the_next_process_can_look_apply_and_discard(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session_id = (await work(helm, "write", git_repo)).id
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert (await helm.extras.changes.diff(session_id)).scope == "worktree"
         await helm.extras.changes.apply(session_id)
         await helm.extras.changes.discard(session_id)
@@ -391,7 +398,10 @@ async def test_the_next_process_can_look_apply_and_discard(
 async def test_a_session_that_another_process_runs_is_busy(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as first, Helmsman(settings, env=codex_home.env) as second:
+    async with (
+        HelmsmanService(settings, env=codex_home.env) as first,
+        HelmsmanService(settings, env=codex_home.env) as second,
+    ):
         session = await first.start("hang", cwd=git_repo, worktree=True, **OPTIONS)
         with anyio.fail_after(SECONDS):
             await scripted.wait_for_request(1)
@@ -407,7 +417,10 @@ async def test_a_session_that_another_process_runs_is_busy(
 async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as first, Helmsman(settings, env=codex_home.env) as second:
+    async with (
+        HelmsmanService(settings, env=codex_home.env) as first,
+        HelmsmanService(settings, env=codex_home.env) as second,
+    ):
         session = await work(first, "write", git_repo)
         await first.task_writer.write()
         fork = await second.fork(session.id, "hang")
@@ -428,13 +441,13 @@ async def test_a_worktree_that_a_fork_in_another_process_works_in_is_busy(
 async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session_id = (await work(helm, "write", git_repo)).id
     for file in settings.codex_home.rglob("rollout-*.jsonl"):
         file.unlink()
     for file in settings.state_dir.glob("registry*"):
         file.unlink()
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert (await helm.extras.changes.diff(session_id)).scope == "worktree"
         await helm.extras.changes.discard(session_id)
         with pytest.raises(SessionNotFound):
@@ -445,14 +458,14 @@ async def test_a_worktree_whose_session_left_no_trace_can_still_be_dropped(
 async def test_what_a_process_left_is_found_and_pruned(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await work(helm, "write", git_repo)
         (known,) = await helm.extras.changes.worktrees()
         assert (known.use, known.worktree.session_id) == ("in use", session.id)
         assert await helm.extras.changes.leftovers() == ()
         tree = known.worktree
     release(tree)  # what the end of the process does
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         (left,) = await helm.extras.changes.leftovers()
         assert left.worktree.session_id == session.id
         assert [known.use for known in await helm.extras.changes.worktrees()] == ["left over"]

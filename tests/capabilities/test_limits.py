@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings, run_step
+from helmsman import load_settings, run_step
 from helmsman.base.json_values import iso_time
 from helmsman.base.structs import replace
 from helmsman.capabilities.limits import waits_until
 from helmsman.errors import InvalidInput, StepFailed
 from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
+from helmsman.service import HelmsmanService
 from helmsman.shapes.session_status import session_status
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
@@ -47,7 +48,7 @@ def settings(tmp_path: Path) -> Settings:
     return load_settings(chosen, {}, tmp_path)
 
 
-async def until(helm: Helmsman, session: Session, is_so: Callable[[Task], bool]) -> Task:
+async def until(helm: HelmsmanService, session: Session, is_so: Callable[[Task], bool]) -> Task:
     """The newest task of a session, once it is so."""
     with anyio.fail_after(SECONDS):
         while not is_so(task := (await helm.tasks.of_sessions([session.id]))[session.id][0]):
@@ -63,7 +64,7 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=1)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
         (engine,) = agent.engines
         engine.emit(UsageReported(session_id=session.id, last=Usage(10, 0, 5, 0)))
@@ -95,7 +96,7 @@ async def test_a_task_that_waits_holds_no_slot_and_goes_on_in_its_thread_as_the_
 async def test_it_goes_on_by_itself_when_the_limit_is_there_again(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
         agent.limit_is_there_at = datetime.now(UTC) + timedelta(seconds=0.3)  # still ahead when the turn ends
         first = session.state.turn_id
@@ -123,7 +124,7 @@ async def test_it_is_waited_for_as_long_as_makes_sense(
     now = datetime.now(UTC)
     agent.limit_is_there_at = None if said is None else now + said
     failure = REACHED if heard == "at once" else replace(REACHED, at=now - timedelta(hours=3))
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="wait")
         agent.engines[-1].end("failed", failure)
         (queued,) = session.queue
@@ -133,7 +134,7 @@ async def test_it_is_waited_for_as_long_as_makes_sense(
 
 async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
         with anyio.fail_after(SECONDS):
@@ -153,7 +154,7 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
         with anyio.fail_after(SECONDS):
@@ -173,7 +174,7 @@ async def test_somebody_is_asked_and_after_a_yes_it_waits(
 
 
 async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path, on_limit="fail")
         agent.engines[-1].end("failed", REACHED)
         assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"
@@ -184,7 +185,7 @@ async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settin
 async def test_an_interrupt_while_somebody_is_asked_is_a_no(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
         with anyio.fail_after(SECONDS):
@@ -198,8 +199,8 @@ async def test_an_interrupt_while_somebody_is_asked_is_a_no(
 async def test_an_interrupt_by_another_door_is_a_no_too(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
     async with (
         Shared(settings.state_dir, [agent]) as shared,
-        Helmsman(settings, shared=shared) as one,
-        Helmsman(settings, shared=shared) as other,
+        HelmsmanService(settings, shared=shared) as one,
+        HelmsmanService(settings, shared=shared) as other,
     ):
         session = await one.start("work", cwd=tmp_path)
         agent.engines[-1].end("failed", REACHED)
@@ -230,16 +231,16 @@ async def test_a_hub_that_has_just_begun_knows_what_waits_before_it_moves_or_sto
 
 
 @asynccontextmanager
-async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterator[tuple[Helmsman, Recovery]]:
+async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterator[tuple[HelmsmanService, Recovery]]:
     """A hub with one door, which has yet to read what the one before left."""
     async with (
         Shared(settings.state_dir, [agent], fence=Fence(epoch, print)) as shared,
-        Helmsman(settings, shared=shared) as helm,
+        HelmsmanService(settings, shared=shared) as helm,
     ):
-        yield helm, Recovery(shared, Helmsman)
+        yield helm, Recovery(shared, HelmsmanService)
 
 
-async def limited(helm: Helmsman, agent: PlayedAgent, directory: Path) -> Session:
+async def limited(helm: HelmsmanService, agent: PlayedAgent, directory: Path) -> Session:
     """A session whose turn has just ended because a limit is reached."""
     session = await helm.start("work", cwd=directory, on_limit="wait")
     agent.engines[-1].end("failed", REACHED)
@@ -293,12 +294,12 @@ async def test_a_step_whose_turn_goes_on_later_has_failed_and_names_the_task_tha
 ) -> None:
     agent.limit_is_there_at = datetime.now(UTC) + timedelta(hours=2)
 
-    async def reach_it(helm: Helmsman) -> None:
+    async def reach_it(helm: HelmsmanService) -> None:
         while not any(session.state.is_running for session in helm.sessions.values()):
             await anyio.sleep(0.01)
         agent.engines[-1].end("failed", REACHED)
 
-    async with Helmsman(settings, agents=[agent]) as helm, anyio.create_task_group() as tasks:
+    async with HelmsmanService(settings, agents=[agent]) as helm, anyio.create_task_group() as tasks:
         tasks.start_soon(reach_it, helm)
         with anyio.fail_after(SECONDS), pytest.raises(StepFailed, match="goes on by itself at") as failed:
             await run_step("work", cwd=tmp_path, on_limit="wait", helm=helm)

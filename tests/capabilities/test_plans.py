@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, run_step
+from helmsman import run_step
 from helmsman.base.structs import replace
 from helmsman.errors import (
     AnswerInvalid,
@@ -20,6 +20,7 @@ from helmsman.errors import (
 )
 from helmsman.model.events import TurnEnded
 from helmsman.model.question_text import describe
+from helmsman.service import HelmsmanService
 from helmsman.sessions.state import SessionState
 from helmsman.settings import load_settings
 from helmsman.testing import add, ask_user, fail, patch, question, run, say
@@ -65,7 +66,7 @@ def writes(git_repo: Path) -> dict[str, Any]:
 
 
 async def test_nothing_changes_before_the_plan_is_approved(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     tries = [
         MAKE_FILE,
@@ -93,7 +94,7 @@ async def test_nothing_changes_before_the_plan_is_approved(
 
 
 async def test_a_plan_that_names_what_is_not_there_says_so_before_it_is_approved(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     steps = "1. Change `src/nowhere.py:12`.\n2. Create `src/fresh.py`.\n3. Tell of it in `README.md`."
     model.on("Change it", say(f"<proposed_plan>\n{steps}\n</proposed_plan>"))
@@ -116,7 +117,7 @@ async def test_a_plan_that_names_what_is_not_there_says_so_before_it_is_approved
 
 
 async def test_full_access_too_is_given_only_to_an_approved_plan(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside.txt"
     write = run(f"echo made > {outside}")
@@ -133,7 +134,7 @@ async def test_full_access_too_is_given_only_to_an_approved_plan(
 
 
 async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     gate = model.gate()
     model.on("Make a file", say(PLAN))
@@ -155,7 +156,7 @@ async def test_whoever_waits_sees_no_idle_session_between_plan_and_work(
 
 
 async def test_a_client_that_gets_events_one_by_one_sees_no_end_before_that_of_the_work(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("Look again", say(PLAN))
@@ -188,7 +189,7 @@ async def test_a_client_that_gets_events_one_by_one_sees_no_end_before_that_of_t
 
 
 async def test_a_session_that_cannot_go_on_from_its_plan_fails_with_the_reason(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("Make a file", say(PLAN))
     session = await helm.extras.plans.start("Make a file", **writes)
@@ -204,7 +205,7 @@ async def test_a_session_that_cannot_go_on_from_its_plan_fails_with_the_reason(
 
 
 async def test_revising_plans_again_in_the_same_thread(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("call it other.txt", MAKE_FILE, say(PLAN.replace("a file", "other.txt")))
@@ -226,7 +227,9 @@ async def test_revising_plans_again_in_the_same_thread(
     assert len(session.task_ids) == 3
 
 
-async def test_stop_ends_it(helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]) -> None:
+async def test_stop_ends_it(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+) -> None:
     model.on("Make a file", say(PLAN))
     before = contents(git_repo)
     session = await helm.extras.plans.start("Make a file", **writes)
@@ -243,7 +246,7 @@ async def test_stop_ends_it(helm: Helmsman, model: ScriptedModel, git_repo: Path
 
 
 async def test_a_plan_that_is_cancelled_for_a_reason_says_the_reason(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     session = await helm.extras.plans.start("Make a file", **writes)
@@ -253,7 +256,7 @@ async def test_a_plan_that_is_cancelled_for_a_reason_says_the_reason(
 
 
 async def test_after_a_stop_the_session_works_on_in_the_ordinary_way(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("just do it", MAKE_FILE, say("Done"))
@@ -269,13 +272,13 @@ async def test_nobody_s_answer_is_a_stop(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         session = await helm.extras.plans.start("Make a file", **writes)
         assert (await ended(session)).status == "interrupted"
     assert not (git_repo / "made.txt").exists()
 
 
-async def test_an_interrupt_is_a_stop(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:
+async def test_an_interrupt_is_a_stop(helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]) -> None:
     model.on("Make a file", say(PLAN))
     session = await helm.extras.plans.start("Make a file", **writes)
     await asked(session)
@@ -283,7 +286,7 @@ async def test_an_interrupt_is_a_stop(helm: Helmsman, model: ScriptedModel, writ
     assert (session.status, session.questions) == ("interrupted", [])
 
 
-async def test_revise_needs_words(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:
+async def test_revise_needs_words(helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]) -> None:
     model.on("Make a file", say(PLAN))
     session = await helm.extras.plans.start("Make a file", **writes)
     plan = await asked(session)
@@ -295,7 +298,7 @@ async def test_revise_needs_words(helm: Helmsman, model: ScriptedModel, writes: 
 
 
 async def test_a_handler_answers_the_plan_like_any_question(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("The plan is approved", MAKE_FILE, say("Done"))
@@ -312,7 +315,7 @@ async def test_a_handler_answers_the_plan_like_any_question(
 
 
 async def test_the_approved_work_has_to_fit_the_output_schema(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     schema: dict[str, Any] = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}
     schema["additionalProperties"] = False
@@ -325,7 +328,7 @@ async def test_the_approved_work_has_to_fit_the_output_schema(
 
 
 async def test_what_codex_asks_while_it_plans_is_asked(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", ask_user(question("Which name?", "a.txt", "b.txt")), say(PLAN))
     session = await helm.extras.plans.start("Make a file", **writes)
@@ -340,7 +343,7 @@ async def test_what_codex_asks_while_it_plans_is_asked(
 
 
 async def test_a_message_instead_of_a_plan_can_be_answered(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say("Which file do you mean?"))
     session = await helm.extras.plans.start("Make a file", **writes)
@@ -351,7 +354,7 @@ async def test_a_message_instead_of_a_plan_can_be_answered(
 
 
 async def test_a_plan_that_fails_is_an_error_and_no_question(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", fail(400))
     session = await helm.extras.plans.start("Make a file", **writes)
@@ -360,7 +363,7 @@ async def test_a_plan_that_fails_is_an_error_and_no_question(
 
 
 async def test_a_queued_message_waits_for_the_answer(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("next", say("Next done"))
@@ -380,7 +383,7 @@ async def test_a_queued_message_waits_for_the_answer(
 
 @on_its_own_engine
 async def test_an_engine_that_dies_meanwhile_does_not_take_the_plan_with_it(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("The plan is approved", MAKE_FILE, say("Done"))
@@ -398,7 +401,7 @@ async def test_an_engine_that_dies_meanwhile_does_not_take_the_plan_with_it(
 
 @pytest.mark.needs_git
 async def test_a_plan_in_a_worktree_is_carried_out_there(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("The plan is approved", MAKE_FILE, say("Done"))
@@ -411,7 +414,7 @@ async def test_a_plan_in_a_worktree_is_carried_out_there(
 
 
 async def test_a_step_that_plans_first_asks_its_handler(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     model.on("The plan is approved", MAKE_FILE, say("Done"))
@@ -425,7 +428,7 @@ async def test_a_step_that_plans_first_asks_its_handler(
 
 
 async def test_a_step_whose_plan_nobody_can_approve_does_nothing(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", say(PLAN))
     with pytest.raises(StepInterrupted):
@@ -434,7 +437,7 @@ async def test_a_step_whose_plan_nobody_can_approve_does_nothing(
 
 
 async def test_a_step_whose_plan_failed_is_not_continued_without_one(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, writes: dict[str, Any]
 ) -> None:
     model.on("Make a file", fail(500))
     with pytest.raises(StepFailed):
@@ -447,6 +450,6 @@ async def test_the_exec_engine_refuses_and_names_the_one_that_can(
     codex_binary: Path, codex_home: CodexHome, git_repo: Path, tmp_path: Path
 ) -> None:
     settings = load_settings({"codex_path": str(codex_binary), "engine": "exec"}, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         with pytest.raises(Unsupported, match="app-server"):
             await helm.extras.plans.start("Make a file", cwd=git_repo)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.protocol import Finding
 from helmsman.errors import InvalidInput, SessionBusy, Unsupported
 from helmsman.model.options import ReviewTarget
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import hang, run, say
 from helmsman.testing.repository import git
@@ -57,7 +57,7 @@ async def ended(begun: BegunReview) -> Session:
     return begun.session
 
 
-async def reported(helm: Helmsman, begun: BegunReview) -> VerifiedReview:
+async def reported(helm: HelmsmanService, begun: BegunReview) -> VerifiedReview:
     session = await ended(begun)
     assert session.status == "done", session.error
     report = await helm.extras.reviews.report(session.id)
@@ -71,7 +71,7 @@ def changed(git_repo: Path) -> Path:
     return git_repo
 
 
-async def test_findings_come_as_data_and_as_text(helm: Helmsman, model: ScriptedModel, changed: Path) -> None:
+async def test_findings_come_as_data_and_as_text(helm: HelmsmanService, model: ScriptedModel, changed: Path) -> None:
     second = finding(changed, "No test", None) | {"confidence_score": 0.4}
     elsewhere = finding(changed, "Old trouble", file="other.py")
     told = answer(changed, finding(changed), second, elsewhere)
@@ -101,7 +101,7 @@ async def test_findings_come_as_data_and_as_text(helm: Helmsman, model: Scripted
 
 
 async def test_what_changed_while_a_review_ran_is_said_once_and_for_all(
-    helm: Helmsman, model: ScriptedModel, changed: Path
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     gate = model.gate()
     model.otherwise(run("true"), [gate, say(answer(changed))])
@@ -114,7 +114,9 @@ async def test_what_changed_while_a_review_ran_is_said_once_and_for_all(
     assert await reported(helm, begun) == report
 
 
-async def test_a_review_is_a_task_whose_result_is_the_text(helm: Helmsman, model: ScriptedModel, changed: Path) -> None:
+async def test_a_review_is_a_task_whose_result_is_the_text(
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
+) -> None:
     model.otherwise(say(answer(changed, finding(changed))))
     told: list[str] = []
     session = await ended(await helm.extras.reviews.start(cwd=changed, on_task=told.append))
@@ -129,7 +131,7 @@ async def test_a_review_is_a_task_whose_result_is_the_text(helm: Helmsman, model
 
 
 async def test_a_review_in_a_session_of_its_own_can_change_nothing(
-    helm: Helmsman, model: ScriptedModel, changed: Path
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     model.otherwise(run("echo no > made.txt"), say(answer(changed)))
     report = await reported(helm, await helm.extras.reviews.start(cwd=changed))
@@ -138,7 +140,7 @@ async def test_a_review_in_a_session_of_its_own_can_change_nothing(
 
 
 async def test_a_reviewer_that_answers_in_prose_gives_its_text(
-    helm: Helmsman, model: ScriptedModel, changed: Path
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     model.otherwise(say("It looks fine to me."))
     report = await reported(helm, await helm.extras.reviews.start(cwd=changed))
@@ -156,7 +158,7 @@ async def test_a_reviewer_that_answers_in_prose_gives_its_text(
     ids=["uncommitted", "base", "commit"],
 )
 async def test_where_nothing_changed_no_turn_runs(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, target: ReviewTarget, words: str
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, target: ReviewTarget, words: str
 ) -> None:
     git(git_repo, "commit", "--quiet", "--allow-empty", "--message=Nothing")
     git(git_repo, "tag", "empty")
@@ -168,13 +170,15 @@ async def test_where_nothing_changed_no_turn_runs(
     assert helm.sessions == {}
 
 
-async def test_an_untracked_file_is_a_change(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_an_untracked_file_is_a_change(helm: HelmsmanService, model: ScriptedModel, git_repo: Path) -> None:
     (git_repo / "new.txt").write_text("new\n", encoding="utf-8")
     model.otherwise(say(answer(git_repo)))
     assert (await reported(helm, await helm.extras.reviews.start(cwd=git_repo))).findings == ()
 
 
-async def test_a_branch_is_compared_with_where_it_began(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_branch_is_compared_with_where_it_began(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
+) -> None:
     base = git(git_repo, "rev-parse", "HEAD").strip()
     git(git_repo, "switch", "--quiet", "--create", "work")
     (git_repo / "README.md").write_text("# Work\nMore\n", encoding="utf-8")
@@ -185,14 +189,16 @@ async def test_a_branch_is_compared_with_where_it_began(helm: Helmsman, model: S
     assert base in model.requests[0].last_user_text
 
 
-async def test_a_commit_is_named_by_its_whole_id(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_commit_is_named_by_its_whole_id(helm: HelmsmanService, model: ScriptedModel, git_repo: Path) -> None:
     commit = git(git_repo, "rev-parse", "HEAD").strip()
     model.on(f"introduced by commit {commit}", say(answer(git_repo, finding(git_repo, last=1))))
     begun = await helm.extras.reviews.start(ReviewTarget(kind="commit", value="HEAD"), cwd=git_repo)
     assert len((await reported(helm, begun)).findings) == 1
 
 
-async def test_instructions_are_told_besides_the_target(helm: Helmsman, model: ScriptedModel, changed: Path) -> None:
+async def test_instructions_are_told_besides_the_target(
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
+) -> None:
     model.otherwise(say(answer(changed)))
     await reported(helm, await helm.extras.reviews.start(cwd=changed, instructions="Look only at security."))
     asked = model.requests[0].last_user_text
@@ -200,7 +206,9 @@ async def test_instructions_are_told_besides_the_target(helm: Helmsman, model: S
     assert asked.endswith("Look only at security.")
 
 
-async def test_instructions_alone_need_no_repository(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
+async def test_instructions_alone_need_no_repository(
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
+) -> None:
     place = tmp_path / "plain"
     place.mkdir()
     model.on("Look at everything", say(answer(place)))
@@ -221,14 +229,14 @@ async def test_instructions_alone_need_no_repository(helm: Helmsman, model: Scri
     ids=["branch", "option", "no text", "nul", "no commit", "no instructions"],
 )
 async def test_a_wrong_target_is_refused_before_anything_starts(
-    helm: Helmsman, model: ScriptedModel, changed: Path, target: ReviewTarget, words: str
+    helm: HelmsmanService, model: ScriptedModel, changed: Path, target: ReviewTarget, words: str
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
         await helm.extras.reviews.start(target, cwd=changed)
     assert model.requests == []
 
 
-async def test_outside_of_a_repository_there_are_no_changes_to_review(helm: Helmsman, tmp_path: Path) -> None:
+async def test_outside_of_a_repository_there_are_no_changes_to_review(helm: HelmsmanService, tmp_path: Path) -> None:
     place = tmp_path / "plain"
     place.mkdir()
     with pytest.raises(InvalidInput, match="not in a git repository"):
@@ -236,7 +244,7 @@ async def test_outside_of_a_repository_there_are_no_changes_to_review(helm: Helm
 
 
 async def test_a_session_reviewed_in_itself_knows_the_findings(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("work", run("echo new > new.txt"), say("Done"))
     found = finding(git_repo, file="new.txt", last=1)
@@ -255,7 +263,9 @@ async def test_a_session_reviewed_in_itself_knows_the_findings(
     assert len(session.task_ids) == 3
 
 
-async def test_a_detached_review_leaves_the_session_alone(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_detached_review_leaves_the_session_alone(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
+) -> None:
     model.on("work", run("echo new > new.txt"), say("Done"))
     found = finding(git_repo, file="new.txt", last=1)
     model.on("Review the current code changes", say(answer(git_repo, found)))
@@ -268,7 +278,7 @@ async def test_a_detached_review_leaves_the_session_alone(helm: Helmsman, model:
 
 
 async def test_the_second_review_of_a_session_gives_its_own_findings(
-    helm: Helmsman, model: ScriptedModel, changed: Path
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     first, second = finding(changed, "First"), finding(changed, "Second")
     model.otherwise(say(answer(changed, first)))
@@ -278,7 +288,7 @@ async def test_the_second_review_of_a_session_gives_its_own_findings(
     assert [found.title for found in (await reported(helm, begun)).findings] == ["Second"]
 
 
-async def test_a_busy_session_is_not_reviewed(helm: Helmsman, model: ScriptedModel, changed: Path) -> None:
+async def test_a_busy_session_is_not_reviewed(helm: HelmsmanService, model: ScriptedModel, changed: Path) -> None:
     model.on("work", hang())
     session = await helm.start("work", cwd=changed)
     with pytest.raises(SessionBusy):
@@ -287,7 +297,7 @@ async def test_a_busy_session_is_not_reviewed(helm: Helmsman, model: ScriptedMod
 
 
 async def test_an_interrupted_review_stops_and_has_no_findings(
-    helm: Helmsman, model: ScriptedModel, changed: Path
+    helm: HelmsmanService, model: ScriptedModel, changed: Path
 ) -> None:
     model.otherwise(run("true"), hang())
     begun = await helm.extras.reviews.start(cwd=changed)
@@ -304,9 +314,9 @@ async def test_a_later_helmsman_reads_what_was_found(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, changed: Path
 ) -> None:
     model.otherwise(say(answer(changed, finding(changed))))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await ended(await helm.extras.reviews.start(cwd=changed))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         report = await helm.extras.reviews.report(session.id)
     assert report is not None
     assert [(found.title, found.confidence) for found in report.findings] == [("The port is wrong", 0.9)]
@@ -317,6 +327,6 @@ async def test_the_exec_engine_refuses_and_names_the_one_that_can(
     codex_binary: Path, codex_home: CodexHome, changed: Path, tmp_path: Path
 ) -> None:
     settings = load_settings({"codex_path": str(codex_binary), "engine": "exec"}, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         with pytest.raises(Unsupported, match="app-server"):
             await helm.extras.reviews.start(cwd=changed)

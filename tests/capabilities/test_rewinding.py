@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.processes import running_process
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import add, fail, patch, run, say
 from helmsman.testing.repository import git
@@ -33,7 +33,7 @@ async def settled(session: Session) -> Session:
     return session
 
 
-async def two_turns(helm: Helmsman, place: Path) -> Session:
+async def two_turns(helm: HelmsmanService, place: Path) -> Session:
     session = await settled(await helm.start("first", cwd=place, sandbox="danger-full-access", approval_policy="never"))
     return await settled(await session.say("second"))
 
@@ -43,7 +43,7 @@ async def test_a_rewind_that_fails_or_is_cut_off_in_the_middle_is_whole_in_the_e
 ) -> None:
     model.on("first", run("echo one > a.txt"), say("Made."))
     model.on("second", run("echo two > a.txt; git rm -q --cached README.md"), say("Changed."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await two_turns(helm, git_repo)
         rewinding = helm.extras.rewinding
         shown = await rewinding.preview(session.id)
@@ -81,7 +81,7 @@ async def test_no_turn_and_no_other_rewind_begins_while_a_session_is_taken_back(
 ) -> None:
     model.on("first", run("echo one > a.txt"), say("Made."))
     model.on("second", run("echo two > a.txt"), say("Changed."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await two_turns(helm, git_repo)
         rewinding = helm.extras.rewinding
         shown = await rewinding.preview(session.id)
@@ -111,7 +111,7 @@ async def test_a_command_that_was_left_running_ends_before_files_are_taken_back(
 ) -> None:
     model.on("first", run("echo one > a.txt"), say("Made."))
     model.on("second", run("echo two > a.txt; setsid sleep 1000 > /dev/null 2>&1 & echo $! > pid"), say("Left."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await settled(
             await helm.start("first", cwd=git_repo, sandbox="danger-full-access", approval_policy="never")
         )
@@ -135,7 +135,7 @@ async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_ba
     (git_repo / "inside").mkdir()
     flags = {"codex_path": str(codex_binary), "detach": False, "allowed_roots": [str(git_repo / "inside")]}
     settings = load_settings(flags, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await settled(
             await helm.start("first", cwd=git_repo / "inside", sandbox="workspace-write", approval_policy="never")
         )
@@ -145,7 +145,7 @@ async def test_what_is_switched_off_or_outside_the_allowed_roots_is_not_taken_ba
     settings = load_settings(
         {"codex_path": str(codex_binary), "detach": False, "snapshots": False}, codex_home.env, tmp_path
     )
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await settled(
             await helm.start("first", cwd=git_repo, sandbox="workspace-write", approval_policy="never")
         )
@@ -164,7 +164,7 @@ async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and
     async def approve(_session: Session, _question: Question) -> Sequence[str]:
         return ["approve"]
 
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
 
         async def done(prompt: str) -> Session:
             session = await settled(
@@ -206,7 +206,7 @@ async def test_only_changes_of_others_that_would_be_lost_are_in_the_way(
     model.on("make b", run("echo two > b.txt"), say("Made."))
     model.on("revert b", run("rm b.txt"), say("Gone."))
     model.on("change a", run("echo three > a.txt"), say("Made."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
 
         async def done(prompt: str) -> Session:
             return await settled(await helm.start(prompt, cwd=git_repo, full_auto=True))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.capabilities import search
 from helmsman.errors import InvalidInput
+from helmsman.service import HelmsmanService
 from helmsman.store.search_index import IndexedSession, SearchIndex
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
@@ -30,11 +30,11 @@ SECRET = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
 SECONDS = 30
 
 
-async def found(helm: Helmsman, words: str) -> list[str]:
+async def found(helm: HelmsmanService, words: str) -> list[str]:
     return [one.session.session_id for one in (await helm.extras.search.find(words)).found]
 
 
-async def told(helm: Helmsman, prompt: str, folder: Path) -> Session:
+async def told(helm: HelmsmanService, prompt: str, folder: Path) -> Session:
     session = await helm.start(prompt, cwd=folder)
     with anyio.fail_after(SECONDS):
         await session.wait()
@@ -53,7 +53,7 @@ async def test_words_of_a_transcript_find_its_session_and_are_gone_with_it(
     model.on("parser", run("echo quicksilver"), answer)
     model.on("sail", say("Sewn with a marlinspike."))
     index = settings.state_dir / "search.sqlite3"
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         parser = await told(helm, "Mend the parser", folder)
         sail = await told(helm, "Mend the sail", folder)
         assert await found(helm, "mend") == [sail.id, parser.id]
@@ -83,17 +83,17 @@ async def test_words_of_a_transcript_find_its_session_and_are_gone_with_it(
 
     narrow = replace(settings, allowed_roots=(tmp_path / "elsewhere",))
     SearchIndex(settings.state_dir).put([IndexedSession("gone", "", 0.0, "", "belaying")])
-    async with Helmsman(narrow, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         assert await found(helm, "mend") == []
         assert b"belaying" not in index.read_bytes(), "it forgets, although it may not see all that is there"
     assert parser.id in SearchIndex(settings.state_dir).stamps()
 
     index.write_bytes(b"nonsense" * 1000)
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await found(helm, "quicksilver") == [parser.id]
 
     monkeypatch.setattr(search, "has_full_text", lambda: False)
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await found(helm, "quicksilver parser") == [parser.id]
         assert await found(helm, "marlinspike") == []
 
@@ -103,7 +103,7 @@ async def test_sessions_that_helmsman_ran_are_searched_in_the_log_and_forgotten_
 ) -> None:
     model.on("sail", say("Sewn with a marlinspike."))
     read: list[str] = []
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         codex = helm.agent_records.indexes_for(helm.settings, helm.environment)["codex"]
         monkeypatch.setattr(codex, "history", lambda info: read.append(info.session_id))
         sail = await told(helm, "Mend the sail", folder)
@@ -122,5 +122,5 @@ async def test_sessions_that_helmsman_ran_are_searched_in_the_log_and_forgotten_
     registry.close()
     assert SearchIndex(settings.state_dir).stamps() == {}
     assert b"marlinspike" not in index.read_bytes()
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await found(helm, "marlinspike") == [sail.id], "the agent itself still has it"

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsupported
 from helmsman.model.events import ContextCompaction, TurnEnded, UserMessage
 from helmsman.model.options import ReviewTarget
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import always, hang, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -32,7 +32,7 @@ async def settled(session: Session) -> Session:
 
 
 @pytest.fixture
-async def three_turns(helm: Helmsman, model: ScriptedModel, folder: Path) -> Session:
+async def three_turns(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> Session:
     """A session in which three messages were answered."""
     for word in ("alpha", "beta", "gamma"):
         model.on(word, say(f"answer {word}"))
@@ -42,22 +42,22 @@ async def three_turns(helm: Helmsman, model: ScriptedModel, folder: Path) -> Ses
     return session
 
 
-async def prompts(helm: Helmsman, session_id: str) -> list[str]:
+async def prompts(helm: HelmsmanService, session_id: str) -> list[str]:
     history = await helm.history(session_id)
     return [item.text for turn in history for item in turn.items if isinstance(item, UserMessage)]
 
 
 @pytest.fixture
-def elsewhere(settings: Settings, codex_home: CodexHome) -> Helmsman:
+def elsewhere(settings: Settings, codex_home: CodexHome) -> HelmsmanService:
     """Another Helmsman, which has not seen any session yet."""
-    return Helmsman(settings, env=codex_home.env)
+    return HelmsmanService(settings, env=codex_home.env)
 
 
 # --- forks -----------------------------------------------------------------------------------------------------------
 
 
 async def test_a_fork_from_an_earlier_turn_shares_what_was_before(
-    helm: Helmsman, model: ScriptedModel, three_turns: Session
+    helm: HelmsmanService, model: ScriptedModel, three_turns: Session
 ) -> None:
     model.on("other", say("another way"))
     fork = await settled(await helm.fork(three_turns.id, "other", from_turn=2))
@@ -68,14 +68,16 @@ async def test_a_fork_from_an_earlier_turn_shares_what_was_before(
     assert fork.task_ids
 
 
-async def test_a_fork_may_name_its_turn_by_id_and_wait_for_its_message(helm: Helmsman, three_turns: Session) -> None:
+async def test_a_fork_may_name_its_turn_by_id_and_wait_for_its_message(
+    helm: HelmsmanService, three_turns: Session
+) -> None:
     first = (await helm.history(three_turns.id))[0]
     fork = await helm.fork(three_turns.id, from_turn=first.id)
     assert fork.status == "done"
     assert await prompts(helm, fork.id) == ["alpha"]
 
 
-async def test_a_fork_from_a_turn_that_is_not_there_is_refused(helm: Helmsman, three_turns: Session) -> None:
+async def test_a_fork_from_a_turn_that_is_not_there_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
     known = set(helm.sessions)
     for which in (0, 4, "4", "no-such-turn", -1):
         with pytest.raises(InvalidInput, match="number from 1 to 3"):
@@ -86,7 +88,7 @@ async def test_a_fork_from_a_turn_that_is_not_there_is_refused(helm: Helmsman, t
 # --- rollback --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_last_turns_are_forgotten(helm: Helmsman, model: ScriptedModel, three_turns: Session) -> None:
+async def test_the_last_turns_are_forgotten(helm: HelmsmanService, model: ScriptedModel, three_turns: Session) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id, 2)
     assert three_turns.result == "answer alpha"
     assert three_turns.turn_count == 1
@@ -98,7 +100,7 @@ async def test_the_last_turns_are_forgotten(helm: Helmsman, model: ScriptedModel
 
 @on_its_own_engine
 async def test_a_session_taken_back_is_listed_once_and_keeps_its_beginning(
-    helm: Helmsman, elsewhere: Helmsman, three_turns: Session
+    helm: HelmsmanService, elsewhere: HelmsmanService, three_turns: Session
 ) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id)
     (info,) = (await elsewhere.list())[0]
@@ -110,10 +112,10 @@ async def test_a_session_of_another_process_is_taken_back(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(always(say("ok")))
-    async with Helmsman(settings, env=codex_home.env) as first:
+    async with HelmsmanService(settings, env=codex_home.env) as first:
         session = await settled(await first.start("alpha", cwd=folder))
         await settled(await session.say("beta"))
-    async with Helmsman(settings, env=codex_home.env) as second:
+    async with HelmsmanService(settings, env=codex_home.env) as second:
         await second.extras.upkeep.roll_back(session.id)
         assert await prompts(second, session.id) == ["alpha"]
 
@@ -121,7 +123,7 @@ async def test_a_session_of_another_process_is_taken_back(
 @on_its_own_engine
 @pytest.mark.matrix(changed_in=["0.148.0", "0.155.0"])
 async def test_another_process_is_not_shown_what_was_forgotten(
-    elsewhere: Helmsman, helm: Helmsman, three_turns: Session
+    elsewhere: HelmsmanService, helm: HelmsmanService, three_turns: Session
 ) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id, 2)
     await helm.task_writer.write()
@@ -130,7 +132,7 @@ async def test_another_process_is_not_shown_what_was_forgotten(
         assert (session.result, session.status) == ("answer alpha", "done")
 
 
-async def test_more_turns_than_there_are_cannot_be_forgotten(helm: Helmsman, three_turns: Session) -> None:
+async def test_more_turns_than_there_are_cannot_be_forgotten(helm: HelmsmanService, three_turns: Session) -> None:
     for turns, sentence in ((4, "has 3 turns"), (0, "from 1 on"), (-1, "from 1 on")):
         with pytest.raises(InvalidInput, match=sentence):
             await helm.extras.upkeep.roll_back(three_turns.id, turns)
@@ -140,7 +142,9 @@ async def test_more_turns_than_there_are_cannot_be_forgotten(helm: Helmsman, thr
 # --- compaction ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_compaction_is_a_turn_and_a_task(helm: Helmsman, model: ScriptedModel, three_turns: Session) -> None:
+async def test_a_compaction_is_a_turn_and_a_task(
+    helm: HelmsmanService, model: ScriptedModel, three_turns: Session
+) -> None:
     model.otherwise(say("a summary"))
     known = list(three_turns.task_ids)
     await helm.extras.upkeep.compact(three_turns.id)
@@ -152,7 +156,7 @@ async def test_a_compaction_is_a_turn_and_a_task(helm: Helmsman, model: Scripted
     assert (task.instruction, task.status) == ("Compact the history", "completed")
 
 
-async def test_a_compaction_is_interrupted(helm: Helmsman, model: ScriptedModel, three_turns: Session) -> None:
+async def test_a_compaction_is_interrupted(helm: HelmsmanService, model: ScriptedModel, three_turns: Session) -> None:
     model.otherwise(always(hang()))
     await helm.extras.upkeep.compact(three_turns.id)
     assert three_turns.state.is_running
@@ -166,13 +170,13 @@ async def test_a_compaction_is_interrupted(helm: Helmsman, model: ScriptedModel,
 
 
 @on_its_own_engine
-async def test_a_name_shows_in_the_list_and_in_the_session(helm: Helmsman, three_turns: Session) -> None:
+async def test_a_name_shows_in_the_list_and_in_the_session(helm: HelmsmanService, three_turns: Session) -> None:
     await helm.extras.upkeep.rename(three_turns.id, "  The parser ")
     assert three_turns.state.name == "The parser"
     assert [info.name for info in (await helm.list())[0]] == ["The parser"]
 
 
-async def test_what_is_no_name_is_refused(helm: Helmsman, three_turns: Session) -> None:
+async def test_what_is_no_name_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
     for name in ("", "  ", "two\nlines", "x" * 201):
         with pytest.raises(InvalidInput, match="name"):
             await helm.extras.upkeep.rename(three_turns.id, name)
@@ -181,7 +185,7 @@ async def test_what_is_no_name_is_refused(helm: Helmsman, three_turns: Session) 
 
 @on_its_own_engine
 async def test_an_archived_session_is_forgotten_and_comes_back(
-    helm: Helmsman, model: ScriptedModel, three_turns: Session
+    helm: HelmsmanService, model: ScriptedModel, three_turns: Session
 ) -> None:
     upkeep = helm.extras.upkeep
     await upkeep.archive(three_turns.id)
@@ -205,7 +209,7 @@ async def test_an_archived_session_is_forgotten_and_comes_back(
 
 @pytest.mark.matrix
 async def test_an_archived_session_goes_on_only_when_it_is_back(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
     session = await settled(await helm.start("hello", cwd=folder))
@@ -232,7 +236,7 @@ async def test_a_session_with_a_waiting_message_is_not_archived(
 ) -> None:
     model.on("hello", say("hi"), say("done"))
     model.on("hang", hang())
-    async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, max_sessions=1), env=codex_home.env) as helm:
         session = await settled(await helm.start("hello", cwd=folder))
         other = await helm.start("hang", cwd=folder)
         await helm.say(session.id, "hello", when_busy="queue")
@@ -243,7 +247,7 @@ async def test_a_session_with_a_waiting_message_is_not_archived(
 
 
 @on_its_own_engine
-async def test_a_session_taken_back_is_archived_whole(helm: Helmsman, three_turns: Session) -> None:
+async def test_a_session_taken_back_is_archived_whole(helm: HelmsmanService, three_turns: Session) -> None:
     await helm.extras.upkeep.roll_back(three_turns.id)
     await helm.extras.upkeep.archive(three_turns.id)
     assert (await helm.list())[0] == []
@@ -254,7 +258,7 @@ async def test_a_session_taken_back_is_archived_whole(helm: Helmsman, three_turn
 
 
 async def test_a_goal_is_worked_on_turn_after_turn_each_a_task_until_it_is_cleared(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("hello", say("hi"), say("a first step"), say("a second", gate, " step"), always(say("more")))
@@ -283,7 +287,7 @@ async def test_a_goal_is_worked_on_turn_after_turn_each_a_task_until_it_is_clear
 
 
 async def test_however_many_goals_were_set_before_each_turn_is_one_task(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     upkeep = helm.extras.upkeep
@@ -305,7 +309,7 @@ async def test_however_many_goals_were_set_before_each_turn_is_one_task(
     assert [task.instruction for task in tasks] == ["Work towards the goal: Second"] * 2 + ["other"]
 
 
-async def test_an_interrupt_ends_the_work_on_a_goal(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_an_interrupt_ends_the_work_on_a_goal(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.on("hello", say("hi"), always(hang()))
     session = await settled(await helm.start("hello", cwd=folder))
     await helm.extras.upkeep.set_goal(session.id, "All tests pass")
@@ -322,11 +326,11 @@ async def test_a_message_to_a_session_with_a_goal_is_a_turn_of_its_own_and_the_g
 ) -> None:
     gate = model.gate()
     model.on("hello", say("hi"), always(hang()))
-    async with Helmsman(settings, env=codex_home.env) as first:
+    async with HelmsmanService(settings, env=codex_home.env) as first:
         session = await settled(await first.start("hello", cwd=folder))
         await first.extras.upkeep.set_goal(session.id, "All tests pass")
     model.on("question", say("answer"), say("towards ", gate, "the goal"), always(hang()))
-    async with Helmsman(settings, env=codex_home.env) as second:
+    async with HelmsmanService(settings, env=codex_home.env) as second:
         results: list[str | None] = []
         second.listen(lambda session, event: results.append(session.result) if isinstance(event, TurnEnded) else None)
         again = await second.say(session.id, "question")
@@ -345,11 +349,11 @@ async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"), always(hang()))
-    async with Helmsman(settings, env=codex_home.env) as first:
+    async with HelmsmanService(settings, env=codex_home.env) as first:
         session = await settled(await first.start("hello", cwd=folder))
         await first.extras.upkeep.set_goal(session.id, "All tests pass")
     model.otherwise(always(say("a summary")))
-    async with Helmsman(settings, env=codex_home.env) as second:
+    async with HelmsmanService(settings, env=codex_home.env) as second:
         compacted = await settled(await second.extras.upkeep.compact(session.id))
         assert any(isinstance(item, ContextCompaction) for item in compacted.items)
         goal = await second.extras.upkeep.goal(session.id)
@@ -357,7 +361,7 @@ async def test_a_session_with_a_goal_is_compacted_while_the_goal_waits(
         assert goal.status == "paused"
 
 
-async def test_what_is_no_goal_is_refused(helm: Helmsman, three_turns: Session) -> None:
+async def test_what_is_no_goal_is_refused(helm: HelmsmanService, three_turns: Session) -> None:
     for goal in ("", "  ", "x" * 4001):
         with pytest.raises(InvalidInput, match="goal"):
             await helm.extras.upkeep.set_goal(three_turns.id, goal)
@@ -367,7 +371,7 @@ async def test_what_is_no_goal_is_refused(helm: Helmsman, three_turns: Session) 
 # --- what cannot be --------------------------------------------------------------------------------------------------
 
 
-async def test_a_busy_session_is_left_alone(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_busy_session_is_left_alone(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("work", say("at ", gate, "work"))
     session = await helm.start("work", cwd=folder)
@@ -385,7 +389,7 @@ async def test_a_busy_session_is_left_alone(helm: Helmsman, model: ScriptedModel
     assert (await settled(session)).result == "at work"
 
 
-async def test_a_session_that_is_not_there_is_not_found(helm: Helmsman) -> None:
+async def test_a_session_that_is_not_there_is_not_found(helm: HelmsmanService) -> None:
     upkeep = helm.extras.upkeep
     for refused in (upkeep.roll_back, upkeep.compact, upkeep.archive, upkeep.unarchive, upkeep.goal, upkeep.clear_goal):
         with pytest.raises(SessionNotFound, match=UNKNOWN):
@@ -398,7 +402,7 @@ async def test_the_exec_engine_says_that_it_cannot(
 ) -> None:
     model.on("hello", say("hi"))
     settings = load_settings({"codex_path": str(codex_binary), "engine": "exec"}, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await settled(await helm.start("hello", cwd=git_repo))
         upkeep = helm.extras.upkeep
         for refused in (upkeep.roll_back, upkeep.compact, upkeep.archive, upkeep.goal, upkeep.clear_goal, helm.fork):

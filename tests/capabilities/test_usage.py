@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.model.events import Usage
+from helmsman.service import HelmsmanService
 from helmsman.shapes.session_status import session_in_full
 from helmsman.testing import hang, run, say, spawn_agent, usage, wait_agents
 from helmsman.web.session_costs import SessionSpendings
@@ -45,12 +45,12 @@ async def ended(session: Session) -> Session:
     return session
 
 
-async def total(helm: Helmsman) -> Usage:
+async def total(helm: HelmsmanService) -> Usage:
     return (await helm.extras.usage.report()).total.usage
 
 
 async def test_turns_of_this_process_count_at_once_and_only_once(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
     await ended(await session.say("two"))
@@ -66,7 +66,9 @@ async def test_turns_of_this_process_count_at_once_and_only_once(
     assert by_directory.key == str(git_repo)
 
 
-async def test_a_fork_counts_only_what_it_spent_itself(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
+async def test_a_fork_counts_only_what_it_spent_itself(
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
+) -> None:
     session = await ended(await helm.start("two", cwd=git_repo))
     fork = await ended(await helm.fork(session.id, "fork"))
     told = {group.key: group.usage for group in (await helm.extras.usage.report(group_by="session")).groups}
@@ -77,7 +79,7 @@ async def test_a_fork_counts_only_what_it_spent_itself(helm: Helmsman, scripted:
 async def test_turns_that_were_forgotten_were_spent_all_the_same(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
         await ended(await session.say("two"))
         await helm.extras.upkeep.roll_back(session.id)
@@ -85,12 +87,12 @@ async def test_turns_that_were_forgotten_were_spent_all_the_same(
         assert await total(helm) == Usage(1111, 444, 223, 111)
     for file in settings.state_dir.glob("registry*"):
         file.unlink()
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await total(helm) == Usage(1111, 444, 223, 111)
 
 
 async def test_sub_agents_count_for_the_session_that_began_them(
-    helm: Helmsman, scripted: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path
 ) -> None:
     session = await ended(await helm.start("delegate", cwd=git_repo))
     (group,) = (await helm.extras.usage.report(group_by="session")).groups
@@ -112,7 +114,7 @@ async def test_what_a_sub_agent_spends_counts_against_the_limit_of_its_task(
     prices = '[prices."gpt-5.5"]\ninput = 5\noutput = 5\n'
     settings.user_file.write_text(prices + ("[budget]\ntask_usd = 5\n" if limit == "task_usd" else ""))
     more: dict[str, Any] = {"max_cost_usd": 5.0} if limit == "max_cost_usd" else {}
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("delegate", cwd=git_repo, model="gpt-5.5", **more)
         assert await session.wait(until="attention", timeout=SECONDS)
         if limit == "max_cost_usd":
@@ -128,7 +130,7 @@ async def test_what_a_sub_agent_spends_counts_against_the_limit_of_its_task(
 async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
         await ended(await session.say("two"))
         await ended(await session.say("delegate"))
@@ -136,7 +138,7 @@ async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback
         assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
         assert await seen(helm, fork.id) == Usage(1000, 400, 200, 100)
         worked_at = session.changed_at
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
         again = await helm.session(session.id)
         assert abs(again.changed_at - worked_at) < timedelta(seconds=1), "when it worked, not when it was loaded"
@@ -150,11 +152,11 @@ async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback
         assert await seen(helm, fork.id) == Usage(1100, 440, 220, 110)
 
 
-async def seen(helm: Helmsman, session_id: str) -> Usage:
+async def seen(helm: HelmsmanService, session_id: str) -> Usage:
     """What a session has used, which every view must agree on."""
     session = await helm.session(session_id)
     (told,) = [one for one in (await helm.extras.usage.report(group_by="session")).groups if one.key == session_id]
-    page = await session_in_full(helm, session, output_lines=1)
+    page = await session_in_full(helm, helm.tasks.prices, session, output_lines=1)
     used = session.usage
     assert told.usage == used
     assert page["usage"]["inputTokens"] == used.input_tokens
@@ -171,7 +173,7 @@ async def test_sessions_that_helmsman_never_ran_count(
         await anyio.run_process(
             [codex_binary, "exec", "two"], cwd=git_repo, env=codex_home.env, stdin=subprocess.DEVNULL
         )
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await total(helm) == Usage(100, 40, 20, 10)
         (info,), _ = await helm.list()
         await ended(await helm.say(info.session_id, "fork"))
@@ -181,7 +183,7 @@ async def test_sessions_that_helmsman_never_ran_count(
 async def test_the_exec_engine_counts_once(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, engine="exec"), env=codex_home.env) as helm:
         session = await ended(await helm.start("two", cwd=git_repo, approval_policy="never"))
         await ended(await session.say("fork"))
         assert await total(helm) == session.usage == Usage(1100, 440, 220, 110)
@@ -190,7 +192,7 @@ async def test_the_exec_engine_counts_once(
 async def test_what_codex_has_deleted_is_still_known_to_the_registry(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         await ended(await helm.start("two", cwd=git_repo))
         assert await total(helm) == Usage(100, 40, 20, 10)
         shutil.rmtree(settings.codex_home / "sessions")
@@ -201,7 +203,7 @@ async def test_what_codex_has_deleted_is_still_known_to_the_registry(
 async def test_worktrees_count_for_their_repository_also_when_they_are_gone(
     settings: Settings, codex_home: CodexHome, scripted: ScriptedModel, git_repo: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await ended(await helm.start("two", cwd=git_repo, worktree=True))
         for _ in range(2):
             (group,) = (await helm.extras.usage.report(group_by="directory")).groups
@@ -210,7 +212,7 @@ async def test_worktrees_count_for_their_repository_also_when_they_are_gone(
                 await helm.extras.changes.discard(session.id)
 
 
-async def test_nothing_was_spent_before_it_was(helm: Helmsman, scripted: ScriptedModel, git_repo: Path) -> None:
+async def test_nothing_was_spent_before_it_was(helm: HelmsmanService, scripted: ScriptedModel, git_repo: Path) -> None:
     assert (await helm.extras.usage.report()).groups == ()
     await ended(await helm.start("two", cwd=git_repo))
     assert (await helm.extras.usage.report(since="1h")).total.turns == 1

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, worktrees
+from helmsman import worktrees
 from helmsman.capabilities.repository_commands import CommandAllowance, consent_of, run_command
 from helmsman.capabilities.worktree_setup import setup_command
 from helmsman.errors import EngineStartFailed, InvalidSetting
 from helmsman.model.events import CommandExecution
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from helmsman.testing.repository import git
 from helmsman.worktrees.records import set_up_of
@@ -49,7 +50,7 @@ async def test_it_is_asked_once_runs_in_the_sandbox_before_the_first_turn_and_is
     command = "mkdir made && cat .env > made/env && echo ready; touch ../outside || echo held"
     _set_up_by(git_repo, command)
     model.on("look", run("cat made/env"), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")
         await until(lambda: bool(session.questions))
         (question,) = session.questions
@@ -86,7 +87,7 @@ async def test_without_a_yes_nothing_runs_and_the_work_begins_all_the_same(
 ) -> None:
     _set_up_by(git_repo, "touch trap")
     model.on("look", say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         refused = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")
         await until(lambda: bool(refused.questions))
         await refused.respond(refused.questions[0].id, "deny: not now")
@@ -109,7 +110,7 @@ async def test_a_failure_is_said_and_an_interrupt_ends_it(
     _set_up_by(git_repo, "echo no such package; exit 3")
     model.on("look", say("done"))
     rule = '[[rules]]\neffect = "allow"\ncommand = ["sleep"]\n[[rules]]\neffect = "allow"\ncommand = ["touch"]\n'
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")
         await until(lambda: bool(session.questions))
         await session.respond(session.questions[0].id, "approve")

@@ -10,7 +10,7 @@ import pytest
 from helmsman.testing import Gate, response_failed, say
 
 if TYPE_CHECKING:
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.cli.conftest import Cli, LeaveBehind
 
@@ -73,7 +73,9 @@ async def test_a_session_bound_to_another_process_says_so(cli: Cli, bound_elsewh
     assert "only it can steer, stop and answer it" in done.stdout
 
 
-async def test_what_does_not_name_one_session_is_a_usage_error(cli: Cli, helm: Helmsman, model: ScriptedModel) -> None:
+async def test_what_does_not_name_one_session_is_a_usage_error(
+    cli: Cli, helm: HelmsmanService, model: ScriptedModel
+) -> None:
     model.otherwise(say("Done."))
     first, second = [await helm.start("alpha", cwd=cli.directory) for _ in range(2)]
     with anyio.fail_after(30):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import say
 from mcp import Client
@@ -38,7 +38,7 @@ async def test_twenty_clients_poll_fifty_running_sessions_and_none_is_held_up(
     results: list[str] = []
     session_ids: list[str] = []
 
-    async with Helmsman(settings, env=codex_home.env) as helm, AsyncExitStack() as connections:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, AsyncExitStack() as connections:
         server = build_server(helm)
         modes: list[Any] = ["legacy", "2026-07-28"] * (CLIENTS // 2)
         clients = [Caller(await connections.enter_async_context(Client(server, mode=mode))) for mode in modes]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.testing import say
 from helmsman.testing.leaks import MARKER_VARIABLE, marked_processes
 from tests.hub_service import hub_service
@@ -46,13 +46,13 @@ class Scene:
     model: ScriptedModel
     repo: Path
 
-    def helmsman(self) -> AbstractAsyncContextManager[Helmsman]:
+    def helmsman(self) -> AbstractAsyncContextManager[HelmsmanService]:
         """With a service in this process: as in a hub, where engines outlive it, else as in any other process."""
         if self.settings.detach:
             return hub_service(self.settings, self.codex_home.env)
-        return Helmsman(self.settings, env=self.codex_home.env)
+        return HelmsmanService(self.settings, env=self.codex_home.env)
 
-    async def next_session_works(self, helm: Helmsman, *, after: Session | None = None) -> None:
+    async def next_session_works(self, helm: HelmsmanService, *, after: Session | None = None) -> None:
         """A new session runs to its end, and so does the next turn of the one that had trouble."""
         self.model.on("Is all well?", say("All is well."))
         session = await helm.start("Is all well?", cwd=self.repo)

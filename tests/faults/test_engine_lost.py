@@ -20,7 +20,7 @@ from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, needs_proc]
@@ -41,7 +41,7 @@ def end_engine(number: signal.Signals) -> None:
     os.kill(engine, number)
 
 
-async def at_work(scene: Scene, helm: Helmsman) -> Session:
+async def at_work(scene: Scene, helm: HelmsmanService) -> Session:
     scene.model.on("work", say("Some", hang()))
     session = await helm.start("work", cwd=scene.repo)
     with anyio.fail_after(SECONDS):
@@ -50,7 +50,7 @@ async def at_work(scene: Scene, helm: Helmsman) -> Session:
     return session
 
 
-async def at_a_question(scene: Scene, helm: Helmsman) -> Session:
+async def at_a_question(scene: Scene, helm: HelmsmanService) -> Session:
     scene.model.on("touch", run("touch made.txt", escalate="please"), say("made"))
     session = await helm.start("touch", cwd=scene.repo, sandbox="workspace-write", approval_policy="on-request")
     assert await session.wait(until="attention", timeout=SECONDS)
@@ -73,7 +73,7 @@ async def test_what_is_started_in_an_engine_that_is_killed_meanwhile_runs_in_ano
     entered = anyio.Event()
     sessions: list[Session] = []
 
-    async def start(helm: Helmsman) -> None:
+    async def start(helm: HelmsmanService) -> None:
         sessions.append(await helm.start("begin", cwd=scene.repo, on_task=lambda _: entered.set()))
 
     async with scene.helmsman() as helm:
@@ -92,7 +92,7 @@ async def test_what_is_started_in_an_engine_that_is_killed_meanwhile_runs_in_ano
 
 @pytest.mark.parametrize("stage", [at_work, at_a_question])
 async def test_an_engine_killed_in_a_turn_fails_it_and_the_session_goes_on_in_another(
-    scene: Scene, stage: Callable[[Scene, Helmsman], Awaitable[Session]]
+    scene: Scene, stage: Callable[[Scene, HelmsmanService], Awaitable[Session]]
 ) -> None:
     async with scene.helmsman() as helm:
         session = await stage(scene, helm)

@@ -14,13 +14,13 @@ from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
 
 if TYPE_CHECKING:
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.tasks.model import Task
 
 pytestmark = [pytest.mark.anyio, bound]
 
 
-async def ended(helm: Helmsman, task_id: str) -> Task:
+async def ended(helm: HelmsmanService, task_id: str) -> Task:
     task = await helm.tasks.get(task_id)
     return await helm.tasks.wait(task, timeout=SECONDS)
 

@@ -13,7 +13,7 @@ from helmsman.testing import always, hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
 
 if TYPE_CHECKING:
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
 
 pytestmark = [pytest.mark.anyio, bound, pytest.mark.rare]
 
@@ -40,7 +40,7 @@ async def stop_at_random(scene: Scene, sessions: int) -> None:
     place = scene.repo.with_name("plain")  # in a repository Codex runs git for every session, for nothing here
     place.mkdir()
 
-    async def work(helm: Helmsman) -> None:
+    async def work(helm: HelmsmanService) -> None:
         while orders:
             prompt, patience = orders.pop()
             session = await helm.start(prompt, cwd=place)

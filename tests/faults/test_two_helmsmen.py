@@ -14,7 +14,7 @@ from helmsman.testing import hang, say
 from tests.faults.scene import SECONDS, Scene, bound
 
 if TYPE_CHECKING:
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, bound]
@@ -25,7 +25,7 @@ async def ended(session: Session) -> Session:
     return session
 
 
-async def needs_lock(helm: Helmsman) -> None:
+async def needs_lock(helm: HelmsmanService) -> None:
     if (await agent_in_use(helm.settings, helm.environment)).version < Version.parse("0.147.0"):
         pytest.skip("This Codex locks no session.")
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex import engine as engine_module
 from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
+from helmsman.service import HelmsmanService
 from helmsman.testing.fake_app_server import (
     TURN,
     FakeAppServer,
@@ -53,12 +53,12 @@ class Stage:
         self.work = folder / "work"
         self.work.mkdir()
 
-    def helmsman(self, **on: Sequence[dict[str, Any]]) -> Helmsman:
+    def helmsman(self, **on: Sequence[dict[str, Any]]) -> HelmsmanService:
         methods = {name.replace("_", "/"): list(actions) for name, actions in on.items()}
         server = FakeAppServer(self._folder / "fake", on=methods, launches=1)
-        return Helmsman(replace(self._settings, codex_path=server.path), env=self._env)
+        return HelmsmanService(replace(self._settings, codex_path=server.path), env=self._env)
 
-    async def ended(self, helm: Helmsman, limits: TurnLimits | None = None) -> Session:
+    async def ended(self, helm: HelmsmanService, limits: TurnLimits | None = None) -> Session:
         session = await helm.start("go", cwd=self.work, limits=limits)
         assert await session.wait(until="end", timeout=SECONDS)
         return session

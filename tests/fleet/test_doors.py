@@ -16,6 +16,7 @@ from helmsman import Helmsman
 from helmsman.errors import InvalidInput, SessionIdle
 from helmsman.mcp.server import offered_tools
 from helmsman.model.options import Placement, TurnLimits
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import hang, run, say
 from tests import warm
@@ -119,13 +120,13 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
 async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path) -> None:
     def start_takes(url: str | None) -> set[str]:
         settings = load_settings({"fleet_url": url, "tools": ("sessions",)}, {}, tmp_path)
-        tool = next(tool for tool in offered_tools(Helmsman(settings, env={})) if tool.name == "codex_start")
+        tool = next(tool for tool in offered_tools(HelmsmanService(settings, env={})) if tool.name == "codex_start")
         return set(tool.listed().input_schema["properties"])
 
     more = start_takes("postgresql://me@db.example/fleet") - start_takes(None)
     assert more == {"machine", "labels", "priority", "delaySec", "deadlineSec", "onMachineLoss", "inPlace"}
     env = {"HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DETACH": "0"}
-    async with Helmsman(load_settings({}, env, tmp_path), env=env) as helm:
+    async with HelmsmanService(load_settings({}, env, tmp_path), env=env) as helm:
         with pytest.raises(InvalidInput, match="are for a fleet"):
             await helm.start("x", cwd=tmp_path, placement=Placement(machine="one"))
 

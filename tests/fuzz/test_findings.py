@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
 from helmsman.errors import SessionIdle
 from helmsman.model.options import TurnLimits
+from helmsman.service import HelmsmanService
 from helmsman.testing import always, hang, run, say
 from tests.hub_service import hub_service
 
@@ -81,10 +81,10 @@ async def test_whoever_comes_later_is_told_that_a_turn_timed_out(
 ) -> None:
     """Codex records only that it was interrupted."""
     model.on("hang", hang())
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("hang", cwd=git_repo, limits=TurnLimits(first_event=0.2))
         assert await session.wait(until="end", timeout=SECONDS)
-    async with Helmsman(settings, env=codex_home.env) as later:
+    async with HelmsmanService(settings, env=codex_home.env) as later:
         read = await later.session(session.id)
         assert read.error is not None
         assert (read.status, read.error.code, read.error.retryable) == ("error", "turn_timed_out", True)
@@ -95,12 +95,12 @@ async def test_messages_that_were_queued_behind_a_turn_that_timed_out_hide_nothi
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("hang", hang())
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("hang", cwd=git_repo, limits=TurnLimits(first_event=2))
         await helm.say(session.id, "never", when_busy="queue")
         assert await session.wait(until="end", timeout=SECONDS)
         assert [(await helm.tasks.get(task)).status for task in session.task_ids] == ["failed", "canceled"]
-    async with Helmsman(settings, env=codex_home.env) as later:
+    async with HelmsmanService(settings, env=codex_home.env) as later:
         read = await later.session(session.id)
         assert read.error is not None
         assert (read.status, read.error.code) == ("error", "turn_timed_out")
@@ -108,7 +108,7 @@ async def test_messages_that_were_queued_behind_a_turn_that_timed_out_hide_nothi
 
 @pytest.mark.anyio
 async def test_a_message_for_a_turn_that_has_just_ended_says_that_none_is_running(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     """Codex had ended the turn, and the news of it had not come yet."""
     model.on("work", say("Done."))

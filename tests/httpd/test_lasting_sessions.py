@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.processes import Process
 from helmsman.httpd.lasting_sessions import Kept, LastingSessions
 from helmsman.httpd.listening import MCP_PATH, HttpOptions
 from helmsman.httpd.server import build_app
 from helmsman.hub.suspects import Suspect
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.tasks.calls import CallLog
 from tests.played import PlayedAgent
@@ -160,7 +160,7 @@ class Client:
 class Front:
     """What has the port, and hubs that follow each other on it."""
 
-    def __init__(self, helm: Helmsman, agent: PlayedAgent, client: Client, hubs: AsyncExitStack) -> None:
+    def __init__(self, helm: HelmsmanService, agent: PlayedAgent, client: Client, hubs: AsyncExitStack) -> None:
         self.helm = helm
         self.agent = agent
         self.client = client
@@ -216,7 +216,7 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
     agent, settings = PlayedAgent(), unhurried(tmp_path)
     async with (
         Shared(settings.state_dir, [agent]) as shared,
-        Helmsman(settings, shared=shared) as helm,
+        HelmsmanService(settings, shared=shared) as helm,
         anyio.create_task_group() as tasks,
         AsyncExitStack() as hubs,
     ):

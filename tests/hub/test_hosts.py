@@ -21,6 +21,7 @@ from helmsman.approvals.deadline import TimeLeft
 from helmsman.errors import HostUnreachable, InvalidInput
 from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.sessions.copies import by_own_clock
 from helmsman.testing import run, say
 from helmsman.testing.hubs import end_hub, hub_pid
@@ -302,7 +303,7 @@ async def test_tools_and_dashboard_work_there_and_ids_say_where(
 ) -> None:
     """A question of a session on the other machine is answered from here; then the page shows what became of it."""
     model.on("slow", run("touch asked", escalate="please"), say("**Done.**"))
-    async with Helmsman() as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService() as helm, Client(build_server(helm)) as client:
         caller = Caller(client)
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
         assert tools["codex_start"].input_schema["properties"]["host"]["enum"] == [NAME]
@@ -348,11 +349,11 @@ async def test_what_a_hostile_machine_says_does_no_harm(known: Place, monkeypatc
     welcome = '{"epoch": 1, "clock": 1.0}'
     for lie in ("[]", "{}", '{"epoch": "x", "clock": 1}', f"{welcome}\nnonsense", f"{welcome}\n{{}}", "garbage"):
         monkeypatch.setenv("LIE", lie)
-        async with Helmsman(inside=True) as helm:
+        async with HelmsmanService() as helm:
             with anyio.fail_after(SECONDS), pytest.raises(HostUnreachable):
                 await (await helm.hosts.get(NAME)).list()
     monkeypatch.setenv("LIE", "\\x00" * 10)
-    async with Helmsman(inside=True) as helm:
+    async with HelmsmanService() as helm:
         routes = HostRoutes(helm, Live(helm))
         told = {
             "entries": [{"item": {"type": "agent_message", "text": "a", "html": "<script>"}}],

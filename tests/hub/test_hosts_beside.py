@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.cli import hosts as hosts_command
 from helmsman.cli.host import OtherMachine
 from helmsman.cli.thin import with_host
 from helmsman.errors import HelmsmanError
 from helmsman.hub.hosts import known_hosts
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, make_repository, patch, run, say
 from helmsman.web.hosts import HostRoutes
 from helmsman.web.live import Live
@@ -138,7 +139,7 @@ async def test_an_id_says_which_machine_a_command_is_for(known: Place) -> None:
 
 async def test_tools_that_work_on_this_machine_only_say_so(known: Place) -> None:
     settings = load_settings({"detach": False, "tools": ["capabilities", "router"]}, known.env, known.directory)
-    async with Helmsman(settings, env=known.env, inside=True) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=known.env) as helm, Client(build_server(helm)) as client:
         tools = (await client.list_tools()).tools
         names = [tool.name for tool in tools if "host" not in tool.input_schema["properties"]]
         assert {"debug", "codex_submit_task"} & set(names), names
@@ -149,7 +150,7 @@ async def test_tools_that_work_on_this_machine_only_say_so(known: Place) -> None
 
 
 async def test_a_machine_that_floods_is_heard_as_one_change(known: Place) -> None:
-    async with Helmsman(inside=True) as helm:
+    async with HelmsmanService() as helm:
         live = Live(helm)
         routes = HostRoutes(helm, live)
         many = [{"sessionId": str(number), "kinds": ["text"]} for number in range(5000)]

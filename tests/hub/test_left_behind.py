@@ -15,7 +15,7 @@ from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.tasks.calls import CallKey, call_key
+from helmsman.tasks.call_key import CallKey, call_key
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ScriptedModel
@@ -52,7 +52,7 @@ def leave(settings: Settings, directory: Path, *, spec: Any = None, session_id: 
     return task
 
 
-async def until(helm: Helmsman, task: Task, found: Callable[[Task], object]) -> Task:
+async def until(helm: HelmsmanService, task: Task, found: Callable[[Task], object]) -> Task:
     with anyio.fail_after(SECONDS):
         while not found(now := await helm.tasks.get(task.id)):
             await anyio.sleep(0.01)

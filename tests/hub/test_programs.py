@@ -18,7 +18,7 @@ from helmsman import ClientTool, Helmsman, run_step
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
 from helmsman.hub.control import ask_hub
-from helmsman.hub.interface import ConnectionTransport
+from helmsman.hub.transport import ConnectionTransport
 from helmsman.model.events import AgentMessage, CommandExecution, Event, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.sessions.state import SessionState
 from helmsman.tasks.registry import REGISTRY_NAME

@@ -17,7 +17,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.supervisor.directory import is_needed
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import Process
@@ -28,6 +28,7 @@ from helmsman.hub.launch import Way
 from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.store.database import Fence, microseconds
@@ -101,7 +102,7 @@ async def test_a_turn_that_another_process_runs_is_left_to_it(
     model.on("ours", say(gate, "done"))
     model.on("orphan", say(gate, "done"))
     ours = replace(settings, state_dir=place.state_dir)
-    async with Helmsman(ours, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(ours, env=codex_home.env) as helm:
         session = await helm.start("ours", cwd=folder)
         async with Client(place.on_stdio()) as client:
             orphan = await client.call_tool("codex_start", {"prompt": "orphan"})
@@ -180,7 +181,7 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
         registry.execute(f"UPDATE events SET at = ? WHERE {of_session}", changed)
     async with hub_service(ours, codex_home.env) as helm:
         found = await helm.session(session.id)
-        assert isinstance(found.verbs, Helmsman)
+        assert isinstance(found.verbs, HelmsmanService)
         assert found.verbs.settings.approval_timeout == 77.0
         assert found.verbs.allowed_roots == begun_with.session_roots
         assert found.limits == TurnLimits(inactivity=88.0, on_limit="ask")
@@ -216,7 +217,7 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
     path.rename(tmp_path / "aside")
     path.mkdir()
     async with Shared(path.parent, fence=Fence(1, lambda _: None)) as shared:
-        shared.tasks.start_soon(Recovery(shared, Helmsman).run)
+        shared.tasks.start_soon(Recovery(shared, HelmsmanService).run)
         with anyio.fail_after(SECONDS):
             while "cannot be looked at yet" not in caplog.text:
                 await anyio.sleep(0.02)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.model.events import Decision, QuestionClosed
+from helmsman.service import HelmsmanService
 from helmsman.settings import MCP_ANSWER_SECONDS
 from helmsman.shapes.session_status import session_status
 from helmsman.shapes.transcript import transcript
@@ -67,7 +67,7 @@ def audit(settings: Settings) -> list[dict[str, Any]]:
 async def test_what_the_deadline_denied_leaves_its_trace(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         session = await finished(await helm.start("touch", **asks))
         status = session_status(session)
         assert status.status == "done"
@@ -95,10 +95,10 @@ async def test_what_the_deadline_denied_leaves_its_trace(
 async def test_a_later_process_sees_what_the_deadline_denied(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
 ) -> None:
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         session = await finished(await helm.start("touch", **asks))
         note = session_status(session).note
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         status = session_status(await helm.session(session.id))
     assert (status.status, status.note) == ("done", note)
     assert status.timed_out is not None
@@ -107,7 +107,7 @@ async def test_a_later_process_sees_what_the_deadline_denied(
 async def test_a_question_on_screen_is_not_denied_and_one_that_is_not_any_more_is(
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any]
 ) -> None:
-    async with Helmsman(replace(settings, approval_timeout=3), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=3), env=codex_home.env) as helm:
         session = await helm.start("touch", **asks)
         question_id = await asked(session)
         deadline = session.deadlines[question_id]
@@ -127,8 +127,8 @@ async def test_a_question_that_another_program_shows_is_not_denied_and_all_of_th
 ) -> None:
     """The hub has the question; one program began the session, and another shows what it asks."""
     async with (
-        Helmsman(replace(in_hub, approval_timeout=4), env=codex_home.env) as one,
-        Helmsman(in_hub, env=codex_home.env) as other,
+        HelmsmanService(replace(in_hub, approval_timeout=4), env=codex_home.env) as one,
+        HelmsmanService(in_hub, env=codex_home.env) as other,
     ):
         session = await one.start("touch", **asks)
         question_id = await asked(session)
@@ -157,7 +157,7 @@ async def test_a_question_of_a_persons_session_waits_until_somebody_answers(
     in_hub: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     """Unless a time is configured. A person who is only away denies nothing."""
-    async with Helmsman(in_hub, env=codex_home.env) as helm:
+    async with HelmsmanService(in_hub, env=codex_home.env) as helm:
         session = await helm.start("touch", **asks)
         question_id = await asked(session)
         deadline = session.deadlines[question_id]
@@ -178,7 +178,7 @@ async def test_a_question_that_nobody_can_answer_later_keeps_its_deadline(
     async def think(_session: Any, _question: Any) -> None:
         await anyio.sleep_forever()
 
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("touch", **asks)
         left = session.deadlines[await asked(session)].seconds
         assert 290 < left <= MCP_ANSWER_SECONDS
@@ -192,7 +192,7 @@ async def test_what_asks_for_words_is_not_denied_and_the_agent_learns_that_nobod
     settings: Settings, codex_home: CodexHome, asks: dict[str, Any], model: ScriptedModel
 ) -> None:
     model.on("which", ask_user(question("Which one?", "A", "B")), say("I took neither"))
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         plan = {**asks, "config": {"features": {"default_mode_request_user_input": True}}}
         session = await finished(await helm.start("which", **plan))
         status = session_status(session)
@@ -201,7 +201,7 @@ async def test_what_asks_for_words_is_not_denied_and_the_agent_learns_that_nobod
         (closed,) = closings(session)
         assert (closed.answer, closed.by) == ("unanswered", "deadline")
         assert "not answered: nobody answered in" in transcript(session, await helm.history(session.id))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert session_status(await helm.session(session.id)).note == status.note
     assert "The user did not answer in time" in model.requests[-1].tool_output
     (entry,) = audit(settings)

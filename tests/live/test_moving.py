@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.codex.carrying import CodexTranscripts
 from helmsman.agents.codex.features import Version
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, descendants
 from helmsman.errors import CannotMove
+from helmsman.service import HelmsmanService
 from helmsman.steering.carrying import AWAY
 from helmsman.steering.opening import Carried
 from helmsman.testing import hang, make_repository, run, say
@@ -51,9 +52,9 @@ class Machine:
     codex: Path
 
     @asynccontextmanager
-    async def helm(self) -> AsyncIterator[Helmsman]:
+    async def helm(self) -> AsyncIterator[HelmsmanService]:
         settings = load_settings({"codex_path": str(self.codex), "detach": False}, self.home.env, self.repo)
-        async with Helmsman(settings, env=self.home.env, inside=True) as helm:
+        async with HelmsmanService(settings, env=self.home.env) as helm:
             yield helm
 
 

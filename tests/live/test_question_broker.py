@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.connection import AppServer
 from helmsman.base.files import file_lock
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.model.question_text import describe
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import add, call_tool, patch, request_permissions, run, say, spawn_agent
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -69,7 +69,7 @@ async def test_a_rule_allows_before_anyone_is_asked(
         '[[rules]]\neffect = "allow"\ncommand = ["touch", "made.txt"]\noutside = true\n',
     )
     model.on("go", run("touch made.txt", escalate="please"), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("go", **asks)
         assert await session.wait(until="attention", timeout=SECONDS)
         assert session.status == "done"
@@ -94,14 +94,14 @@ async def test_a_rule_denies_and_a_trick_does_not_pass(
     settings = with_rules(codex_binary, codex_home, tmp_path, rules)
     (folder / "precious").write_text("x", encoding="utf-8")
     model.on("go", run("git status; rm precious", escalate="please"), say("could not"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await finished(await helm.start("go", **asks))
     assert (folder / "precious").exists()
     assert [answer for answer, _ in closings(session)] == ["deny"]
 
 
 async def test_approving_for_the_session_holds_for_the_session_only(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("go", run("touch one.txt", escalate="please"), say("done"))
     model.on("again", run("touch one.txt", escalate="please"), say("done"))
@@ -122,7 +122,7 @@ async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("go", run("touch one.txt", escalate="please"), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("go", **asks)
         await session.wait(timeout=SECONDS)
         (question,) = session.questions
@@ -138,7 +138,7 @@ async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
         )
         await session.respond(question.id, "approve_always")
         await finished(session)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         again = await finished(await helm.start("go", **asks))
         assert again.status == "done"
         assert [answer for answer, _ in closings(again)] == ["approve"]
@@ -147,7 +147,7 @@ async def test_approving_always_makes_a_rule_for_this_place_and_not_for_codex(
 
 
 async def test_always_leaves_no_rule_where_the_answer_came_too_late(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:
     model.on("go", run("touch one.txt", escalate="please"), say("done"))
     session = await helm.start("go", **asks)
@@ -200,7 +200,7 @@ async def test_the_deadline_does_not_deny_what_is_being_approved(
         except QuestionNotOpen as error:
             refused.append(error)
 
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("go", **asks)
         await session.wait(timeout=SECONDS)
         (question,) = session.questions
@@ -221,7 +221,7 @@ async def test_a_patch_in_the_workspace_may_be_allowed_by_one_switch(
 ) -> None:
     settings = with_rules(codex_binary, codex_home, tmp_path, "allow_workspace_patches = true\n")
     model.on("go", patch(add("new.txt", "hi\n")), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("go", cwd=folder, sandbox="workspace-write", approval_policy="untrusted")
         assert await session.wait(timeout=SECONDS)
         assert session.status == "done"
@@ -238,7 +238,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again(
     async def handler(_session: Session, _question: Question) -> str:
         return next(given)
 
-    async with Helmsman(settings, env=codex_home.env, on_question=handler) as helm:
+    async with HelmsmanService(settings, env=codex_home.env, on_question=handler) as helm:
         await finished(await helm.start("go", **asks))
     assert (folder / "made.txt").exists()
 
@@ -260,7 +260,7 @@ async def test_a_rule_for_an_mcp_tool_answers_its_approval(
         '[[rules]]\neffect = "allow"\nmcp = { server = "lab", tool = "write" }\noutside = true\n',
     )
     model.on("go", call_tool("lab", "write", {"text": "note"}), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("go", **asks)
         assert await session.wait(timeout=SECONDS)
         assert session.status == "done"
@@ -275,7 +275,7 @@ async def test_a_request_for_permissions_is_a_question(
 ) -> None:
     codex_home.configure(features={"request_permissions_tool": True})
     model.on("go", request_permissions("need the net", network=True, write=["/var/tmp"]), say("thanks"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("go", **asks)
         assert await session.wait(timeout=SECONDS)
         (question,) = session.questions
@@ -287,7 +287,7 @@ async def test_a_request_for_permissions_is_a_question(
 
 
 async def test_several_questions_are_all_kept_and_answered_in_any_order(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("one", run("touch one.txt", escalate="please"), say("done"))
     model.on("two", run("touch two.txt", escalate="please"), say("done"))
@@ -312,7 +312,7 @@ async def test_a_handlers_decision_is_in_the_audit_log(
     async def handler(_session: Session, _question: Question) -> str:
         return "deny: not today"
 
-    async with Helmsman(settings, env=codex_home.env, on_question=handler) as helm:
+    async with HelmsmanService(settings, env=codex_home.env, on_question=handler) as helm:
         await finished(await helm.start("go", **asks))
     (line,) = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     entry = json.loads(line)
@@ -320,7 +320,7 @@ async def test_a_handlers_decision_is_in_the_audit_log(
 
 
 async def test_an_answer_is_given_to_codex_even_if_whoever_gave_it_is_cancelled(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:
     model.on("go", run("touch made.txt", escalate="please"), say("done"))
     session = await helm.start("go", **asks)
@@ -331,7 +331,7 @@ async def test_an_answer_is_given_to_codex_even_if_whoever_gave_it_is_cancelled(
 
 
 async def test_a_sub_agent_that_asks_when_its_sessions_turn_is_over_is_refused(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     gate = model.gate()
     model.on("parent", spawn_agent("child work"), say("parent done"))
@@ -347,7 +347,7 @@ async def test_a_sub_agent_that_asks_when_its_sessions_turn_is_over_is_refused(
 
 
 async def test_an_always_that_comes_too_late_makes_no_rule(
-    helm: Helmsman, model: ScriptedModel, folder: Path, asks: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     model.on("go", run("touch made.txt", escalate="please"), say("done"))
     session = await helm.start("go", **asks)

@@ -12,7 +12,7 @@ import anyio
 import pytest
 from websockets.asyncio.server import serve
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import CodexBinary
@@ -21,6 +21,7 @@ from helmsman.agents.codex.processes import codex_environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.cli.checks import examine
 from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, InvalidSetting, Unsupported
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def remote(codex_home: CodexHome, tmp_path: Path, url: str, token: str | None = 
     return load_settings({"state_dir": str(tmp_path / "state")}, env, tmp_path)
 
 
-async def started(helm: Helmsman, prompt: str, repo: Path, **options: Any) -> Any:
+async def started(helm: HelmsmanService, prompt: str, repo: Path, **options: Any) -> Any:
     with anyio.fail_after(20):
         while True:  # until it listens
             try:
@@ -93,14 +94,14 @@ async def test_a_turn_runs_there_and_its_question_waits_for_the_next(
     model.on("hello", say("hi"))
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     settings = remote(codex_home, tmp_path, listening(token=token is not None), token)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await started(helm, "hello", folder)
         assert await session.wait(timeout=20)
         assert session.result == "hi"
         left = await helm.start("touch", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
         assert await left.wait(timeout=20)
         (question,) = left.questions
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         found = await helm.session(left.id)
         assert await found.wait(timeout=20)
         assert [one.id for one in found.questions] == [question.id]
@@ -116,7 +117,7 @@ async def test_the_doctor_speaks_of_the_codex_that_is_used(
     codex_home: CodexHome, tmp_path: Path, listening: Callable[..., str]
 ) -> None:
     settings = remote(codex_home, tmp_path, url := listening(token=False))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         with anyio.fail_after(20):
             while True:  # until it listens
                 try:
@@ -138,10 +139,10 @@ async def test_a_wrong_token_is_refused_and_not_shown(
 ) -> None:
     url = listening(token=True)
     model.on("hello", say("hi"))
-    async with Helmsman(remote(codex_home, tmp_path, url, TOKEN), env=codex_home.env) as helm:
+    async with HelmsmanService(remote(codex_home, tmp_path, url, TOKEN), env=codex_home.env) as helm:
         assert await (await started(helm, "hello", folder)).wait(timeout=20)
     for wrong in ("another-secret-0123456789", None):
-        async with Helmsman(remote(codex_home, tmp_path, url, wrong), env=codex_home.env) as helm:
+        async with HelmsmanService(remote(codex_home, tmp_path, url, wrong), env=codex_home.env) as helm:
             with pytest.raises(HelmsmanError, match="Check the token") as caught:
                 await helm.start("hello", cwd=folder)
             assert str(wrong) not in str(caught.value)
@@ -152,7 +153,7 @@ async def test_commands_that_could_reach_an_engine_without_a_token_are_refused_t
 ) -> None:
     settings = remote(codex_home, tmp_path, listening(token=False))
     network = {"sandbox_workspace_write.network_access": True}
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         with pytest.raises(InvalidInput, match="token"):
             await started(helm, "hello", folder, sandbox="workspace-write", config=network)
 
@@ -175,7 +176,7 @@ async def test_a_codex_that_is_too_old_is_refused_with_words(
     async with serve(old, "127.0.0.1", 0, compression=None) as server:
         port = next(iter(server.sockets)).getsockname()[1]
         settings = remote(codex_home, tmp_path, f"ws://127.0.0.1:{port}")
-        async with Helmsman(settings, env=codex_home.env) as helm:
+        async with HelmsmanService(settings, env=codex_home.env) as helm:
             with pytest.raises(Unsupported, match=r"0\.115\.0.*0\.130\.0 and newer can"):
                 await helm.start("hello", cwd=folder)
 
@@ -212,7 +213,7 @@ async def test_an_address_that_is_none_is_refused_at_the_start(
 async def test_what_does_not_go_together_with_it_is_refused(
     codex_home: CodexHome, tmp_path: Path, url: str, variables: dict[str, str], why: str
 ) -> None:
-    async with Helmsman(remote(codex_home, tmp_path, url, **variables), env=codex_home.env) as helm:
+    async with HelmsmanService(remote(codex_home, tmp_path, url, **variables), env=codex_home.env) as helm:
         with pytest.raises(InvalidSetting, match=why):
             await helm.start("hello", cwd=tmp_path)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import ClientTool, Helmsman
+from helmsman import ClientTool
 from helmsman.base.structs import replace
 from helmsman.errors import (
     AnswerInvalid,
@@ -36,6 +36,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import SessionOptions
+from helmsman.service import HelmsmanService
 from helmsman.sessions.session import QueuedTurn
 from helmsman.shapes.session_status import session_status
 from helmsman.tasks.drafts import draft_task
@@ -67,7 +68,7 @@ def offered(run: ToolFunction, name: str = "look_up") -> ClientTool:
 
 
 async def test_a_function_of_the_program_is_called_for_as_long_as_its_turn_runs(
-    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached, cancelled = anyio.Event(), anyio.Event()
 
@@ -95,7 +96,7 @@ async def test_a_function_of_the_program_is_called_for_as_long_as_its_turn_runs(
 
 @pytest.mark.parametrize("is_raised", [False, True])
 async def test_whatever_a_function_says_reaches_the_model(
-    helm: Helmsman, model: ScriptedModel, folder: Path, is_raised: bool
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, is_raised: bool
 ) -> None:
     async def names_a_file(_arguments: Mapping[str, Any]) -> str:
         name = os.fsdecode(b"caf\xe9.txt")  # as the system gives the name of a file that is not in UTF-8
@@ -119,7 +120,7 @@ async def test_whatever_a_function_says_reaches_the_model(
     ],
 )
 async def test_a_function_that_makes_no_sense_is_refused(
-    helm: Helmsman, folder: Path, tool: dict[str, Any], sentence: str
+    helm: HelmsmanService, folder: Path, tool: dict[str, Any], sentence: str
 ) -> None:
     async def nothing(_arguments: Mapping[str, Any]) -> str:
         return ""
@@ -130,7 +131,7 @@ async def test_a_function_that_makes_no_sense_is_refused(
 
 
 async def test_a_session_gives_its_events_its_result_and_its_usage(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("Fix it", run("true"), say("It is ", gate, "fixed"))
@@ -155,7 +156,9 @@ async def test_a_session_gives_its_events_its_result_and_its_usage(
     ]
 
 
-async def test_start_returns_while_codex_is_still_working(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_start_returns_while_codex_is_still_working(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     gate = model.gate()
     model.on("wait", say(gate, "done"))
     session = await helm.start("wait", cwd=folder)
@@ -165,7 +168,9 @@ async def test_start_returns_while_codex_is_still_working(helm: Helmsman, model:
     assert (await finished(session)).result == "done"
 
 
-async def test_the_next_message_goes_on_in_the_same_thread(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_the_next_message_goes_on_in_the_same_thread(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     model.on("one", say("first"))
     model.on("two", say("second"))
     session = await finished(await helm.start("one", cwd=folder))
@@ -181,16 +186,16 @@ async def test_a_session_of_another_process_goes_on_where_it_was(
 ) -> None:
     model.on("one", say("first"))
     model.on("two", say("second"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session_id = (await finished(await helm.start("one", cwd=folder))).id
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.say(session_id, "two")
         assert (await finished(session)).result == "second"
         assert session.directory == str(folder.resolve())
 
 
 @on_its_own_engine
-async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Helmsman, folder: Path) -> None:
+async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: HelmsmanService, folder: Path) -> None:
     task, draft = draft_task("one", SessionOptions(cwd=folder, agent="other"), session_id="s-1", policy=None)
     await helm.task_writer.registry(lambda registry: registry.add(draft))
     session = await helm.session("s-1")
@@ -199,7 +204,9 @@ async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: Hel
         await helm.fork("s-1", agent="codex")
 
 
-async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_busy_session_says_so_or_queues_or_steers(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     gate = model.gate()
     model.on("work", [say("hm", gate), run("true")], say("one"))
     model.on("later", say("two"))
@@ -218,7 +225,7 @@ async def test_a_busy_session_says_so_or_queues_or_steers(helm: Helmsman, model:
 
 
 async def test_an_interrupted_session_is_interrupted_and_can_go_on(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     model.on("again", say("fine"))
@@ -230,7 +237,7 @@ async def test_an_interrupted_session_is_interrupted_and_can_go_on(
     assert (await finished(session)).result == "fine"
 
 
-async def test_a_question_waits_for_respond(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_question_waits_for_respond(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
     session = await helm.start("touch", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
     assert await session.wait(timeout=SECONDS)
@@ -261,7 +268,7 @@ async def test_a_handler_answers_and_may_leave_it_to_others(
     async def leaves_it(_session: Session, _question: Question) -> None:
         return None
 
-    async with Helmsman(settings, env=codex_home.env, on_question=general) as helm:
+    async with HelmsmanService(settings, env=codex_home.env, on_question=general) as helm:
         start: dict[str, Any] = {"cwd": folder, "sandbox": "workspace-write", "approval_policy": "on-request"}
         assert (await finished(await helm.start("touch", **start))).status == "done"
         session = await helm.start("touch", **start, on_question=leaves_it)
@@ -275,7 +282,7 @@ async def test_what_nobody_answers_is_refused_at_the_deadline(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch x", escalate="please"), say("done"))
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         session = await finished(await helm.start("touch", cwd=folder, approval_policy="on-request"))
         closed = [event for event in session.feed.since(0).events if isinstance(event, QuestionClosed)]
     assert [(event.answer, event.by) for event in closed] == [("deny", "deadline")]
@@ -291,7 +298,7 @@ async def test_a_handler_that_fails_refuses(
     async def broken(_session: Session, _question: Question) -> Sequence[str]:
         raise ZeroDivisionError
 
-    async with Helmsman(settings, env=codex_home.env, on_question=broken) as helm:
+    async with HelmsmanService(settings, env=codex_home.env, on_question=broken) as helm:
         await finished(await helm.start("touch", cwd=folder, approval_policy="on-request"))
     assert not (folder / "x").exists()
 
@@ -301,7 +308,7 @@ async def test_one_turn_too_many_is_refused_with_what_is_running(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
-    async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, max_sessions=1), env=codex_home.env) as helm:
         session = await helm.start("hang", cwd=folder)
         with pytest.raises(TooManySessions, match="MAX_SESSIONS is 1") as caught:
             await helm.start("more", cwd=folder)
@@ -315,7 +322,7 @@ async def test_a_message_that_waits_for_room_is_sent_when_there_is_some(
     model.on("one", say("first"))
     model.on("hang", hang())
     model.on("later", say("second"))
-    async with Helmsman(replace(settings, max_sessions=1), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, max_sessions=1), env=codex_home.env) as helm:
         session = await finished(await helm.start("one", cwd=folder))
         other = await helm.start("hang", cwd=folder)
         await helm.say(session.id, "later", when_busy="queue")
@@ -329,7 +336,7 @@ async def test_a_message_that_waits_for_room_is_sent_when_there_is_some(
 
 
 async def test_a_failed_turn_says_why_and_the_next_one_works(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("fail", fail(400, message="no such model"))
     model.on("again", say("ok"))
@@ -343,7 +350,7 @@ async def test_a_failed_turn_says_why_and_the_next_one_works(
 
 @on_its_own_engine
 async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("one"))
     model.on("hang", hang())
@@ -370,7 +377,7 @@ async def test_sessions_go_on_with_a_new_engine_after_the_old_one_was_killed(
 
 
 @on_its_own_engine
-async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_sessions_are_listed_newest_first(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.otherwise(say("ok"))
     first = await finished(await helm.start("the first one", cwd=folder))
     second = await finished(await helm.start("the second one", cwd=folder))
@@ -384,7 +391,7 @@ async def test_sessions_are_listed_newest_first(helm: Helmsman, model: ScriptedM
         await helm.list(limit=0)
 
 
-async def test_an_unknown_session_is_an_error_everywhere(helm: Helmsman) -> None:
+async def test_an_unknown_session_is_an_error_everywhere(helm: HelmsmanService) -> None:
     for call in (helm.session("nope"), helm.say("nope", "x"), helm.interrupt("nope"), helm.respond("nope", "q", ["a"])):
         with pytest.raises(SessionNotFound, match="There is no session nope"):
             await call
@@ -392,7 +399,7 @@ async def test_an_unknown_session_is_an_error_everywhere(helm: Helmsman) -> None
 
 @on_its_own_engine
 async def test_without_codex_there_is_a_clear_error(settings: Settings, tmp_path: Path) -> None:
-    async with Helmsman(replace(settings, codex_path=tmp_path / "none")) as helm:
+    async with HelmsmanService(replace(settings, codex_path=tmp_path / "none")) as helm:
         with pytest.raises(CodexNotFound):
             await helm.start("x", cwd=tmp_path)
 
@@ -404,7 +411,7 @@ async def test_fifty_sessions_run_on_one_engine_and_none_is_lost(
 ) -> None:
     model.on("count", say("done"))
     model.on("count 1", run("echo counted"), say("done"))  # and 10 to 19: a command takes longer than all the rest
-    async with Helmsman(replace(settings, max_sessions=50), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, max_sessions=50), env=codex_home.env) as helm:
         sessions: list[Session] = []
 
         async def one(number: int) -> None:
@@ -420,7 +427,7 @@ async def test_fifty_sessions_run_on_one_engine_and_none_is_lost(
     assert {session.result for session in sessions} == {"done"}
 
 
-async def test_events_of_a_finished_session_end(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_events_of_a_finished_session_end(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.on("hello", say("hi"))
     session = await finished(await helm.start("hello", cwd=folder))
     events = [event async for event in session.events()]
@@ -434,7 +441,7 @@ async def test_a_retry_is_noted_while_it_lasts(
 ) -> None:
     codex_home.configure(model_providers={"scripted": {"stream_max_retries": 100, "request_max_retries": 0}})
     model.on("flaky", always(fail(503)))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("flaky", cwd=folder)
         with anyio.fail_after(SECONDS):
             while session.state.note is None:
@@ -446,7 +453,7 @@ async def test_a_retry_is_noted_while_it_lasts(
         assert note is None
 
 
-async def test_a_fork_goes_on_from_the_same_history(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_fork_goes_on_from_the_same_history(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.on("one", say("first"))
     model.on("other", say("elsewhere"))
     session = await finished(await helm.start("one", cwd=folder))
@@ -457,7 +464,7 @@ async def test_a_fork_goes_on_from_the_same_history(helm: Helmsman, model: Scrip
     assert (await helm.fork(session.id)).status == "done"
 
 
-async def test_an_image_is_shown_to_the_model(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_an_image_is_shown_to_the_model(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     picture = folder / "dot.png"
     picture.write_bytes(one_pixel())
     model.on("look", say("a dot"))
@@ -477,7 +484,9 @@ def one_pixel() -> bytes:
 
 
 @on_its_own_engine
-async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_cancelled_start_leaves_no_turn_running(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     model.on("hang", hang())
     await helm.engine()
     with anyio.move_on_after(0.001):
@@ -490,7 +499,7 @@ async def test_a_cancelled_start_leaves_no_turn_running(helm: Helmsman, model: S
 
 
 async def test_text_that_cannot_be_sent_is_refused_and_troubles_nobody_else(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     model.on("again", say("fine"))
@@ -504,7 +513,7 @@ async def test_text_that_cannot_be_sent_is_refused_and_troubles_nobody_else(
 
 
 async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("one", say("first"))
     model.on("later", say("second"))
@@ -527,9 +536,9 @@ async def test_an_interrupt_while_a_session_is_being_resumed_stops_its_turn(
 ) -> None:
     model.on("one", say("first"))
     model.on("hang", hang())
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session_id = (await finished(await helm.start("one", cwd=folder))).id
-    async with Helmsman(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
         tasks.start_soon(helm.say, session_id, "hang")
         session = await helm.session(session_id)
         with anyio.fail_after(SECONDS):
@@ -540,7 +549,7 @@ async def test_an_interrupt_while_a_session_is_being_resumed_stops_its_turn(
 
 
 async def test_another_model_holds_from_the_next_turn_on_and_what_codex_would_ignore_is_refused(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("ok"))
     session = await finished(await helm.start("one", cwd=folder))
@@ -554,7 +563,7 @@ async def test_another_model_holds_from_the_next_turn_on_and_what_codex_would_ig
 
 
 async def test_a_command_that_outlives_its_turn_is_shown_as_running_and_not_as_failed(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     """Codex stops waiting for a command after some seconds, for example in a slow login shell, and the turn may end."""
     waiting = f"until test -e {folder / 'go'}; do sleep 0.05; done"
@@ -576,7 +585,7 @@ async def test_a_command_that_outlives_its_turn_is_shown_as_running_and_not_as_f
 
 
 async def test_an_interrupt_ends_a_command_that_outlives_its_turn(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", run("sleep 600", yield_ms=300), say("started it"))
     session = await finished(

@@ -14,6 +14,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
 from helmsman.model.events import Event, ItemDelta
 from helmsman.model.own_words import CONTINUE
+from helmsman.service import HelmsmanService
 from helmsman.testing import always, fail, hang, run, say
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ async def test_a_step_survives_the_death_of_the_engine(
     gate = model.gate()
     model.on("work", say("I begin", gate))
     model.on(CONTINUE, say("and end"))
-    async with Helmsman(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, anyio.create_task_group() as tasks:
 
         async def kill() -> None:
             await gate.reached()

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
+from helmsman.service import HelmsmanService
 from helmsman.testing import hang, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
@@ -25,7 +25,7 @@ SECONDS = 30
 
 
 async def test_a_turn_without_a_first_sign_of_life_times_out(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     model.on("again", say("Here I am"))
@@ -41,7 +41,9 @@ async def test_a_turn_without_a_first_sign_of_life_times_out(
     assert (session.status, session.result) == ("done", "Here I am")
 
 
-async def test_a_turn_that_falls_silent_later_times_out(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_turn_that_falls_silent_later_times_out(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     model.on("work", run("true"), hang())
     session = await helm.start("work", cwd=folder, limits=TurnLimits(first_event=SECONDS, inactivity=0.5))
     assert await session.wait(until="end", timeout=SECONDS)
@@ -50,7 +52,7 @@ async def test_a_turn_that_falls_silent_later_times_out(helm: Helmsman, model: S
     assert "nothing more" in session.error.message
 
 
-async def test_no_time_passes_while_a_question_waits(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_no_time_passes_while_a_question_waits(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("made"))
     session = await helm.start(
         "touch",
@@ -71,7 +73,7 @@ async def test_the_settings_give_every_turn_a_limit(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
-    async with Helmsman(replace(settings, first_event_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, first_event_timeout=0.2), env=codex_home.env) as helm:
         session = await helm.start("hang", cwd=folder)
         assert await session.wait(until="end", timeout=SECONDS)
     assert session.error is not None
@@ -79,7 +81,7 @@ async def test_the_settings_give_every_turn_a_limit(
 
 
 async def test_an_interrupt_by_a_person_is_still_an_interrupt(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     session = await helm.start("hang", cwd=folder, limits=TurnLimits(first_event=SECONDS))

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.request import TurnRequest
+from helmsman.service import HelmsmanService
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
@@ -44,7 +44,7 @@ def of_dead_process(draft: tuple[str, TaskDraft]) -> TaskDraft:
     return replace(draft[1], owner=DEAD)
 
 
-async def add(helm: Helmsman, draft: TaskDraft, **changes: object) -> Task:
+async def add(helm: HelmsmanService, draft: TaskDraft, **changes: object) -> Task:
     """A task as a process left it that died."""
     task, _ = await helm.task_writer.registry(lambda registry: registry.add(draft))
     known: TaskChanges = changes  # type: ignore[assignment]
@@ -53,7 +53,7 @@ async def add(helm: Helmsman, draft: TaskDraft, **changes: object) -> Task:
     return updated
 
 
-async def ended(helm: Helmsman, task_id: str) -> Task:
+async def ended(helm: HelmsmanService, task_id: str) -> Task:
     with anyio.fail_after(SECONDS):
         while (task := await helm.tasks.get(task_id)).is_running:
             await helm.tasks.wait(task)
@@ -64,7 +64,7 @@ async def ended(helm: Helmsman, task_id: str) -> Task:
 
 
 async def test_a_turn_is_a_task_from_before_codex_hears_of_it_to_its_end(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     seen: list[str] = []
     model.on("work", [run("echo one"), usage(100, output_tokens=10)], [say("All done."), usage(200, output_tokens=20)])
@@ -79,7 +79,7 @@ async def test_a_turn_is_a_task_from_before_codex_hears_of_it_to_its_end(
     assert task.owner == Process.me()
 
 
-async def test_each_turn_counts_its_own_tokens(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_each_turn_counts_its_own_tokens(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     model.on("one", [say("1"), usage(100, output_tokens=10)])
     model.on("two", [say("2"), usage(250, output_tokens=25)])
     session = await helm.start("one", cwd=folder)
@@ -96,7 +96,7 @@ async def test_work_goes_on_without_a_registry(
     (settings.state_dir / REGISTRY_NAME).mkdir(parents=True)
     settings.state_dir.chmod(0o700)
     model.on("work", say("All done."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("work", cwd=folder, idempotency_key="key")
         await session.wait(until="end", timeout=SECONDS)
         assert session.result == "All done."
@@ -153,7 +153,7 @@ async def test_a_key_whose_hub_died_before_its_turn_was_known_to_have_begun_star
 
 
 async def test_a_key_whose_process_died_before_it_began_is_free_again(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
     draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key", policy=None)
@@ -168,7 +168,7 @@ async def test_a_key_whose_process_died_before_it_began_is_free_again(
 
 @pytest.mark.parametrize("status", ["pending", "working"])
 async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
-    helm: Helmsman, model: ScriptedModel, folder: Path, status: str
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, status: str
 ) -> None:
     model.on("first", say("One."))
     session = await helm.start("first", cwd=folder)
@@ -181,7 +181,7 @@ async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
 
 
 async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("first", say("One."))
     model.on("third", say("Three."))
@@ -196,7 +196,7 @@ async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
 
 
 async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("first", say("One."))
     model.on("second", say("Two."))
@@ -254,8 +254,8 @@ async def test_a_session_that_another_process_runs_is_active_here_until_it_ends_
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))
     async with (
-        Helmsman(settings, env=codex_home.env) as helm,
-        Helmsman(settings, env=codex_home.env) as other,
+        HelmsmanService(settings, env=codex_home.env) as helm,
+        HelmsmanService(settings, env=codex_home.env) as other,
     ):
         session = await helm.start("work", cwd=folder)
         with anyio.fail_after(SECONDS):
@@ -295,7 +295,7 @@ async def test_leaving_a_helmsman_leaves_its_task_working_and_the_next_one_stops
 
 
 async def test_what_could_not_be_written_is_written_as_soon_as_it_can_be(
-    helm: Helmsman, settings: Settings, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, settings: Settings, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("All ", gate, "done."))

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -32,7 +32,7 @@ async def test_the_removed_server(
     person = Person()
     arguments = {"cwd": str(folder), "sandbox": "workspace-write", "approval-policy": "on-request"}
     async with (
-        Helmsman(compat, env=codex_home.env) as helm,
+        HelmsmanService(compat, env=codex_home.env) as helm,
         Client(build_server(helm), mode="legacy", elicitation_callback=person) as client,
     ):
         first = await Caller(client)("codex", prompt="touch", **arguments)
@@ -41,6 +41,6 @@ async def test_the_removed_server(
     (form,) = person.forms
     assert form.message.startswith("Allow Codex to run `")
     assert "\nCommand: touch made.txt\n" in form.message
-    async with Helmsman(compat, env=codex_home.env) as helm, Client(build_server(helm), mode="legacy") as client:
+    async with HelmsmanService(compat, env=codex_home.env) as helm, Client(build_server(helm), mode="legacy") as client:
         second = await Caller(client)("codex-reply", prompt="again", conversationId=first["threadId"])
     assert second == {"threadId": first["threadId"], "content": "back"}

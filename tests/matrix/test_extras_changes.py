@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import Usage
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, patch, run, say, spawn_agent, usage, wait_agents
 from helmsman.testing.wire import DEFAULT_USAGE
 
@@ -38,11 +38,11 @@ async def test_worktree_changes_applied_and_discarded(
     # 0.145 and 0.155 cannot have a worktree below another writable root, where Helmsman's own files are hidden.
     codex_home.configure(sandbox_workspace_write={"exclude_slash_tmp": True, "exclude_tmpdir_env_var": True})
     model.on("edit", patch(add("edited.txt", "one\n")), run("echo two > written.txt"), say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await ended(
             await helm.start("edit", cwd=git_repo, worktree=True, approval_policy="never", sandbox="workspace-write")
         )
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         changed = await helm.extras.changes.diff(session.id)
         assert [file.path for file in changed.diff.files] == ["edited.txt", "written.txt"]
         await helm.extras.changes.apply(session.id)
@@ -67,10 +67,10 @@ async def test_usage_counted_once(
     model.on("again", [say("5"), usage(100_000)])
     model.on("delegate", [spawn_agent("child"), usage(1)], [wait_agents(), usage(1)], [say("6"), usage(1)])
     model.on("child", [say("7"), usage(1_000_000)])
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await ended(await helm.start("one", cwd=git_repo, full_auto=True))
         await ended(await session.say("two"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         await ended(await helm.say(session.id, "three"))
         fork = await ended(await helm.fork(session.id, "fork"))
         second = await ended(await helm.fork(fork.id, "again"))
@@ -93,7 +93,7 @@ async def test_usage_counted_once(
 
 
 async def test_diff_of_a_session_without_a_worktree(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.on("edit", patch(add("edited.txt", "one\n")), say("done"))
     session = await ended(await helm.start("edit", cwd=git_repo, approval_policy="never", sandbox="workspace-write"))

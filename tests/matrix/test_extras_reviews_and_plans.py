@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.protocol import Finding
 from helmsman.model.options import ReviewTarget
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
 from tests.shared_engine import on_its_own_engine, on_shared_engine
@@ -35,7 +35,9 @@ async def ended(session: Session | None) -> Session:
 
 
 @pytest.mark.parametrize("choice", ["uncommitted", "base", "commit", "custom"])
-async def test_review(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object, choice: Any) -> None:
+async def test_review(
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, verdict: object, choice: Any
+) -> None:
     (git_repo / "README.md").write_text("# Changed\n", encoding="utf-8")
     file = str(git_repo / "README.md")
     found = {
@@ -69,7 +71,7 @@ async def test_review(helm: Helmsman, model: ScriptedModel, git_repo: Path, verd
 
 
 async def test_review_that_is_interrupted(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     (git_repo / "README.md").write_text("# Changed\n", encoding="utf-8")
     model.otherwise(run("true"), hang())
@@ -83,7 +85,7 @@ async def test_review_that_is_interrupted(
 
 
 async def test_review_in_the_session_that_is_to_fix_it(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     answer = {"findings": [], "overall_correctness": "patch is correct", "overall_explanation": "Nothing wrong here."}
     model.on("work", run("echo new > new.txt"), say("Done"))
@@ -97,7 +99,7 @@ async def test_review_in_the_session_that_is_to_fix_it(
     assert "Nothing wrong here." in json.dumps(model.requests[-1].body)
 
 
-async def test_plan_first(helm: Helmsman, model: ScriptedModel, git_repo: Path, verdict: object) -> None:
+async def test_plan_first(helm: HelmsmanService, model: ScriptedModel, git_repo: Path, verdict: object) -> None:
     write = run("echo made > made.txt")
     model.on("Make a file", write, patch(add("patched.txt", "hi\n")), say(PLAN))
     model.on("call it so", write, say(PLAN.replace("a file", "it so")))
@@ -131,7 +133,7 @@ async def test_plan_first_without_a_sandbox_of_its_own(
     write = run("echo made > made.txt")
     model.on("Make a file", write, say(PLAN))
     model.on("The plan is approved", write, say("Done"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.extras.plans.start("Make a file", cwd=git_repo)
         assert await session.wait(until="attention", timeout=SECONDS)
         assert not (git_repo / "made.txt").exists()

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.configured import ConfigEdit
@@ -15,6 +14,7 @@ from helmsman.base.structs import replace
 from helmsman.capabilities.configuration import value_at
 from helmsman.errors import EngineRefused, RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage
+from helmsman.service import HelmsmanService
 from helmsman.testing import always, hang, rate_limit, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
@@ -36,7 +36,7 @@ async def finished(session: Session) -> Session:
     return session
 
 
-async def prompts(helm: Helmsman, session_id: str) -> list[str]:
+async def prompts(helm: HelmsmanService, session_id: str) -> list[str]:
     history = await helm.history(session_id)
     return [item.text for turn in history for item in turn.items if isinstance(item, UserMessage)]
 
@@ -44,7 +44,7 @@ async def prompts(helm: Helmsman, session_id: str) -> list[str]:
 async def made_elsewhere(shared: SharedEngine, directory: Path, *words: str) -> str:
     """A session with these turns, which no process has loaded."""
     shared.model.otherwise(always(say("ok")))
-    async with Helmsman(shared.settings, env=shared.env) as helm:
+    async with HelmsmanService(shared.settings, env=shared.env) as helm:
         session = await finished(await helm.start(words[0], cwd=directory))
         for word in words[1:]:
             await finished(await session.say(word))
@@ -57,7 +57,9 @@ async def three_turns(shared_engine: SharedEngine, tmp_path_factory: pytest.Temp
     return await made_elsewhere(shared_engine, tmp_path_factory.mktemp("forked"), "alpha", "beta", "gamma")
 
 
-async def test_fork_from_a_turn(helm: Helmsman, model: ScriptedModel, three_turns: str, verdict: Verdict) -> None:
+async def test_fork_from_a_turn(
+    helm: HelmsmanService, model: ScriptedModel, three_turns: str, verdict: Verdict
+) -> None:
     model.otherwise(always(say("ok")))
     whole = await finished(await helm.fork(three_turns, "delta"))
     assert await prompts(helm, whole.id) == ["alpha", "beta", "gamma", "delta"]
@@ -72,20 +74,20 @@ async def test_fork_from_a_turn(helm: Helmsman, model: ScriptedModel, three_turn
 
 
 async def test_fork_that_waits_for_its_message(
-    helm: Helmsman, shared_engine: SharedEngine, model: ScriptedModel, three_turns: str, verdict: object
+    helm: HelmsmanService, shared_engine: SharedEngine, model: ScriptedModel, three_turns: str, verdict: object
 ) -> None:
     model.otherwise(always(say("ok")))
-    async with Helmsman(shared_engine.settings, env=shared_engine.env) as another:
+    async with HelmsmanService(shared_engine.settings, env=shared_engine.env) as another:
         fork = await another.fork(three_turns)
     assert (await finished(await helm.say(fork.id, "delta"))).result == "ok"
     assert model.requests[-1].user_texts == ("alpha", "beta", "gamma", "delta")
 
 
 async def test_rollback(
-    helm: Helmsman, shared_engine: SharedEngine, model: ScriptedModel, git_repo: Path, verdict: object
+    helm: HelmsmanService, shared_engine: SharedEngine, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     session_id = await made_elsewhere(shared_engine, git_repo, "alpha", "beta", "gamma")
-    async with Helmsman(shared_engine.settings, env=shared_engine.env) as another:
+    async with HelmsmanService(shared_engine.settings, env=shared_engine.env) as another:
         await another.extras.upkeep.roll_back(session_id, 2)
         assert await prompts(another, session_id) == ["alpha"]
         await finished(await another.say(session_id, "delta"))
@@ -96,7 +98,7 @@ async def test_rollback(
 
 
 async def test_compact(
-    helm: Helmsman, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: Verdict
+    helm: HelmsmanService, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: Verdict
 ) -> None:
     session_id = await made_elsewhere(shared_engine, folder, "alpha")
     if not (await agent_in_use(helm.settings, helm.environment)).can(Feature.COMPACT):
@@ -111,7 +113,7 @@ async def test_compact(
 
 
 async def test_names_and_the_archive(
-    helm: Helmsman, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: object
+    helm: HelmsmanService, shared_engine: SharedEngine, folder: Path, model: ScriptedModel, verdict: object
 ) -> None:
     session_id = await made_elsewhere(shared_engine, folder, "alpha")
     upkeep = helm.extras.upkeep
@@ -124,7 +126,7 @@ async def test_names_and_the_archive(
 
 
 async def test_goal(
-    helm: Helmsman,
+    helm: HelmsmanService,
     codex_version: tuple[int, int, int],
     model: ScriptedModel,
     folder: Path,
@@ -149,7 +151,9 @@ async def test_goal(
 
 
 @on_its_own_engine
-async def test_rate_limits_and_models(helm: Helmsman, model: ScriptedModel, folder: Path, verdict: object) -> None:
+async def test_rate_limits_and_models(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, verdict: object
+) -> None:
     limits = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 3600), rate_limit(20, name="secondary")
     model.on("alpha", [say("ok"), *limits])
     assert [one.is_default for one in await helm.extras.account.models()].count(True) == 1
@@ -163,7 +167,9 @@ async def test_rate_limits_and_models(helm: Helmsman, model: ScriptedModel, fold
 
 
 @on_its_own_engine
-async def test_skills_and_configuration(helm: Helmsman, codex_home: CodexHome, folder: Path, verdict: object) -> None:
+async def test_skills_and_configuration(
+    helm: HelmsmanService, codex_home: CodexHome, folder: Path, verdict: object
+) -> None:
     skill = codex_home.path / "skills" / "mine" / "SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: mine\ndescription: Is mine.\n---\nDo it.\n", encoding="utf-8")

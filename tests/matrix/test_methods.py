@@ -20,7 +20,7 @@ from tests.shared_engine import on_shared_engine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
@@ -50,7 +50,7 @@ class Watched:
 
 
 @pytest.fixture
-async def engine(helm: Helmsman, model: ScriptedModel) -> AppServerEngine:
+async def engine(helm: HelmsmanService, model: ScriptedModel) -> AppServerEngine:
     model.otherwise(always(say("done")))
     engine = await helm.engine()
     assert isinstance(engine, AppServerEngine)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import ClientTool, Helmsman, run_step
+from helmsman import ClientTool, run_step
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
 from helmsman.model.question_text import question_as_dict
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, call, hang, patch, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
@@ -63,7 +64,7 @@ async def test_start(
 ) -> None:
     model.on("go", run("echo made > made.txt"), say("Hel", "lo"))
     before = codex_home.config_path.read_bytes()
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await finished(
             await helm.start("go", cwd=git_repo, sandbox="workspace-write", approval_policy="on-request")
         )
@@ -81,21 +82,21 @@ async def test_resume_after_the_process_died(
     model.on("first", say("one"))
     model.on("hang", hang())
     model.on("again", say("back"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await finished(await helm.start("first", cwd=folder))
         await session.say("hang")
         await model.wait_for_request(2)
         engine: Any = await helm.engine()
         engine._peer._transport.child.kill()
         assert (await finished(session)).status == "error"
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "again"))
     assert again.result == "back"
     assert "first" in model.requests[-1].user_texts
 
 
 async def test_steer(
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     folder: Path,
     codex_version: tuple[int, int, int],
@@ -118,7 +119,7 @@ async def test_steer(
 
 
 async def test_interrupt(
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     writes: dict[str, Any],
     folder: Path,
@@ -150,7 +151,7 @@ def is_sleeping(pid: str) -> bool:
 
 @pytest.mark.parametrize("choice", ["approve", "deny", "abort"])
 async def test_command_approval(
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     writes: dict[str, Any],
     folder: Path,
@@ -170,7 +171,7 @@ async def test_command_approval(
 
 
 async def test_refusal_with_a_reason(
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     writes: dict[str, Any],
     folder: Path,
@@ -190,7 +191,7 @@ async def test_refusal_with_a_reason(
 
 
 async def test_patch_approval_with_its_diff(
-    helm: Helmsman, model: ScriptedModel, folder: Path, verdict: object
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, verdict: object
 ) -> None:
     model.on("patch", patch(add("new.txt", "hello\nworld\n")), say("ok"))
     session = await helm.start("patch", cwd=folder, sandbox="read-only", approval_policy="on-request")
@@ -206,7 +207,7 @@ async def test_patch_approval_with_its_diff(
 
 
 async def test_functions_of_the_program(
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     git_repo: Path,
     codex_version: tuple[int, int, int],
@@ -241,7 +242,9 @@ async def test_output_schema(
     assert model.requests[-1].output_schema == SCHEMA
 
 
-async def test_on_failure_approval_policy(helm: Helmsman, model: ScriptedModel, folder: Path, verdict: Any) -> None:
+async def test_on_failure_approval_policy(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, verdict: Any
+) -> None:
     model.on("hello", say("hi"))
     session = await finished(await helm.start("hello", cwd=folder, approval_policy="on-failure"))
     if session.notes:
@@ -256,7 +259,7 @@ async def test_exec_turn(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.on("go", run("echo made > made.txt"), say("done"))
-    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, engine="exec"), env=codex_home.env) as helm:
         session = await finished(await helm.start("go", cwd=git_repo, sandbox="workspace-write"))
     assert (session.status, session.result) == ("done", "done")
     assert (git_repo / "made.txt").exists()
@@ -268,9 +271,9 @@ async def test_exec_resume(
 ) -> None:
     model.on("one", say("first"))
     model.on("two", run("echo made > made.txt"), say("second"))
-    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, engine="exec"), env=codex_home.env) as helm:
         session = await finished(await helm.start("one", cwd=git_repo, sandbox="workspace-write"))
-    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, engine="exec"), env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "two", sandbox="workspace-write"))
     assert again.result == "second"
     assert (git_repo / "made.txt").exists()
@@ -282,9 +285,9 @@ async def test_listing(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, verdict: object
 ) -> None:
     model.otherwise(say("ok"))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         ours = await finished(await helm.start("made by the app-server", cwd=git_repo))
-        async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as other:
+        async with HelmsmanService(replace(settings, engine="exec"), env=codex_home.env) as other:
             execs = await finished(await other.start("made by exec", cwd=git_repo))
         found, _ = await helm.list(directory=git_repo)
     assert {(info.session_id, info.first_prompt) for info in found} == {
@@ -299,10 +302,10 @@ async def test_policy_is_not_wider_after_resume_and_fork(
 ) -> None:
     model.otherwise(say("ok"))
     another = replace(settings, state_dir=settings.state_dir / "another")  # one of whose callers we know nothing
-    async with Helmsman(another, env=codex_home.env) as helm:
+    async with HelmsmanService(another, env=codex_home.env) as helm:
         wide = {"sandbox": "danger-full-access", "approval_policy": "never"}
         session = await finished(await helm.start("go", cwd=folder, **wide))  # type: ignore[arg-type]
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         again = await finished(await helm.say(session.id, "again"))
         assert (again.state.sandbox, again.state.approval_policy) == ("read-only", "on-request")
         engine = await helm.engine()
@@ -310,7 +313,7 @@ async def test_policy_is_not_wider_after_resume_and_fork(
         assert (fork.sandbox, fork.approval_policy) == ("read-only", "on-request")
 
 
-async def test_unknown_session(helm: Helmsman, model: ScriptedModel, folder: Path, verdict: Any) -> None:
+async def test_unknown_session(helm: HelmsmanService, model: ScriptedModel, folder: Path, verdict: Any) -> None:
     with pytest.raises(HelmsmanError) as caught:
         await helm.say("0199a0f2-0000-7000-8000-000000000000", "x")
     assert caught.value.code == "session_not_found"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server, toolset_tools
+from helmsman.service import HelmsmanService
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
 from mcp import Client
 from tests.listings import count
@@ -57,7 +58,7 @@ async def agent(fake: FakeAcpAgent, tmp_path: Path) -> AsyncIterator[Caller]:
     file.write_text(f"[agents.mine]\ncommand = {fake.command}\nmode = 'ask'\nruns_repository_files = false\n")
     env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state"), "HELMSMAN_DEFAULT_AGENT": "mine"}
     settings = load_settings({"tools": "agents,extras"}, env, tmp_path / "fake", user_file=file)
-    async with Helmsman(settings, env=env, inside=True) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=env) as helm, Client(build_server(helm)) as client:
         yield Caller(client)
 
 
@@ -123,7 +124,7 @@ async def test_a_question_names_the_agent_that_asks(agent: Caller, fake: FakeAcp
     assert status["result"] == "made"
 
 
-async def test_the_server_tells_the_loop_in_the_names_of_the_tools_that_it_has(helm: Helmsman) -> None:
+async def test_the_server_tells_the_loop_in_the_names_of_the_tools_that_it_has(helm: HelmsmanService) -> None:
     said: dict[str, str] = {}
     for tools in ("agents", "sessions", "sessions,agents"):
         helm.settings = replace(helm.settings, tools=tuple(tools.split(",")))
@@ -150,7 +151,7 @@ def described(schema: Any) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("many", [1, 2, 3])
-async def test_every_text_names_only_tools_that_are_listed_with_it(helm: Helmsman, many: int) -> None:
+async def test_every_text_names_only_tools_that_are_listed_with_it(helm: HelmsmanService, many: int) -> None:
     for toolsets in combinations(TOOLSETS, many):
         if {"router", "compat"} <= set(toolsets):
             continue

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.registry import Agents
 from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.server import build_server
 from helmsman.mcp.toolset import Tool
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, patch, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
 from mcp import Client
@@ -53,7 +54,7 @@ def installed(name: str, programs: Path) -> None:
 
 
 @pytest.fixture
-async def helm(fake: FakeAcpAgent, programs: Path, tmp_path: Path) -> AsyncIterator[Helmsman]:
+async def helm(fake: FakeAcpAgent, programs: Path, tmp_path: Path) -> AsyncIterator[HelmsmanService]:
     file = tmp_path / "helmsman.toml"
     agents = {"mine": fake.command, "other": fake.command, "codex_start": fake.command}
     file.write_text("".join(f"[agents.{name}]\n{OWN.format(command)}" for name, command in agents.items()))
@@ -61,12 +62,12 @@ async def helm(fake: FakeAcpAgent, programs: Path, tmp_path: Path) -> AsyncItera
     env = {**kept, "PATH": str(programs), "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
     given = {"tools": "sessions,router", "expose_primitives": True, "codex_path": "codex"}
     settings = load_settings(given, env, tmp_path / "fake", user_file=file)
-    async with Helmsman(settings, env=env, inside=True) as helm:
+    async with HelmsmanService(settings, env=env) as helm:
         yield helm
 
 
 @pytest.fixture
-async def client(helm: Helmsman) -> AsyncIterator[Client]:
+async def client(helm: HelmsmanService) -> AsyncIterator[Client]:
     async with Client(build_server(helm)) as client:
         yield client
 
@@ -228,7 +229,7 @@ async def test_claude_code_does_what_its_tool_is_told(
     model.on("answer", patch(add("answer.txt", "42\n")), say("It is 42."))
     safety = {"sandbox": "workspace-write", "approval_policy": "on-request", "max_cost_usd": 5}
     async with (
-        Helmsman(load_settings(given, env, tmp_path), env=env) as helm,
+        HelmsmanService(load_settings(given, env, tmp_path), env=env) as helm,
         Client(build_server(helm)) as client,
     ):
         ask = Caller(client)

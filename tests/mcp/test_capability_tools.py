@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from helmsman import Helmsman
     from helmsman.capabilities.outcomes.work import Work
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.testing import ScriptedModel
 
@@ -64,7 +64,7 @@ def settings(settings: Settings) -> Settings:
 
 
 @pytest.fixture
-async def client(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Caller]:
+async def client(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Caller]:
     """Debugging here is a turn that does what its request says."""
 
     async def one_turn(work: Work) -> Found:
@@ -131,7 +131,7 @@ async def test_a_question_names_its_session_and_is_answered_there(
 
 
 async def test_a_form_of_the_client_answers_what_a_job_asks(
-    helm: Helmsman, client: Caller, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, client: Caller, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("fixed"))
     shown: list[str] = []
@@ -167,7 +167,7 @@ async def test_a_job_is_stopped_and_what_makes_no_sense_is_refused(
 
 
 async def test_a_client_with_tasks_gets_the_wait_as_one_that_asks_and_ends_with_the_report(
-    helm: Helmsman, client: Caller, model: ScriptedModel, git_repo: Path
+    helm: HelmsmanService, client: Caller, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("fixed"))
     tasks = Tasks({"decision": "approve"})

@@ -11,9 +11,9 @@ import anyio
 import mcp_types as types
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import ask_user, hang, question, run, say
 from mcp import Client
 from tests.live.test_question_broker import with_rules
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Helmsman]:
-    async with Helmsman(replace(settings, tools=("compat",)), env=codex_home.env) as helm:
+async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[HelmsmanService]:
+    async with HelmsmanService(replace(settings, tools=("compat",)), env=codex_home.env) as helm:
         yield helm
 
 
@@ -57,7 +57,7 @@ def mode(request: pytest.FixtureRequest) -> Any:
     ],
 )
 async def test_a_person_decides_in_both_eras(
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     writes: dict[str, Any],
     folder: Path,
@@ -87,7 +87,7 @@ async def test_a_rule_decides_before_anyone_is_asked(
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     person = Person("decline")
     async with (
-        Helmsman(settings, env=codex_home.env) as helm,
+        HelmsmanService(settings, env=codex_home.env) as helm,
         Client(build_server(helm), mode="legacy", elicitation_callback=person) as client,
     ):
         await Caller(client)("codex", prompt="touch", **writes)
@@ -96,7 +96,7 @@ async def test_a_rule_decides_before_anyone_is_asked(
 
 
 async def test_a_question_of_the_model_is_put_to_the_person(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any], mode: Any
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any], mode: Any
 ) -> None:
     model.on("choose", ask_user(question("Which one?", "A", "B")), say("thanks"))
     person = Person(q1="B")
@@ -108,7 +108,9 @@ async def test_a_question_of_the_model_is_put_to_the_person(
     assert [form.message for form in person.forms] == ["Codex asks you\nQuestion: Which one?"]
 
 
-async def test_a_waiting_caller_hears_of_progress(helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]) -> None:
+async def test_a_waiting_caller_hears_of_progress(
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
+) -> None:
     gate = model.gate()
     model.on("go", run("true"), say("almost ", gate, "done"))
     heard: list[str | None] = []
@@ -124,7 +126,7 @@ async def test_a_waiting_caller_hears_of_progress(helm: Helmsman, model: Scripte
 
 
 async def test_a_turn_ends_only_when_its_last_caller_leaves(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("work", hang())
     model.on("hurry", hang())
@@ -165,7 +167,7 @@ async def test_sessions_and_compat_are_served_together(
 ) -> None:
     model.on("go", say("done"))
     both = replace(settings, tools=("sessions", "compat"))
-    async with Helmsman(both, env=codex_home.env) as helm, Client(build_server(helm), mode="legacy") as client:
+    async with HelmsmanService(both, env=codex_home.env) as helm, Client(build_server(helm), mode="legacy") as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"codex", "codex-reply", "codex_start", "codex_wait"} <= names
         codex = Caller(client)
@@ -174,7 +176,7 @@ async def test_sessions_and_compat_are_served_together(
 
 
 async def test_the_text_is_the_answer_and_remarks_come_after_it(
-    helm: Helmsman, model: ScriptedModel, writes: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, writes: dict[str, Any]
 ) -> None:
     model.on("go", say("done"))
     async with Client(build_server(helm), mode="legacy") as client:
@@ -186,7 +188,7 @@ async def test_the_text_is_the_answer_and_remarks_come_after_it(
 
 
 async def test_a_refused_reply_gets_no_questions_of_the_session(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hello", say("hi"))
     session = await helm.start("hello", cwd=folder, sandbox="danger-full-access", approval_policy="never")

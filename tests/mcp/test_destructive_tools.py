@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from mcp import Client
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def test_every_tool_that_can_lose_work_is_marked_as_destructive(settings: 
     found: dict[str, ToolAnnotations | None] = {}
     for toolsets in (("sessions", "extras"), ("router",)):
         async with (
-            Helmsman(replace(settings, tools=toolsets, expose_primitives=True)) as helm,
+            HelmsmanService(replace(settings, tools=toolsets, expose_primitives=True)) as helm,
             Client(build_server(helm)) as client,
         ):
             found |= {tool.name: tool.annotations for tool in (await client.list_tools()).tools}

@@ -10,10 +10,10 @@ import anyio
 import mcp_types as types
 import pytest
 
-from helmsman import Helmsman
 from helmsman.approvals.deadline import LEASE_SECONDS
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import ask_user, call_tool, question, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -68,7 +68,7 @@ def touches(model: ScriptedModel) -> None:
     ids=["approves", "denies", "declines"],
 )
 async def test_a_person_decides_in_a_form(
-    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any, person: Person, made: bool
+    helm: HelmsmanService, asks: dict[str, Any], folder: Path, mode: Any, person: Person, made: bool
 ) -> None:
     person.forms.clear()
     async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
@@ -96,7 +96,7 @@ async def settled_for_good(codex: Caller, session_id: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("touches")
 async def test_a_dismissed_form_leaves_the_question_open_and_is_not_shown_again(
-    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], folder: Path, mode: Any
 ) -> None:
     person = Person("cancel")
     async with Client(build_server(helm), mode=mode, elicitation_callback=person) as client:
@@ -113,7 +113,7 @@ async def test_a_dismissed_form_leaves_the_question_open_and_is_not_shown_again(
 
 @pytest.mark.usefixtures("touches")
 async def test_an_answer_through_another_door_wins_and_closes_the_form(
-    helm: Helmsman, asks: dict[str, Any], folder: Path
+    helm: HelmsmanService, asks: dict[str, Any], folder: Path
 ) -> None:
     person = Person("thinks")
     async with Client(build_server(helm), mode="legacy", elicitation_callback=person) as client:
@@ -129,7 +129,7 @@ async def test_an_answer_through_another_door_wins_and_closes_the_form(
 
 @pytest.mark.usefixtures("touches")
 async def test_a_client_without_forms_has_the_question_in_the_status(
-    helm: Helmsman, asks: dict[str, Any], mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], mode: Any
 ) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         codex = Caller(client)
@@ -139,7 +139,7 @@ async def test_a_client_without_forms_has_the_question_in_the_status(
 
 @pytest.mark.usefixtures("touches")
 async def test_a_client_that_vanishes_leaves_the_question_open(
-    helm: Helmsman, asks: dict[str, Any], mode: Any, folder: Path
+    helm: HelmsmanService, asks: dict[str, Any], mode: Any, folder: Path
 ) -> None:
     async with Client(build_server(helm), mode=mode, elicitation_callback=Person("thinks")) as client:
         session_id = (await Caller(client)("codex_start", prompt="touch", **asks))["sessionId"]
@@ -156,7 +156,7 @@ async def test_a_client_that_vanishes_leaves_the_question_open(
 
 @on_its_own_engine
 async def test_a_question_of_the_model_is_a_form_with_its_options(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], mode: Any, codex_home: CodexHome
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any], mode: Any, codex_home: CodexHome
 ) -> None:
     model.on("choose", ask_user(question("Which one?", "A", "B")), say("thanks"))
     person = Person(q1="B")
@@ -173,7 +173,7 @@ async def test_a_question_of_the_model_is_a_form_with_its_options(
 @on_its_own_engine
 async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(
     codex_home: CodexHome,
-    helm: Helmsman,
+    helm: HelmsmanService,
     model: ScriptedModel,
     asks: dict[str, Any],
     mode: Any,
@@ -193,7 +193,7 @@ async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(
 # --- the clock, and who answered -------------------------------------------------------------------------------------
 
 
-def last_in_audit(helm: Helmsman) -> tuple[str, str | None]:
+def last_in_audit(helm: HelmsmanService) -> tuple[str, str | None]:
     lines = (helm.settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     entry = json.loads(lines[-1])
     return entry["by"], entry.get("door")
@@ -201,7 +201,7 @@ def last_in_audit(helm: Helmsman) -> tuple[str, str | None]:
 
 @pytest.mark.usefixtures("touches")
 async def test_the_audit_log_names_the_agent_that_answered_with_a_tool(
-    helm: Helmsman, asks: dict[str, Any], mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], mode: Any
 ) -> None:
     named = types.Implementation(name="some-agent", version="1.2")
     async with Client(build_server(helm), mode=mode, client_info=named) as client:
@@ -216,7 +216,7 @@ async def test_the_audit_log_names_the_agent_that_answered_with_a_tool(
 
 @pytest.mark.usefixtures("touches")
 async def test_the_audit_log_names_the_person_and_the_client_whose_form_it_was(
-    helm: Helmsman, asks: dict[str, Any], mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], mode: Any
 ) -> None:
     named = types.Implementation(name="some-agent", version="1.2")
     person = Person(decision="deny")
@@ -230,7 +230,7 @@ async def test_the_audit_log_names_the_person_and_the_client_whose_form_it_was(
 
 @pytest.mark.usefixtures("touches")
 async def test_the_clock_stands_still_while_a_form_is_open_and_runs_when_it_is_dismissed(
-    helm: Helmsman, asks: dict[str, Any]
+    helm: HelmsmanService, asks: dict[str, Any]
 ) -> None:
     dismiss = anyio.Event()
 
@@ -249,7 +249,9 @@ async def test_the_clock_stands_still_while_a_form_is_open_and_runs_when_it_is_d
 
 
 @pytest.mark.usefixtures("touches")
-async def test_a_form_that_was_handed_out_stops_the_clock_for_one_lease(helm: Helmsman, asks: dict[str, Any]) -> None:
+async def test_a_form_that_was_handed_out_stops_the_clock_for_one_lease(
+    helm: HelmsmanService, asks: dict[str, Any]
+) -> None:
     """Nobody can tell whether a client of 2026-07-28 still shows it: fetching it again gains nothing."""
     async with Client(build_server(helm), elicitation_callback=Person("cancel")) as client:
         codex = Caller(client)
@@ -279,7 +281,7 @@ async def test_the_status_says_what_nobody_answered(
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with (
-        Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm,
+        HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm,
         Client(build_server(helm), mode=mode) as client,
     ):
         codex = Caller(client)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import hang, run, say, usage
 from helmsman.testing.repository import git
 from mcp import Client
@@ -30,7 +30,7 @@ TOOLS = {"codex_diff", "codex_apply", "codex_discard", "codex_usage"}
 @pytest.fixture
 async def codex(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Caller]:
     settings = replace(settings, tools=("sessions", "extras"))
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         yield Caller(client)
 
 

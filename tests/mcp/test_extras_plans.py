@@ -17,7 +17,7 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.testing import ScriptedModel
 
@@ -56,7 +56,7 @@ async def settled(codex: Caller, session_id: str, *, after: str | None = None) -
 
 @pytest.mark.usefixtures("works")
 async def test_an_agent_revises_and_approves(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path, mode: Any
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any], folder: Path, mode: Any
 ) -> None:
     gate = model.gate()
     model.on("The plan is approved", run("echo made > made.txt"), say("It is ", gate, "made"))
@@ -83,7 +83,7 @@ async def test_an_agent_revises_and_approves(
 
 @pytest.mark.usefixtures("works")
 async def test_a_person_is_asked_in_a_form_and_can_say_what_is_to_be_different(
-    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], folder: Path, mode: Any
 ) -> None:
     forms: list[types.ElicitRequestFormParams] = []
 
@@ -108,7 +108,7 @@ async def test_a_person_is_asked_in_a_form_and_can_say_what_is_to_be_different(
 
 
 @pytest.mark.usefixtures("works")
-async def test_stop_changes_nothing(helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any) -> None:
+async def test_stop_changes_nothing(helm: HelmsmanService, asks: dict[str, Any], folder: Path, mode: Any) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         codex = Caller(client)
         session_id = (await codex("codex_plan", prompt="Make a file", **asks))["sessionId"]

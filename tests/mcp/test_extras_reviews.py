@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.testing import ScriptedModel
 
@@ -59,7 +59,7 @@ def settings(settings: Settings) -> Settings:
 
 
 @pytest.fixture(params=["legacy", "auto"])
-async def codex(request: pytest.FixtureRequest, helm: Helmsman) -> AsyncIterator[Caller]:
+async def codex(request: pytest.FixtureRequest, helm: HelmsmanService) -> AsyncIterator[Caller]:
     async with Client(build_server(helm), mode=request.param) as client:
         yield Caller(client)
 

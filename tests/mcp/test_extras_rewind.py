@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import hang, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures(
 async def codex(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> AsyncIterator[Caller]:
     flags = {"codex_path": str(codex_binary), "detach": False, "tools": "sessions,extras"}
     settings = load_settings(flags, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         yield Caller(client)
 
 

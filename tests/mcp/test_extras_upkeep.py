@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import always, hang, rate_limit, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -32,7 +33,7 @@ UPKEEP = {
 async def codex(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> AsyncIterator[Caller]:
     flags = {"codex_path": str(codex_binary), "detach": False, "tools": "sessions,extras"}
     settings = load_settings(flags, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         yield Caller(client)
 
 

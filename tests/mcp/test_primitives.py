@@ -14,11 +14,11 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.primitives import PRIMITIVES
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution
+from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
 from helmsman.testing import Gate, add, hang, patch, run, say, usage
 from mcp import Client
@@ -45,7 +45,7 @@ def mode(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-async def codex(helm: Helmsman) -> AsyncIterator[Caller]:
+async def codex(helm: HelmsmanService) -> AsyncIterator[Caller]:
     async with Client(build_server(helm)) as client:
         yield Caller(client)
 
@@ -64,7 +64,7 @@ async def ended(codex: Caller, task_id: str) -> dict[str, Any]:
 # --- how they are offered --------------------------------------------------------------------------------------------
 
 
-async def test_primitives_are_listed_only_where_they_are_exposed(helm: Helmsman, mode: Any) -> None:
+async def test_primitives_are_listed_only_where_they_are_exposed(helm: HelmsmanService, mode: Any) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == {
             "codex",
@@ -77,7 +77,7 @@ async def test_a_hidden_primitive_is_an_unknown_tool(
     settings: Settings, codex_home: CodexHome, here: dict[str, Any], mode: Any
 ) -> None:
     async with (
-        Helmsman(replace(settings, expose_primitives=False), env=codex_home.env) as helm,
+        HelmsmanService(replace(settings, expose_primitives=False), env=codex_home.env) as helm,
         Client(build_server(helm), mode=mode) as client,
     ):
         assert [tool.name for tool in (await client.list_tools()).tools] == ["codex"]
@@ -167,8 +167,8 @@ async def test_the_same_key_given_twice_at_a_time_or_to_two_servers_runs_once(
         ids.append((await codex("_codex_local_run", task="do it", idempotency_key="k", **here))["task_id"])
 
     async with (
-        Helmsman(settings, env=codex_home.env) as one,
-        Helmsman(settings, env=codex_home.env) as two,
+        HelmsmanService(settings, env=codex_home.env) as one,
+        HelmsmanService(settings, env=codex_home.env) as two,
         Client(build_server(one)) as first,
         Client(build_server(two)) as second,
         anyio.create_task_group() as calls,
@@ -197,7 +197,7 @@ async def test_the_same_key_given_twice_at_a_time_or_to_two_servers_runs_once(
 )
 @pytest.mark.parametrize("tool", ["_codex_local_run", "_codex_local_exec"])
 async def test_a_task_that_makes_no_sense_is_refused(
-    codex: Caller, helm: Helmsman, here: dict[str, Any], tool: str, wrong: dict[str, Any], parameter: str
+    codex: Caller, helm: HelmsmanService, here: dict[str, Any], tool: str, wrong: dict[str, Any], parameter: str
 ) -> None:
     error = await codex.error(tool, **{"task": "fix it", **here, **wrong})
     assert (error["code"], error["parameter"]) == ("invalid_input", parameter)
@@ -210,7 +210,7 @@ async def test_one_task_more_than_is_allowed_is_refused_with_what_is_running(
 ) -> None:
     model.otherwise(hang())
     settings = replace(settings, max_sessions=1)
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         first = await codex("_codex_local_exec", task="one", **here)
         error = await codex.error("_codex_local_run", task="two", **here)
@@ -222,7 +222,7 @@ async def test_nothing_runs_outside_the_allowed_roots(
     settings: Settings, codex_home: CodexHome, git_repo: Path, tmp_path: Path
 ) -> None:
     settings = replace(settings, allowed_roots=(git_repo,))
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         for tool, arguments in {
             "_codex_local_run": {"task": "fix it"},
@@ -245,7 +245,7 @@ async def test_nothing_runs_outside_the_allowed_roots(
 
 @on_its_own_engine
 async def test_exec_returns_with_the_thread_and_follows_up_on_it(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, here: dict[str, Any]
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, here: dict[str, Any]
 ) -> None:
     model.on("remember", say("I shall."))
     model.on("what was", say("It was blue."))
@@ -271,11 +271,11 @@ async def test_resume_goes_on_with_a_thread_of_an_earlier_server(
 ) -> None:
     model.on("remember", say("I shall."))
     model.on("what was", say("It was blue."))
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         first = await codex("_codex_local_exec", task="remember blue", **here)
         await ended(codex, first["task_id"])
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         second = await codex("_codex_local_resume", thread_id=first["thread_id"], task="what was it?")
         assert (await ended(codex, second["task_id"]))["result"] == "It was blue."
@@ -349,7 +349,7 @@ async def test_a_wait_that_is_too_short_says_so(codex: Caller, model: ScriptedMo
         assert (waited["status"], waited["timed_out"]) == ("working", True)
 
 
-async def test_a_wait_sends_progress(helm: Helmsman, model: ScriptedModel, here: dict[str, Any]) -> None:
+async def test_a_wait_sends_progress(helm: HelmsmanService, model: ScriptedModel, here: dict[str, Any]) -> None:
     gate = Gate()
     model.on("work", say(gate, "done"))
     heard: list[str] = []
@@ -369,7 +369,7 @@ async def test_a_wait_sends_progress(helm: Helmsman, model: ScriptedModel, here:
 
 
 async def test_a_wait_returns_with_the_question_that_codex_asks(
-    helm: Helmsman, model: ScriptedModel, here: dict[str, Any], mode: Any
+    helm: HelmsmanService, model: ScriptedModel, here: dict[str, Any], mode: Any
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("made"))
     async with Client(build_server(helm), mode=mode) as client:
@@ -389,7 +389,7 @@ async def test_a_wait_returns_with_the_question_that_codex_asks(
 
 
 async def test_a_person_answers_in_a_form_while_the_client_waits(
-    helm: Helmsman, model: ScriptedModel, here: dict[str, Any], git_repo: Path, mode: Any
+    helm: HelmsmanService, model: ScriptedModel, here: dict[str, Any], git_repo: Path, mode: Any
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("made"))
 
@@ -421,7 +421,7 @@ async def test_a_task_that_cannot_begin_has_failed_and_says_why(
     broken.write_text("#!/bin/sh\necho 'codex-cli 0.163.0'\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
     settings = replace(settings, codex_path=broken)
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         begun = await codex("_codex_local_exec", task="fix it", **here)
         results = await codex("_codex_local_results", task_id=begun["task_id"])
@@ -436,7 +436,7 @@ async def test_a_task_that_cannot_begin_has_failed_and_says_why(
 @on_its_own_engine
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="Processes are looked up in /proc.")
 async def test_cancel_stops_codex_and_its_command_and_says_so(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, here: dict[str, Any], git_repo: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, here: dict[str, Any], git_repo: Path
 ) -> None:
     model.on("sleep", run("echo $$ > pid.new; mv pid.new pid; exec sleep 600"), say("never"))
     options = {"mode": "danger-full-access", "approval_policy": "never", **here}  # no sandbox: its pid is the real one
@@ -486,8 +486,8 @@ async def test_a_task_of_another_server_is_followed_and_not_stopped_from_here(
     gate = Gate()
     model.otherwise(say(gate, "done"))
     async with (
-        Helmsman(settings, env=codex_home.env) as one,
-        Helmsman(settings, env=codex_home.env) as two,
+        HelmsmanService(settings, env=codex_home.env) as one,
+        HelmsmanService(settings, env=codex_home.env) as two,
         Client(build_server(one)) as first,
         Client(build_server(two)) as second,
     ):
@@ -577,7 +577,7 @@ async def test_a_price_of_ones_own_lets_such_a_model_work(
     prices = {"prices": {"gpt-unheard-of": {"input": 1.0, "output": 1.0}}}
     settings = replace(settings, files=(ConfigFile(tmp_path / "helmsman.toml", prices, trusted=True),))
     model.otherwise([say("done"), usage(1000)])
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         begun = await codex("_codex_local_run", task="spend", model="gpt-unheard-of", max_cost_usd=5, **here)
         assert (await ended(codex, begun["task_id"]))["status"] == "completed"

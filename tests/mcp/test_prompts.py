@@ -10,8 +10,9 @@ import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import say
 from mcp import Client
 from tests.shared_engine import on_shared_engine
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 @on_shared_engine
 async def test_prompts_are_filled_in_and_ids_of_sessions_completed(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise(say("done"))
     session = await helm.start("Rewrite the parser", cwd=folder, sandbox="read-only")
@@ -57,7 +58,7 @@ async def test_prompts_are_filled_in_and_ids_of_sessions_completed(
 async def test_instructions_name_only_tools_that_are_there(toolsets: str, tmp_path: Path) -> None:
     env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
     settings = load_settings({"tools": toolsets}, env, tmp_path, user_file=tmp_path / "none.toml")
-    async with Helmsman(settings, env=env, inside=True) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=env) as helm, Client(build_server(helm)) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         named = set(re.findall(r"\b(?:codex|agent)_[a-z]+\b", client.instructions or ""))
         assert named <= names

@@ -18,7 +18,7 @@ from tests.shared_engine import on_shared_engine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
@@ -30,7 +30,7 @@ def mode(request: pytest.FixtureRequest) -> Any:
 
 
 async def test_an_always_of_a_model_holds_once_and_proposes_a_rule(
-    helm: Helmsman, asks: dict[str, Any], model: ScriptedModel, folder: Path
+    helm: HelmsmanService, asks: dict[str, Any], model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with Client(build_server(helm)) as client:
@@ -63,7 +63,7 @@ async def test_an_always_of_a_model_holds_once_and_proposes_a_rule(
     ids=["confirms", "leaves", "accepts without a decision", "declines", "dismisses"],
 )
 async def test_a_person_confirms_a_schedule_in_a_form(
-    helm: Helmsman, folder: Path, mode: Any, person: Person, status: str, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, folder: Path, mode: Any, person: Person, status: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def begin(_schedule: Any) -> Any: ...
 

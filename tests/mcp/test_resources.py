@@ -18,7 +18,7 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -36,7 +36,7 @@ async def text_of(client: Client, uri: str) -> str:
 
 
 async def test_a_session_is_a_transcript_and_a_diff(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, mode: Any
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, mode: Any
 ) -> None:
     model.on("write", run("echo some output"), patch(add("new.txt", "hello\n")), say("All **done**"))
     async with Client(build_server(helm), mode=mode) as client:
@@ -68,7 +68,7 @@ async def test_a_session_is_a_transcript_and_a_diff(
 
 @pytest.mark.needs_git
 async def test_the_diff_of_a_worktree_session_is_all_that_it_changed(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, mode: Any
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, mode: Any
 ) -> None:
     model.on("write", run("echo hello > new.txt"), say("done"))
     session = await helm.start("write", cwd=git_repo, worktree=True, sandbox="workspace-write", approval_policy="never")
@@ -80,14 +80,16 @@ async def test_the_diff_of_a_worktree_session_is_all_that_it_changed(
 @pytest.mark.parametrize(
     "uri", ["codex://sessions/nope", "codex://nonsense", "codex://sessions/nope/else", "codex://tasks/nope"]
 )
-async def test_what_is_not_there_is_an_error(helm: Helmsman, mode: Any, uri: str) -> None:
+async def test_what_is_not_there_is_an_error(helm: HelmsmanService, mode: Any, uri: str) -> None:
     async with Client(build_server(helm), mode=mode) as client:
         with pytest.raises(MCPError, match=r"no (session|resource|task)"):
             await client.read_resource(uri)
 
 
 @pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
-async def test_a_subscriber_of_the_handshake_era_is_told(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_subscriber_of_the_handshake_era_is_told(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     gate = model.gate()
     model.on("go", say("some", gate, "thing"))
     told: list[str] = []
@@ -122,7 +124,7 @@ async def test_a_subscriber_of_the_handshake_era_is_told(helm: Helmsman, model: 
             assert set(told) == {"codex://sessions"}
 
 
-async def test_a_listener_of_2026_is_told(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_a_listener_of_2026_is_told(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> None:
     gate = model.gate()
     model.on("go", say("some", gate, "thing"))
     async with Client(build_server(helm)) as client:

@@ -11,11 +11,11 @@ import anyio
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.router_tool import remembered_as
 from helmsman.mcp.server import build_server
 from helmsman.model.options import ASKS, WRITES
+from helmsman.service import HelmsmanService
 from helmsman.shapes.task_contract import LocalResumeInput, LocalRunInput, SafetyInput
 from helmsman.tasks.outcome import changed_files
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -39,7 +39,7 @@ def settings(settings: Settings) -> Settings:
 
 
 @pytest.fixture(params=["legacy", "auto"])
-async def codex(request: pytest.FixtureRequest, helm: Helmsman) -> AsyncIterator[Caller]:
+async def codex(request: pytest.FixtureRequest, helm: HelmsmanService) -> AsyncIterator[Caller]:
     async with Client(build_server(helm), mode=request.param) as client:
         yield Caller(client)
 
@@ -91,7 +91,7 @@ async def test_two_tasks_are_told_apart_by_number_alias_and_id(
     assert "not running any more" in again["userMessage"]
 
 
-async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: Helmsman, folder: Path) -> None:
+async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: HelmsmanService, folder: Path) -> None:
     planned = await codex("codex", request="fix the setup script", dryRun=True, explain=True, **at(folder))
     assert planned["action"] == "run"
     assert "Nothing was done" in planned["userMessage"]
@@ -161,7 +161,7 @@ async def test_the_guide_for_github_is_made_for_this_repository(codex: Caller, f
 
 
 async def test_a_question_is_answered_in_plain_words_once_it_was_shown(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     gate = model.gate()
     model.otherwise(
@@ -229,7 +229,7 @@ LEFT_OVER = (
 
 
 async def test_an_approval_with_anything_left_over_grants_nothing(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(run("touch made.txt", escalate="please"), say("not made"))
     task_id = (await codex("codex", request="touch a file", **at(git_repo)))["task"]["id"]
@@ -257,7 +257,7 @@ async def test_an_approval_with_anything_left_over_grants_nothing(
 
 
 async def test_talk_about_tasks_starts_nothing_and_can_be_run_as_work(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(say("It is used in two places."))
     for nothing in ("ok", "thanks!", "great, thank you", "got it"):
@@ -313,7 +313,7 @@ async def test_the_same_key_gives_the_same_task(codex: Caller, model: ScriptedMo
 
 
 async def test_what_new_work_may_do_is_said_beside_the_words_and_confirmed_with_them(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(say("done"))
     safety = {"sandbox": "read-only", "approval_policy": "never"}
@@ -350,7 +350,7 @@ async def test_work_that_changed_files_is_cancelled_only_when_that_is_confirmed(
     model.on("edit", patch(add("a.txt", "one\n")), hang())
     model.on("think", hang())
     careful = replace(settings, require_confirmation=True)
-    async with Helmsman(careful, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(careful, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         safety = {"sandbox": "workspace-write", "approval_policy": "never"}
         editing = (await codex("codex", request="edit a file", safety=safety, **at(git_repo)))["task"]["id"]
@@ -385,13 +385,13 @@ async def test_what_a_task_did_is_known_after_a_restart(
     tests = "echo '===== 2 passed, 1 skipped in 0.10s ====='"
     model.otherwise(patch(add("a.txt", "one\ntwo\n")), run(tests), run("exit 3"), [say("Made a.txt."), usage(1000, 50)])
     env = codex_home.env
-    async with Helmsman(settings, env=env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=env) as helm, Client(build_server(helm)) as client:
         safety = {"sandbox": "workspace-write", "approval_policy": "never"}
         begun = await Caller(client)("codex", request="edit a file", safety=safety, **at(git_repo))
         task_id = begun["task"]["id"]
         before = (await Caller(client)("codex", request=f"wait for {task_id}"))["resultSummary"]
     sessions = replace(settings, tools=("router", "sessions"))
-    async with Helmsman(sessions, env=env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(sessions, env=env) as helm, Client(build_server(helm)) as client:
         done = await Caller(client)("codex", request=f"show the results of {task_id}")
         after, session_id = done["resultSummary"], done["task"]["sessionId"]
         status = await Caller(client)("codex_status", sessionId=session_id)
@@ -417,7 +417,7 @@ async def test_a_task_that_costs_too_much_is_stopped(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, folder: Path
 ) -> None:
     model.otherwise([run("true"), usage(2_000_000)], hang())
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         begun = await codex("codex", request="spend much", safety={"max_cost_usd": 0.5}, **at(folder))
         stopped = await codex("codex", request=f"wait for {begun['task']['id']}")
@@ -432,7 +432,7 @@ async def test_the_answer_does_not_wait_for_codex(
     broken.write_text("#!/bin/sh\necho 'codex-cli 0.163.0'\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
     async with (
-        Helmsman(replace(settings, codex_path=broken), env=codex_home.env) as helm,
+        HelmsmanService(replace(settings, codex_path=broken), env=codex_home.env) as helm,
         Client(build_server(helm)) as client,
     ):
         codex = Caller(client)
@@ -450,7 +450,7 @@ async def test_nothing_is_begun_that_cannot_be_registered(
     (settings.state_dir / REGISTRY_NAME).mkdir(parents=True)
     settings.state_dir.chmod(0o700)
     model.otherwise(say("done"))
-    async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         answer = await Caller(client).error("codex", request="fix the parser", **at(folder))
         assert answer["error"]["code"] == "registry_unavailable"
         other = await helm.start("something else", cwd=folder)
@@ -459,7 +459,7 @@ async def test_nothing_is_begun_that_cannot_be_registered(
 
 
 async def test_a_number_means_what_was_offered_and_no_other_clients_task_is_stopped_or_given_work_unnamed(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, git_repo: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("hang", hang())
     this, that = [
@@ -522,7 +522,7 @@ async def test_more_work_for_a_task_goes_on_where_its_session_works(
         {"hints": {"taskId": " "}},
     ],
 )
-async def test_a_value_that_means_nothing_is_refused(helm: Helmsman, arguments: dict[str, Any]) -> None:
+async def test_a_value_that_means_nothing_is_refused(helm: HelmsmanService, arguments: dict[str, Any]) -> None:
     async with Client(build_server(helm)) as client:
         assert (await Caller(client).error("codex", request="fix the parser", **arguments))["code"] == "invalid_input"
     assert helm.sessions == {}
@@ -537,7 +537,7 @@ async def test_a_limit_that_is_no_number_is_refused(contract: type[BaseModel]) -
 
 
 async def test_no_words_make_a_wait_longer_than_a_hint_may(
-    helm: Helmsman, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, model: ScriptedModel, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.mcp.router_tool._LONGEST_WAIT_SECONDS", 0.1)
     model.on("hang", hang())

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.base.structs import replace
 from helmsman.errors import Unsupported
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, codex_versions, git
@@ -76,7 +77,7 @@ def settings(cloud_codex: Path, home: CodexHome, tmp_path: Path) -> Settings:
 
 @pytest.fixture
 async def codex(settings: Settings, home: CodexHome, cloud: ScriptedCloud) -> AsyncIterator[Caller]:
-    async with Helmsman(settings, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
         yield Caller(client)
 
 
@@ -84,7 +85,7 @@ async def codex(settings: Settings, home: CodexHome, cloud: ScriptedCloud) -> As
 async def offline(settings: Settings, home: CodexHome, cloud: ScriptedCloud) -> AsyncIterator[Caller]:
     """The same, as if the network were down."""
     env = cloud.env(home, reachable=False)
-    async with Helmsman(settings, env=env) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=env) as helm, Client(build_server(helm)) as client:
         yield Caller(client)
 
 
@@ -175,7 +176,7 @@ async def test_plain_words_reach_all_that_the_cloud_has(
 ) -> None:
     careful = replace(settings, require_confirmation=True)
     here = {"context": {"working_dir": str(git_repo)}}
-    async with Helmsman(careful, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(careful, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         known = await codex("codex", request="list cloud environments")
         assert [(one["name"], one["reference"]) for one in known["environments"]] == [("site", "env_1")]
@@ -350,7 +351,7 @@ async def test_nothing_is_applied_outside_the_allowed_roots(
         ((git_repo,), git_repo, "task_id"),  # nor is it looked at
     ):
         narrow = replace(settings, allowed_roots=tuple(root.resolve() for root in allowed))
-        async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+        async with HelmsmanService(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
             refused = await Caller(client).error(
                 "_codex_cloud_results", task_id=task_id, apply_to=str(place), digest="0" * 64
             )
@@ -391,7 +392,7 @@ async def test_the_tasks_of_the_account_are_listed_and_ours_are_known_again(
     of_one = await codex("_codex_cloud_list_tasks", env_id="site")  # its name in helmsman.toml
     assert [one["title"] for one in of_one["tasks"]] == ["Add rate limiting"]
     narrow = replace(settings, allowed_roots=(tmp_path / "home",))
-    async with Helmsman(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(narrow, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
         seen = await Caller(client)("_codex_cloud_list_tasks")  # what was submitted from outside the roots is not shown
     assert [one["title"] for one in seen["tasks"]] == ["Of somebody else"]
 
@@ -421,7 +422,7 @@ async def test_another_server_follows_the_task(
 ) -> None:
     task_id, task = await submitted(codex, cloud)
     task.complete(DIFF)
-    async with Helmsman(settings, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
         answer = await Caller(client)("codex", request="show the results")
     assert (answer["task"]["id"], answer["task"]["status"]) == (task_id, "completed")
     assert answer["resultSummary"]["diff"] == DIFF
@@ -447,7 +448,7 @@ async def test_without_an_environment_nothing_is_submitted(
     settings: Settings, home: CodexHome, cloud: ScriptedCloud
 ) -> None:
     settings = replace(settings, files=())
-    async with Helmsman(settings, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=cloud.env(home)) as helm, Client(build_server(helm)) as client:
         codex = Caller(client)
         answer = await codex.error("codex", request="in the cloud: fix it")
         error = await codex.error("_codex_cloud_submit", task="fix it")
@@ -559,9 +560,9 @@ async def test_a_submit_that_could_not_be_written_down_at_once_is_written_down_l
 async def test_a_submit_that_was_broken_off_by_the_end_of_its_helmsman_is_unknown(
     settings: Settings, home: CodexHome, cloud: ScriptedCloud
 ) -> None:
-    async with Helmsman(settings, env=cloud.env(home)) as helm:
+    async with HelmsmanService(settings, env=cloud.env(home)) as helm:
         task_id = await helm.tasks.cloud.submit("Add rate limiting")
-    async with Helmsman(settings, env=cloud.env(home)) as later:
+    async with HelmsmanService(settings, env=cloud.env(home)) as later:
         task = await later.tasks.get(task_id)
     assert task.status == "unknown"
     assert task.note is not None
@@ -571,7 +572,7 @@ async def test_a_submit_that_was_broken_off_by_the_end_of_its_helmsman_is_unknow
 async def test_a_model_for_the_cloud_is_refused_before_anything_is_registered(
     settings: Settings, home: CodexHome, cloud: ScriptedCloud
 ) -> None:
-    async with Helmsman(settings, env=cloud.env(home)) as helm:
+    async with HelmsmanService(settings, env=cloud.env(home)) as helm:
         with pytest.raises(Unsupported, match="chooses the model itself"):
             await helm.tasks.cloud.submit("Add rate limiting", model="gpt-5.5")
         assert await helm.tasks.list() == ([], None)

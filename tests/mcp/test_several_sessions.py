@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 
 
 @pytest.fixture
-async def codex(helm: Helmsman) -> AsyncIterator[Caller]:
+async def codex(helm: HelmsmanService) -> AsyncIterator[Caller]:
     async with Client(build_server(helm)) as client:
         yield Caller(client)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.shortening import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -30,13 +30,13 @@ MESSAGE = "begin " + "x" * 6_000_000 + " end"
 
 
 @pytest.fixture
-async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[Helmsman]:
-    async with Helmsman(replace(settings, tools=("sessions", "extras")), env=codex_home.env) as helm:
+async def helm(settings: Settings, codex_home: CodexHome) -> AsyncIterator[HelmsmanService]:
+    async with HelmsmanService(replace(settings, tools=("sessions", "extras")), env=codex_home.env) as helm:
         yield helm
 
 
 @pytest.fixture
-async def codex(helm: Helmsman) -> AsyncIterator[Caller]:
+async def codex(helm: HelmsmanService) -> AsyncIterator[Caller]:
     async with Client(build_server(helm)) as client:
         yield Caller(client)
 
@@ -49,7 +49,7 @@ async def started(codex: Caller, prompt: str, folder: Path, **more: Any) -> str:
 
 
 async def test_a_line_of_30_mb_is_a_few_thousand_characters(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, folder: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("print", run("head -c 30000000 /dev/zero | tr '\\0' x", yield_ms=30_000), say("printed"))
     session_id = await started(codex, "print", folder)
@@ -65,7 +65,7 @@ async def test_a_line_of_30_mb_is_a_few_thousand_characters(
 
 
 async def test_a_message_of_6_mb_is_cut_and_says_where_the_whole_is(
-    codex: Caller, helm: Helmsman, model: ScriptedModel, folder: Path
+    codex: Caller, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("talk", say(MESSAGE))
     session_id = await started(codex, "talk", folder)

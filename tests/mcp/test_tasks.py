@@ -23,7 +23,7 @@ from tests.mcp.caller import Caller
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 
@@ -98,7 +98,7 @@ async def unused(context: Any, params: Any) -> types.ElicitResult:
 
 
 async def test_a_client_that_cannot_show_forms_waits_and_finds_the_question(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any]
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any]
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with Client(build_server(helm), extensions=[Tasks()]) as client:
@@ -108,7 +108,7 @@ async def test_a_client_that_cannot_show_forms_waits_and_finds_the_question(
 
 
 async def test_a_wait_becomes_a_task_that_asks_and_completes(
-    helm: Helmsman, model: ScriptedModel, asks: dict[str, Any], folder: Path
+    helm: HelmsmanService, model: ScriptedModel, asks: dict[str, Any], folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     tasks = Tasks({"decision": "approve"})
@@ -123,7 +123,9 @@ async def test_a_wait_becomes_a_task_that_asks_and_completes(
     assert (folder / "made.txt").exists()
 
 
-async def test_cancelling_the_task_interrupts_the_turn(helm: Helmsman, model: ScriptedModel, folder: Path) -> None:
+async def test_cancelling_the_task_interrupts_the_turn(
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
+) -> None:
     model.on("hang", hang())
     tasks = Tasks(cancel=True)
     async with Client(build_server(helm), extensions=[tasks], elicitation_callback=unused) as client:
@@ -134,7 +136,7 @@ async def test_cancelling_the_task_interrupts_the_turn(helm: Helmsman, model: Sc
 
 
 async def test_a_client_that_did_not_declare_it_gets_no_task(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("hang", hang())
     async with Client(build_server(helm)) as client:

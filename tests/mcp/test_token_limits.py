@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.settings import TOOLSETS
 from mcp import Client
 from tests.listings import count
@@ -29,7 +30,7 @@ PER_PIECE = 1.07
 async def test_what_a_model_reads_of_the_tools_is_short(toolsets: str, most: int, tmp_path: Path) -> None:
     env = {**os.environ, "HELMSMAN_STATE_DIR": str(tmp_path / "state"), "PATH": str(tmp_path)}
     settings = load_settings({"tools": toolsets}, env, tmp_path, user_file=tmp_path / "none.toml")
-    async with Helmsman(settings, env=env, inside=True) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(settings, env=env) as helm, Client(build_server(helm)) as client:
         tools = (await client.list_tools()).tools
     read = [{"name": one.name, "description": one.description, "inputSchema": one.input_schema} for one in tools]
     assert sum(map(count, read)) * PER_PIECE <= most

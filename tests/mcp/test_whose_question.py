@@ -9,7 +9,6 @@ import anyio
 import mcp_types as types
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.base.clients import HANDED, HTTP, McpClient
 from helmsman.base.processes import Process
@@ -17,6 +16,7 @@ from helmsman.base.structs import pack, replace, unpack
 from helmsman.mcp.server import build_server
 from helmsman.model.events import RuleAdded, WorktreeAssigned
 from helmsman.model.rules import Rule
+from helmsman.service import HelmsmanService
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from mcp import Client
@@ -47,7 +47,7 @@ def touches(model: ScriptedModel) -> None:
     model.on("hello", say("hi"))
 
 
-async def _asked(helm: Helmsman, folder: Path, **options: Any) -> Any:
+async def _asked(helm: HelmsmanService, folder: Path, **options: Any) -> Any:
     """A session that a person has opened, once it asks."""
     wanted = {"sandbox": "workspace-write", "approval_policy": "on-request", **options}
     session = await helm.start("touch", cwd=folder, **wanted)
@@ -56,7 +56,7 @@ async def _asked(helm: Helmsman, folder: Path, **options: Any) -> Any:
 
 
 async def test_a_model_does_not_answer_for_a_session_that_a_person_opened(
-    helm: Helmsman, folder: Path, mode: Any
+    helm: HelmsmanService, folder: Path, mode: Any
 ) -> None:
     session = await _asked(helm, folder)
     (question,) = session.questions
@@ -75,7 +75,7 @@ async def test_a_model_does_not_answer_for_a_session_that_a_person_opened(
 
 
 async def test_a_session_that_a_person_hands_over_is_the_clients_until_it_is_taken_back(
-    helm: Helmsman, folder: Path
+    helm: HelmsmanService, folder: Path
 ) -> None:
     session = await _asked(helm, folder)
     (question,) = session.questions
@@ -93,7 +93,7 @@ async def test_a_session_that_a_person_hands_over_is_the_clients_until_it_is_tak
 
 
 async def test_two_clients_of_one_name_are_two_until_the_first_has_gone(
-    helm: Helmsman, asks: dict[str, Any], mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], mode: Any
 ) -> None:
     async with Client(build_server(helm), mode=mode, client_info=CLAUDE) as other:
         async with Client(build_server(helm), mode=mode, client_info=CLAUDE) as client:
@@ -108,14 +108,14 @@ async def test_two_clients_of_one_name_are_two_until_the_first_has_gone(
 async def test_the_owner_of_a_session_outlives_the_process(
     settings: Settings, codex_home: CodexHome, asks: Any
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         async with Client(build_server(helm), client_info=CLAUDE) as client:
             codex = Caller(client)
             session_id = (await codex("codex_start", prompt="hello", **asks))["sessionId"]
             await codex.until_settled(session_id)
         mine = await helm.start("hello", cwd=asks["workingDirectory"])
         await mine.wait(until="end", timeout=30)
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         owner = (await helm.session(session_id)).opened_by
         assert owner is not None
         assert (owner.name, owner.process) == ("claude-code", Process.me())
@@ -123,7 +123,7 @@ async def test_the_owner_of_a_session_outlives_the_process(
 
 
 async def test_the_owner_is_stored_before_the_agent_hears_of_the_session(
-    helm: Helmsman, asks: Any, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, asks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hub that is killed in the middle of a start must not leave the session to a person."""
     owners: list[McpClient | None] = []
@@ -141,7 +141,7 @@ async def test_the_owner_is_stored_before_the_agent_hears_of_the_session(
     assert [owner.name for owner in owners if owner is not None] == ["claude-code"]
 
 
-async def test_a_message_gets_no_permission_that_a_person_gave(helm: Helmsman, folder: Path) -> None:
+async def test_a_message_gets_no_permission_that_a_person_gave(helm: HelmsmanService, folder: Path) -> None:
     full = await _asked(helm, folder, sandbox="danger-full-access", approval_policy="never")
     lasting = await helm.start("hello", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
     plain = await helm.start("hello", cwd=folder, sandbox="workspace-write", approval_policy="on-request")
@@ -173,7 +173,7 @@ async def test_a_message_gets_no_permission_that_a_person_gave(helm: Helmsman, f
 
 
 async def test_while_a_form_is_open_the_agent_waits_and_cannot_answer(
-    helm: Helmsman, asks: dict[str, Any], folder: Path, mode: Any
+    helm: HelmsmanService, asks: dict[str, Any], folder: Path, mode: Any
 ) -> None:
     answered = anyio.Event()
 
@@ -200,7 +200,9 @@ async def test_while_a_form_is_open_the_agent_waits_and_cannot_answer(
     assert (folder / "made.txt").exists()
 
 
-async def test_a_wait_while_a_form_is_open_lasts_as_long_as_it_was_to(helm: Helmsman, asks: dict[str, Any]) -> None:
+async def test_a_wait_while_a_form_is_open_lasts_as_long_as_it_was_to(
+    helm: HelmsmanService, asks: dict[str, Any]
+) -> None:
     async with Client(build_server(helm), mode="legacy", elicitation_callback=Person("thinks")) as client:
         codex = Caller(client)
         session_id = (await codex("codex_start", prompt="touch", **asks))["sessionId"]
@@ -216,7 +218,7 @@ async def test_the_users_own_settings_let_agents_answer(
     settings: Settings, codex_home: CodexHome, folder: Path
 ) -> None:
     settings = replace(settings, clients_share_sessions=True, agents_answer_first=True)
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await _asked(helm, folder)
         (question,) = session.questions
         async with Client(build_server(helm), mode="legacy", elicitation_callback=Person("thinks")) as client:
@@ -242,7 +244,7 @@ def test_a_name_alone_makes_no_client_another() -> None:
 
 
 async def test_a_fork_does_not_make_a_persons_worktree_the_clients(
-    helm: Helmsman, git_repo: Path, model: ScriptedModel
+    helm: HelmsmanService, git_repo: Path, model: ScriptedModel
 ) -> None:
     model.on("write", run("echo theirs > made.txt"), say("done"))
     options = {"sandbox": "workspace-write", "approval_policy": "never"}

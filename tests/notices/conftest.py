@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.hub.notifier import Notifier
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.notices.config import NotifySettings, Recipient
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
 from tests.notices.receivers import SECONDS, NtfyServer, Receiver
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 class House:
     """A hub's service without its process. `settings` say who is told."""
 
-    def __init__(self, shared: Shared, helm: Helmsman, clock: Clock, agent: PlayedAgent, notifier: Notifier) -> None:
+    def __init__(
+        self, shared: Shared, helm: HelmsmanService, clock: Clock, agent: PlayedAgent, notifier: Notifier
+    ) -> None:
         self.shared, self.helm, self.clock, self.agent, self.notifier = shared, helm, clock, agent, notifier
 
     @property
@@ -82,13 +85,13 @@ async def opened(state_dir: Path, *to: Recipient, clock: Clock | None = None, **
         raise AssertionError(epoch)
 
     async with Shared(state_dir, [agent], fence=Fence(1, replaced)) as shared:
-        recovery = Recovery(shared, Helmsman)
+        recovery = Recovery(shared, HelmsmanService)
         shared.schedules.clock = shared.notices.clock = clock
         scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
         notifier = Notifier(shared, load=settings, sleep=clock.sleep)
         for run in (recovery.run, scheduler.run, notifier.run):
             shared.tasks.start_soon(run)
-        async with Helmsman(chosen, shared=shared) as helm:
+        async with HelmsmanService(chosen, shared=shared) as helm:
             await notifier.settings()
             yield House(shared, helm, clock, agent, notifier)
 

@@ -11,7 +11,7 @@ from helmsman.hub.verbs import PARTS, VERBS
 from helmsman.operations.nature import READING, Nature, nature_of
 from helmsman.operations.texts import FOR_ANY, FOR_CODEX, voice_of
 from helmsman.operations.toolsets import operations_of
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 
 if TYPE_CHECKING:
     from helmsman.operations.table import Operation
@@ -48,7 +48,7 @@ def test_only_verbs_that_exist_have_a_nature() -> None:
     for verb in READING:
         first = verb.partition(".")[0]
         assert first in PARTS or verb in VERBS
-        assert hasattr(Helmsman, first)
+        assert hasattr(HelmsmanService, first)
 
 
 @pytest.mark.parametrize(

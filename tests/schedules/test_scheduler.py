@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
 from tests.played import PlayedAgent, PlayedEngine
@@ -54,7 +55,9 @@ class Clock:
 class House:
     """A hub's service without its process."""
 
-    def __init__(self, shared: Shared, helm: Helmsman, clock: Clock, agent: PlayedAgent, scheduler: Scheduler) -> None:
+    def __init__(
+        self, shared: Shared, helm: HelmsmanService, clock: Clock, agent: PlayedAgent, scheduler: Scheduler
+    ) -> None:
         self.shared, self.helm, self.clock, self.agent = shared, helm, clock, agent
         self.scheduler = scheduler
 
@@ -99,12 +102,12 @@ async def opened(state_dir: Path, clock: Clock, **settings: Any) -> AsyncIterato
         raise AssertionError(epoch)
 
     async with Shared(state_dir, [agent], fence=Fence(1, replaced)) as shared:
-        recovery = Recovery(shared, Helmsman)
+        recovery = Recovery(shared, HelmsmanService)
         shared.schedules.clock = clock
         scheduler = Scheduler(shared, recovery.waiting_tasks, clock.sleep)
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)
-        async with Helmsman(chosen, shared=shared) as helm:
+        async with HelmsmanService(chosen, shared=shared) as helm:
             yield House(shared, helm, clock, agent, scheduler)
 
 
@@ -291,7 +294,7 @@ async def test_nobody_sees_or_changes_one_outside_the_allowed_roots(state_dir: P
         roots = load_settings(
             {"default_agent": "played", "state_dir": str(state_dir), "allowed_roots": [str(inside)]}, {}, state_dir
         )
-        async with Helmsman(roots, shared=house.shared) as helm:
+        async with HelmsmanService(roots, shared=house.shared) as helm:
             confined = helm.extras.schedules
             assert await confined.list() == ()
             for use in (confined.get, confined.pause, confined.run_now, confined.remove, confined.runs):
@@ -309,6 +312,6 @@ async def test_a_schedule_with_a_secret_in_it_is_not_written_down(house: House, 
 
 async def test_without_a_hub_nobody_would_run_it_and_it_is_refused(tmp_path: Path) -> None:
     settings = load_settings({"default_agent": "played", "state_dir": str(tmp_path / "state")}, {}, tmp_path)
-    async with Helmsman(settings, agents=[PlayedAgent()]) as helm:
+    async with HelmsmanService(settings, agents=[PlayedAgent()]) as helm:
         with pytest.raises(Unsupported, match="run by the hub"):
             await helm.extras.schedules.add("work", every="1h", cwd=tmp_path)

@@ -16,13 +16,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.model.options import ReviewTarget
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say, spawn_agent, wait_agents
 from mcp import Client
 from tests.hub_service import hub_service
@@ -171,7 +171,7 @@ async def test_no_way_leads_outside(
     plain = codex_home.config_path.read_bytes()
     inside = git_repo / "inside.txt"
     wrong: dict[str, tuple[bool, bool, bool]] = {}
-    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(narrow, engine=engine), env=codex_home.env) as helm:
         for name, general in WAYS.items():
             way = general.at(outside=outside, repository=git_repo, home=codex_home.path)
             way.prepare(codex_home)
@@ -202,7 +202,7 @@ async def test_a_profile_leads_nowhere_else(
     else:
         wide = codex_home.path / "wide.config.toml"
         wide.write_text('sandbox_mode = "danger-full-access"\n', encoding="utf-8")
-    async with Helmsman(replace(narrow, engine=engine), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(narrow, engine=engine), env=codex_home.env) as helm:
         await is_refused(helm.start("touch", cwd=git_repo, profile="wide"))
         assert not made.exists()
         await finished(await helm.start("touch", cwd=git_repo, profile="wide", sandbox="workspace-write"))
@@ -220,10 +220,10 @@ async def test_defaults_for_all_sessions_lead_nowhere_else(
         {"notify": ["touch", str(made)]},
         {"mcp_servers.x.command": "touch"},
     ):
-        async with Helmsman(replace(narrow, default_config=config), env=codex_home.env) as helm:
+        async with HelmsmanService(replace(narrow, default_config=config), env=codex_home.env) as helm:
             assert await is_refused(helm.start("touch", cwd=git_repo)), config
     texts = {"sandbox_mode": '"danger-full-access"', "notify": f'["touch", "{made}"]'}
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         for key, text in texts.items():
             assert await is_refused(helm.start("touch", cwd=git_repo, config={key: text})), key
     assert not made.exists()
@@ -234,7 +234,7 @@ async def test_nobody_but_the_user_reviews_what_leaves_the_sandbox(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     codex_home.configure(approvals_reviewer="auto_review")
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         with pytest.raises(InvalidInput, match="approvals_reviewer"):
             await helm.start("touch", cwd=git_repo)
     assert model.requests == []
@@ -245,7 +245,7 @@ async def test_sub_agents_stay_inside(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
 ) -> None:
     model.on("parent", spawn_agent("touch"), wait_agents(), say("done"))
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         await finished(await helm.start("parent", cwd=git_repo, sandbox="workspace-write", approval_policy="never"))
         with anyio.fail_after(SECONDS):
             await model.wait_for_request(lambda request: bool(request.tool_outputs) and "touch" in request.user_texts)
@@ -258,7 +258,7 @@ async def test_a_worktree_can_be_worked_in_and_nothing_beside_it(
     narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, outside: Path
 ) -> None:
     model.on("touch", run(f"touch here.txt; touch {outside}/made.txt"), say("tried"))
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         session = await finished(await helm.start("touch", cwd=git_repo, worktree=True, sandbox="workspace-write"))
         assert session.worktree is not None
         assert (session.worktree.directory / "here.txt").exists()
@@ -273,7 +273,7 @@ async def test_a_directory_that_became_a_link_is_looked_at_again_before_each_tur
     model.otherwise(say("ok"))
     place = git_repo / "sub"
     place.mkdir()
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         session = await finished(await helm.start("hello", cwd=place, sandbox="workspace-write"))
         place.rmdir()
         place.symlink_to(outside)
@@ -286,7 +286,7 @@ async def test_a_directory_that_became_a_link_is_looked_at_again_before_each_tur
 async def test_what_is_refused_is_not_in_the_way_of_the_next_message(
     narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         session = await finished(await helm.start("hello", cwd=git_repo))
         codex_home.configure(sandbox_workspace_write={"writable_roots": [str(outside)]})
         with pytest.raises(InvalidInput, match="outside the allowed roots"):
@@ -303,7 +303,7 @@ async def test_temporary_directories_are_writable_where_they_are_allowed(
     narrow: Settings, codex_home: CodexHome, git_repo: Path, made: Path
 ) -> None:
     wider = replace(narrow, allowed_roots=(git_repo.resolve(), Path("/tmp").resolve()))
-    async with Helmsman(wider, env=codex_home.env) as helm:
+    async with HelmsmanService(wider, env=codex_home.env) as helm:
         await finished(await helm.start("touch", cwd=git_repo, sandbox="workspace-write"))
     assert made.exists()
 
@@ -332,7 +332,7 @@ async def test_what_a_person_made_with_full_access_goes_on_inside(
     assert made.exists()
     made.unlink()
     session_id = next(json.loads(line)["thread_id"] for line in told.stdout.splitlines() if "thread.started" in line)
-    async with Helmsman(narrow, env=codex_home.env) as helm:
+    async with HelmsmanService(narrow, env=codex_home.env) as helm:
         for going_on in (helm.say(session_id, "touch"), helm.fork(session_id, "touch")):
             assert (await finished(await going_on)).result == "tried"
     assert not made.exists()
@@ -356,7 +356,7 @@ async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
         assert made.exists()
         made.unlink()
         codex_home.configure(sandbox_workspace_write={"writable_roots": []})
-        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
+        async with HelmsmanService(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
             binary, target = (
                 await agent_in_use(helm.settings, helm.environment),
                 ReviewTarget(kind="custom", value="touch"),
@@ -388,7 +388,7 @@ async def test_a_turn_that_another_door_began_wider_can_be_stopped_and_not_steer
     async with hub_service(detached, codex_home.env) as wide:
         session = await wide.start("wait", cwd=git_repo, sandbox="danger-full-access")
         await gate.reached()
-        async with Helmsman(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
+        async with HelmsmanService(replace(narrow, detach=True), env=codex_home.env, shared=wide._shared) as helm:
             with pytest.raises(InvalidInput, match="outside the allowed roots"):
                 await helm.steer(session.id, "touch")
             assert (await helm.interrupt(session.id)).status == "interrupted"
@@ -422,7 +422,7 @@ async def test_no_tool_leads_outside(
     }
     for tools, given in calls.items():
         settings = replace(narrow, tools=tuple(tools.split(",")), expose_primitives=True)
-        async with Helmsman(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
+        async with HelmsmanService(settings, env=codex_home.env) as helm, Client(build_server(helm)) as client:
             for tool, arguments in given:
                 answer = await client.call_tool(tool, arguments)
                 assert "the allowed roots" in str(answer), tool

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings, run_step
+from helmsman import load_settings, run_step
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from mcp import Client
 from tests.hub_service import hub_service
@@ -66,8 +67,8 @@ class Place:
     def path(self) -> Path:
         return self.hostile.path
 
-    def helm(self, **changes: Any) -> Helmsman:
-        return Helmsman(replace(self.settings, **changes), env=self.home.env)
+    def helm(self, **changes: Any) -> HelmsmanService:
+        return HelmsmanService(replace(self.settings, **changes), env=self.home.env)
 
 
 # --- every way to start ----------------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ async def test_the_rules_count_where_the_user_trusts_the_project_and_let_nothing
     rules = RuleBook(settings.files, settings.state_dir)
     assert rules.explain("touch x", place.path, inside=True).effect == "allow"
     assert rules.explain("touch x", place.path).effect == "ask"
-    async with Helmsman(settings, env=place.home.env) as helm:
+    async with HelmsmanService(settings, env=place.home.env) as helm:
         await finished(await helm.start("work", cwd=place.path, **ASKING))
     assert not place.hostile.escaped
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from anyio.abc import SocketStream
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from tests.clients.server_process import HttpServer
 
 pytestmark = pytest.mark.anyio
@@ -64,7 +64,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(helm: Helmsman, options: HttpOptions | None = None) -> AsyncIterator[Server]:
+async def serving(helm: HelmsmanService, options: HttpOptions | None = None) -> AsyncIterator[Server]:
     addresses: list[str] = []
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(serve_http, helm, options or HttpOptions(), lambda address, _: addresses.append(address))
@@ -87,7 +87,7 @@ async def everything(stream: SocketStream) -> bytes:
     return received
 
 
-def token_of(helm: Helmsman) -> str:
+def token_of(helm: HelmsmanService) -> str:
     return http_token(helm.settings.state_dir)
 
 
@@ -99,7 +99,7 @@ async def is_alive(server: Server) -> bool:
 # --- slow and many ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_connection_that_says_nothing_is_closed(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_that_says_nothing_is_closed(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "STRANGER_SECONDS", 0.3)
     async with serving(helm) as server, await server.connect() as silent:
         assert await everything(silent) == b""
@@ -107,7 +107,7 @@ async def test_a_connection_that_says_nothing_is_closed(helm: Helmsman, monkeypa
 
 
 async def test_a_head_that_comes_letter_by_letter_is_not_waited_for(
-    helm: Helmsman, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_limits, "STRANGER_SECONDS", 0.3)
     async with serving(helm) as server, await server.connect() as slow, anyio.create_task_group() as tasks:
@@ -125,7 +125,7 @@ async def test_a_head_that_comes_letter_by_letter_is_not_waited_for(
         assert await everything(slow) == b""
 
 
-async def test_a_second_request_has_to_come_in_time_too(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_request_has_to_come_in_time_too(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "HEAD_SECONDS", 0.3)
     async with serving(helm) as server, await server.connect() as stream:
         await stream.send(server.head("GET", "/api/anything", Authorization=f"Bearer {token_of(helm)}"))
@@ -134,7 +134,7 @@ async def test_a_second_request_has_to_come_in_time_too(helm: Helmsman, monkeypa
         await everything(stream)
 
 
-async def test_a_body_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_comes_too_slowly_is_refused(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "BODY_SECONDS", 0.3)
     headers = {"Authorization": f"Bearer {token_of(helm)}", "Accept": "application/json, text/event-stream"}
     async with serving(helm) as server, await server.connect() as slow:
@@ -144,7 +144,7 @@ async def test_a_body_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypat
     assert b'"too_slow"' in answer
 
 
-async def test_a_login_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_login_that_comes_too_slowly_is_refused(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one body that is read without a token."""
     monkeypatch.setattr(http_limits, "BODY_SECONDS", 0.3)
     page = {"X_Helmsman": "1", "Content_Type": "application/json", "Content_Length": "1000"}
@@ -156,14 +156,14 @@ async def test_a_login_that_comes_too_slowly_is_refused(helm: Helmsman, monkeypa
 # --- large -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_large_body_without_a_token_is_refused_before_it_is_read(helm: Helmsman) -> None:
+async def test_a_large_body_without_a_token_is_refused_before_it_is_read(helm: HelmsmanService) -> None:
     async with serving(helm) as server, await server.connect() as stream:
         await stream.send(server.head(Content_Type="application/json", Content_Length=str(10**12)))
         with anyio.fail_after(SECONDS):
             assert (await stream.receive()).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_a_large_login_is_refused(helm: Helmsman) -> None:
+async def test_a_large_login_is_refused(helm: HelmsmanService) -> None:
     async with serving(helm) as server, httpx2.AsyncClient(timeout=SECONDS) as client:
         page = {"X-Helmsman": "1", "Content-Type": "application/json"}
         content = b'{"code": "' + b"x" * 5_000 + b'"}'
@@ -180,7 +180,7 @@ async def test_a_large_login_is_refused(helm: Helmsman) -> None:
 
 
 @pytest.mark.parametrize("head", [b"\x00\xff\x16\x03\x01" * 100, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 50_000])
-async def test_what_is_no_request_is_refused_and_the_server_goes_on(helm: Helmsman, head: bytes) -> None:
+async def test_what_is_no_request_is_refused_and_the_server_goes_on(helm: HelmsmanService, head: bytes) -> None:
     async with serving(helm) as server, await server.connect() as stream:
         await stream.send(head)
         assert b" 400 " in await everything(stream)
@@ -190,11 +190,11 @@ async def test_what_is_no_request_is_refused_and_the_server_goes_on(helm: Helmsm
 # --- those who have not said who they are -----------------------------------------------------------------------------
 
 
-def bearer(helm: Helmsman) -> dict[str, str]:
+def bearer(helm: HelmsmanService) -> dict[str, str]:
     return {"Authorization": f"Bearer {token_of(helm)}"}
 
 
-async def test_five_hundred_silent_connections_lock_nobody_out(helm: Helmsman) -> None:
+async def test_five_hundred_silent_connections_lock_nobody_out(helm: HelmsmanService) -> None:
     async with serving(helm) as server, AsyncExitStack() as stack:
         for _ in range(500):
             await stack.enter_async_context(await server.connect())
@@ -211,7 +211,7 @@ async def httpx2_get(address: str) -> httpx2.Response:
         return await client.get(address)
 
 
-async def test_heads_and_bodies_that_never_end_lock_nobody_out(helm: Helmsman) -> None:
+async def test_heads_and_bodies_that_never_end_lock_nobody_out(helm: HelmsmanService) -> None:
     async with serving(helm) as server, AsyncExitStack() as stack:
         page = {"X_Helmsman": "1", "Content_Type": "application/json", "Content_Length": "1000"}
         beginnings = [b"GET /mcp HT", server.head(path="/api/login", **page) + b"{", server.head(Content_Length="1000")]
@@ -222,7 +222,7 @@ async def test_heads_and_bodies_that_never_end_lock_nobody_out(helm: Helmsman) -
             assert (await client.get(server.url.replace("/mcp", "/api/overview"))).status_code == 200
 
 
-async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm: Helmsman) -> None:
+async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm: HelmsmanService) -> None:
     async with serving(helm) as server, anyio.create_task_group() as tasks:
 
         async def flood() -> None:
@@ -240,7 +240,7 @@ async def test_a_flood_of_connections_pushes_nobody_out_who_speaks_at_once(helm:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl to make a certificate with")
-async def test_silent_connections_lock_nobody_out_before_tls_either(helm: Helmsman, tmp_path: Path) -> None:
+async def test_silent_connections_lock_nobody_out_before_tls_either(helm: HelmsmanService, tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     names = ["-addext", "subjectAltName=IP:127.0.0.1", "-out", str(certificate), "-keyout", str(key)]
@@ -261,7 +261,7 @@ async def test_silent_connections_lock_nobody_out_before_tls_either(helm: Helmsm
             assert b"200" not in await everything(plain)
 
 
-async def test_members_stay_while_strangers_come_and_go(helm: Helmsman, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_members_stay_while_strangers_come_and_go(helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_limits, "STRANGER_SECONDS", 0.2)
     async with serving(helm) as server, await server.connect() as member, AsyncExitStack() as stack:
         for _ in range(3):
@@ -273,7 +273,7 @@ async def test_members_stay_while_strangers_come_and_go(helm: Helmsman, monkeypa
 
 
 async def test_there_is_room_for_so_many_members_and_it_becomes_free_again(
-    helm: Helmsman, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_limits, "MAX_MEMBERS", 3)
     async with serving(helm) as server:
@@ -292,7 +292,7 @@ async def test_there_is_room_for_so_many_members_and_it_becomes_free_again(
                         break  # the server has seen that the others have gone
 
 
-async def test_a_refusal_ends_the_connection_and_what_was_sent_after_it_is_not_looked_at(helm: Helmsman) -> None:
+async def test_a_refusal_ends_the_connection_and_what_was_sent_after_it_is_not_looked_at(helm: HelmsmanService) -> None:
     async with serving(helm) as server, await server.connect() as stream:
         await stream.send(server.head("GET", "/api/tasks") + server.head("GET", "/api/tasks", **bearer(helm)))
         answer = await everything(stream)
@@ -304,7 +304,7 @@ async def test_a_refusal_ends_the_connection_and_what_was_sent_after_it_is_not_l
     assert re.findall(rb"HTTP/1\.1 (\d+)", answer) == [b"200", b"401"]
 
 
-async def test_a_web_socket_is_not_opened(helm: Helmsman) -> None:
+async def test_a_web_socket_is_not_opened(helm: HelmsmanService) -> None:
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13", "Sec_WebSocket_Key": "x"}
     for headers, status in ((upgrade, b" 401 "), (upgrade | bearer(helm), b" 404 ")):
         async with serving(helm) as server, await server.connect() as stream:
@@ -372,7 +372,7 @@ SPELLINGS = [
 ]
 
 
-async def test_no_spelling_of_a_path_gets_past_the_guard(helm: Helmsman) -> None:
+async def test_no_spelling_of_a_path_gets_past_the_guard(helm: HelmsmanService) -> None:
     async with serving(helm) as server:
         for path in SPELLINGS:
             for method in ("GET", "POST", "OPTIONS", "DELETE", "HEAD", "PUT"):
@@ -430,7 +430,7 @@ async def test_a_page_of_another_port_gets_nothing_out_of_the_cookie(server_proc
         assert (await browser.post(server.url, json={})).status_code == 401
 
 
-async def test_a_preflight_is_answered_with_a_refusal(helm: Helmsman) -> None:
+async def test_a_preflight_is_answered_with_a_refusal(helm: HelmsmanService) -> None:
     ask = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
     async with serving(helm) as server, httpx2.AsyncClient(timeout=SECONDS) as browser:
         for path in ("/mcp", "/api/sessions", "/api/login"):

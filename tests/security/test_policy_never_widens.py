@@ -17,13 +17,13 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from mcp import Client
 from tests.hub_service import hub_service
@@ -94,7 +94,7 @@ async def persons_session(codex_binary: Path, codex_home: CodexHome, folder: Pat
 async def test_a_persons_full_access_is_not_taken_over_by_say_or_fork(
     settings: Settings, codex_home: CodexHome, persons_session: str, made: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         resumed = await finished(await helm.say(persons_session, "touch"))
         assert policy(resumed) == READ_ONLY
         forked = await finished(await helm.fork(persons_session, "touch"))
@@ -107,7 +107,7 @@ async def test_a_persons_full_access_is_not_taken_over_by_say_or_fork(
 async def test_a_persons_full_access_is_not_taken_over_by_the_exec_engine(
     settings: Settings, codex_home: CodexHome, persons_session: str, made: Path
 ) -> None:
-    async with Helmsman(replace(settings, engine="exec"), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, engine="exec"), env=codex_home.env) as helm:
         tried = await helm.say(persons_session, "touch", skip_git_repo_check=True)
         assert (await finished(tried)).result == "tried"
     assert not made.exists()
@@ -119,7 +119,7 @@ async def test_a_persons_full_access_is_not_taken_over_by_the_tools(
 ) -> None:
     tools = ("sessions", "compat")
     async with (
-        Helmsman(replace(settings, tools=tools), env=codex_home.env) as helm,
+        HelmsmanService(replace(settings, tools=tools), env=codex_home.env) as helm,
         Client(build_server(helm)) as client,
     ):
         codex = Caller(client)
@@ -133,7 +133,7 @@ async def test_a_persons_full_access_is_not_taken_over_by_the_tools(
 
 
 async def narrow_session(settings: Settings, codex_home: CodexHome, folder: Path) -> str:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "untrusted"}
         return (await finished(await helm.start("hello", cwd=folder, **options))).id
 
@@ -144,7 +144,7 @@ async def test_another_process_goes_on_under_the_policy_the_session_was_given(
 ) -> None:
     session_id = await narrow_session(settings, codex_home, folder)
     codex_home.configure(sandbox_mode="danger-full-access", approval_policy="never")
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         resumed = await finished(await helm.say(session_id, "touch"))
         assert policy(resumed) == ("read-only", "untrusted")
         forked = await finished(await helm.fork(session_id, "touch"))
@@ -157,7 +157,7 @@ async def test_another_process_goes_on_under_the_policy_the_session_was_given(
 async def test_an_engine_that_died_is_replaced_by_one_under_the_same_policy(
     settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "untrusted"}
         session = await finished(await helm.start("hello", cwd=folder, **options))
         engine = await helm.engine()
@@ -179,7 +179,7 @@ async def test_a_new_model_is_no_new_permission(
     settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
     codex_home.configure(sandbox_mode="danger-full-access", approval_policy="never")
-    async with Helmsman(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
+    async with HelmsmanService(replace(settings, approval_timeout=0.2), env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "on-request"}
         session = await finished(await helm.start("hello", cwd=folder, **options))
         said = await finished(await helm.say(session.id, "touch", model="gpt-5.4"))
@@ -193,7 +193,7 @@ async def test_a_new_model_is_no_new_permission(
 async def test_a_wider_policy_is_had_by_asking_for_it(
     settings: Settings, codex_home: CodexHome, folder: Path, made: Path
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await finished(await helm.start("hello", cwd=folder, sandbox="read-only"))
         await finished(await helm.say(session.id, "touch", full_auto=True))
         assert (session.options.writes, session.options.asks) == ("workspace", "when_needed")
@@ -235,11 +235,11 @@ async def test_kept_options_that_make_no_sense_give_nothing(
     made: Path,
     change: Callable[[dict[str, Any]], Any],
 ) -> None:
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         options: dict[str, Any] = {"sandbox": "danger-full-access", "approval_policy": "never"}
         session = await finished(await helm.start("hello", cwd=folder, **options))
     tamper(settings, change)
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert policy(await finished(await helm.say(session.id, "touch"))) == READ_ONLY
     assert not made.exists()
 

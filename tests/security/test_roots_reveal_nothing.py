@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
+from helmsman.service import HelmsmanService
 from helmsman.testing import say
 from mcp import Client
 
@@ -27,14 +27,14 @@ async def test_an_id_or_a_key_does_not_reveal_a_directory_outside(
     model.on("hello", say("hi"))
     secret = tmp_path / "customer-merger-plans"
     secret.mkdir()
-    async with Helmsman(settings, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         session = await helm.start("hello", cwd=secret, sandbox="read-only", idempotency_key="known-key")
         assert await session.wait(until="end", timeout=30)
     tools = ("sessions", "extras", "router", "agents")
     bounded = replace(settings, allowed_roots=(folder.resolve(),), tools=tools, expose_primitives=True)
     named = {"sessionId": session.id}
     inside = {"workingDirectory": str(folder), "prompt": "hello", "sandbox": "read-only"}
-    async with Helmsman(bounded, env=codex_home.env, inside=True) as helm, Client(build_server(helm)) as client:
+    async with HelmsmanService(bounded, env=codex_home.env) as helm, Client(build_server(helm)) as client:
         calls: list[tuple[str, dict[str, Any]]] = [
             ("codex_start", {**inside, "idempotencyKey": "known-key"}),
             ("codex_status", named),

@@ -18,7 +18,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from helmsman import Helmsman
 from helmsman.agents.codex.normalise import failure_from_sentence, turn_failure
 from helmsman.agents.supervisor.stderr_log import Log
 from helmsman.approvals.audit import AuditLog
@@ -33,6 +32,7 @@ from helmsman.errors import EngineRefused, InvalidInput
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import SessionOptions, without_secrets
 from helmsman.model.questions import Prompt, Question
+from helmsman.service import HelmsmanService
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import fail, say
@@ -242,7 +242,7 @@ async def test_a_key_in_prompt_failure_and_configuration_is_in_no_file_of_ours(
     model.on("use", fail(400, message=f"Incorrect API key provided: {key}."))
     model.otherwise(say(f"the key is {key}"))
     options: Any = {"developer_instructions": f"OPENAI_API_KEY={key}"}
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         failed = await helm.start(f"use {key}", cwd=git_repo, **options)
         assert await failed.wait(until="end", timeout=60)
         said = await helm.start(f"say {key}", cwd=git_repo, idempotency_key=key, model=key)

@@ -9,7 +9,6 @@ from unittest import mock
 
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.clients import McpClient
 from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.errors import OutcomeUnknown
@@ -37,11 +36,12 @@ from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.model.questions import Prompt, own_question
 from helmsman.model.rules import Rule
 from helmsman.model.worktree import Worktree
+from helmsman.service import HelmsmanService
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.store.log import NewEvent
-from helmsman.tasks.calls import CallKey, call_key
+from helmsman.tasks.call_key import CallKey, call_key
 from tests.played import PlayedAgent
 from tests.sessions.test_service_properties import unhurried
 
@@ -182,14 +182,14 @@ def test_options_that_make_no_sense_take_earlier_ones_away(logged: Logged) -> No
 @pytest.mark.anyio
 async def test_a_session_of_a_killed_process_has_its_facts(tmp_path: Path) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as killed:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as killed:
         session = await killed.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
         session.apply(RuleAdded(session_id=session.id, rule=Rule(effect="allow", command=("make",))))
         session.apply(GoalChanged(session_id=session.id, goal="green tests"))
         session.remark("Look at this.")
         await killed.say(session.id, "later", when_busy="queue")
         await killed.task_writer.write()
-        async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+        async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
             loaded = await helm.session(session.id)
             assert facts(loaded) == facts(session)
             assert [queued.text for queued in loaded.queue] == ["later"]
@@ -219,7 +219,7 @@ def test_a_turn_that_could_not_be_stopped_ends_as_it_ends(logged: Logged) -> Non
 @pytest.mark.anyio
 async def test_an_interrupt_and_a_message_into_a_turn_are_in_the_log_before_the_agent_hears(tmp_path: Path) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await helm.start("go", cwd=tmp_path, agent=agent.name)
         engine = cast("PlayedEngine", session.engine)
         heard: list[list[str]] = []
@@ -236,7 +236,7 @@ async def test_an_interrupt_and_a_message_into_a_turn_are_in_the_log_before_the_
 @pytest.mark.anyio
 async def test_a_repeated_message_into_a_turn_is_sent_unless_a_hub_was_about_to_send_it(tmp_path: Path) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await helm.start("go", cwd=tmp_path, agent=agent.name)
         sent: list[str] = []
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, InvalidInput, SessionBusy, Unsupported
 from helmsman.model.inputs import turn_input
+from helmsman.service import HelmsmanService
 from tests.played import PlayedAgent, PlayedEngine
 from tests.sessions.test_service_properties import unhurried
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 
-async def ended(helm: Helmsman, agent: PlayedAgent, place: Path) -> Session:
+async def ended(helm: HelmsmanService, agent: PlayedAgent, place: Path) -> Session:
     session = await helm.start("go", cwd=place, agent=agent.name, approval_policy="untrusted")
     agent.engines[-1].end("completed")
     with anyio.fail_after(20):
@@ -32,20 +32,20 @@ async def ended(helm: Helmsman, agent: PlayedAgent, place: Path) -> Session:
 
 async def test_a_policy_that_was_refused_is_not_there_for_the_next_process(tmp_path: Path) -> None:
     agent, settings = PlayedAgent(), unhurried(tmp_path)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await ended(helm, agent, tmp_path)
         agent.engines[-1].refusal = EngineRefused("It will not. Try another.")
         with pytest.raises(EngineRefused):
             await helm.say(session.id, "more", approval_policy="never", trust_repository=True)
         assert (session.options.asks, session.options.trust_repository) == ("unless_harmless", False)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         options = (await helm.session(session.id)).options
         assert (options.asks, options.trust_repository) == ("unless_harmless", False)
 
 
 async def test_what_comes_while_a_turn_runs_changes_nothing_of_it(tmp_path: Path) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await helm.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
         await helm.say(session.id, "later", when_busy="queue")
         with pytest.raises(SessionBusy):
@@ -70,7 +70,7 @@ async def test_what_a_queued_message_asked_for_does_not_hold_where_it_failed_for
     tmp_path: Path,
 ) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await helm.start("go", cwd=tmp_path, agent=agent.name, approval_policy="untrusted")
         failed = anyio.Event()
 
@@ -91,19 +91,19 @@ async def test_what_a_queued_message_asked_for_does_not_hold_where_it_failed_for
 
 async def test_an_agent_without_a_sandbox_is_given_no_session_that_needs_one(tmp_path: Path) -> None:
     agent, settings = PlayedAgent(), unhurried(tmp_path)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         with pytest.raises(Unsupported, match="hold its commands to a sandbox"):
             await helm.start("go", cwd=tmp_path, agent=agent.name, sandbox="read-only")
-    async with Helmsman(replace(settings, allowed_roots=(tmp_path,)), agents=[agent]) as helm:
+    async with HelmsmanService(replace(settings, allowed_roots=(tmp_path,)), agents=[agent]) as helm:
         with pytest.raises(Unsupported, match="hold its commands to a sandbox"):
             await helm.start("go", cwd=tmp_path, agent=agent.name)
 
 
 async def test_an_agent_that_is_not_there_leaves_its_sessions_as_they_are(tmp_path: Path) -> None:
     agent, settings = PlayedAgent(), unhurried(tmp_path)
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session_id = (await ended(helm, agent, tmp_path)).id
-    async with Helmsman(settings) as helm:
+    async with HelmsmanService(settings) as helm:
         session = await helm.session(session_id)
         status = session.status
         with pytest.raises(InvalidInput, match="There is no agent 'played'"):
@@ -115,7 +115,7 @@ async def test_an_agent_that_is_not_there_leaves_its_sessions_as_they_are(tmp_pa
 
 async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path: Path) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await ended(helm, agent, tmp_path)
         engine = cast("PlayedEngine", session.engine)
         engine.detach(session.id)
@@ -135,7 +135,7 @@ async def test_a_turn_that_goes_on_in_the_engine_is_busy_and_not_failed(tmp_path
 
 async def test_what_a_plugged_in_engine_raises_is_its_own_failure_and_not_of_helmsman(tmp_path: Path) -> None:
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         session = await ended(helm, agent, tmp_path)
 
         def fail() -> None:
@@ -161,4 +161,4 @@ def test_an_agent_has_a_name_of_its_own(name: str, tmp_path: Path) -> None:
             return name
 
     with pytest.raises(InvalidInput, match="An agent cannot be called"):
-        Helmsman(unhurried(tmp_path), agents=[Named()])
+        HelmsmanService(unhurried(tmp_path), agents=[Named()])

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import AgentMessage, ItemEnded, ItemStarted, MessageUnqueued, Notice, TurnStarted
+from helmsman.service import HelmsmanService
 from tests.played import PlayedAgent, PlayedEngine
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ async def play(moves: list[str], chosen: Any, place: Path) -> None:
     agent = PlayedAgent()
     engines = agent.engines
     with anyio.fail_after(20):
-        async with Helmsman(chosen, agents=[agent]) as helm:
+        async with HelmsmanService(chosen, agents=[agent]) as helm:
             session = await helm.start("go", cwd=place, agent=agent.name)
             engine = engines[-1]
 
@@ -95,7 +96,7 @@ async def settle() -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def make(move: str, helm: Helmsman, session: Any, engine: PlayedEngine) -> None:
+async def make(move: str, helm: HelmsmanService, session: Any, engine: PlayedEngine) -> None:
     match move:
         case "started":
             engine.emit(TurnStarted(session_id=engine.session_id, turn_id=engine.turn_id))
@@ -144,7 +145,7 @@ def test_a_question_withdrawn_in_the_same_breath_is_never_shown(tmp_path: Path) 
 async def test_a_session_is_asked_for_before_the_engine_hears_of_it(tmp_path: Path) -> None:
     """A turn that the engine begins at once, and even ends, while it is asked for, is known as asked for before that."""
     agent = PlayedAgent()
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         engine = cast("PlayedEngine", await helm.engine(agent=agent.name))
         engine.at_once = lambda: engine.end("completed")
         session = await helm.start("go", cwd=tmp_path, agent=agent.name)
@@ -159,7 +160,7 @@ async def test_a_session_is_asked_for_before_the_engine_hears_of_it(tmp_path: Pa
 async def test_a_first_turn_that_the_engine_refuses_leaves_no_session(tmp_path: Path) -> None:
     agent = PlayedAgent()
     heard: list[str] = []
-    async with Helmsman(unhurried(tmp_path), agents=[agent]) as helm:
+    async with HelmsmanService(unhurried(tmp_path), agents=[agent]) as helm:
         engine = cast("PlayedEngine", await helm.engine(agent=agent.name))
         helm.listen(lambda session, _event: heard.append(session.id))
         engine.refusal = EngineRefused("It will not. Try another.")

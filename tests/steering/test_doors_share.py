@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.agents.registry import fingerprint, usable
 from helmsman.base.structs import replace
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
 from helmsman.model.answered_by import AnsweredBy
+from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
 from helmsman.steering.shared import Shared
 from tests.played import PlayedAgent
@@ -45,8 +45,10 @@ async def shared(tmp_path: Path, agent: PlayedAgent) -> AsyncIterator[Shared]:
 
 
 @asynccontextmanager
-async def two_doors(shared: Shared, one: Settings, other: Settings) -> AsyncIterator[tuple[Helmsman, Helmsman]]:
-    async with Helmsman(one, shared=shared) as first, Helmsman(other, shared=shared) as second:
+async def two_doors(
+    shared: Shared, one: Settings, other: Settings
+) -> AsyncIterator[tuple[HelmsmanService, HelmsmanService]]:
+    async with HelmsmanService(one, shared=shared) as first, HelmsmanService(other, shared=shared) as second:
         yield first, second
 
 
@@ -60,8 +62,8 @@ async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     settings = unhurried(tmp_path)
-    async with Helmsman(settings, shared=shared) as second:
-        async with Helmsman(settings, shared=shared) as first:
+    async with HelmsmanService(settings, shared=shared) as second:
+        async with HelmsmanService(settings, shared=shared) as first:
             heard: list[Event] = []
             first.listen(lambda _session, event: heard.append(event))
             session = await first.start("go", cwd=tmp_path, agent=agent.name)
@@ -87,7 +89,7 @@ async def test_all_doors_together_run_no_more_turns_than_allowed(
     refused: list[TooManySessions] = []
 
     async def start(number: int) -> None:
-        async with Helmsman(settings, shared=shared) as door:
+        async with HelmsmanService(settings, shared=shared) as door:
             try:
                 await door.start(f"go {number}", cwd=tmp_path, agent=agent.name)
             except TooManySessions as error:
@@ -98,7 +100,7 @@ async def test_all_doors_together_run_no_more_turns_than_allowed(
             tasks.start_soon(start, number)
     running = [session for session in shared.session_registry.at_work.values() if session.state.is_running]
     assert (len(running), len(refused)) == (3, 5)
-    async with Helmsman(settings, shared=shared) as door:
+    async with HelmsmanService(settings, shared=shared) as door:
         with pytest.raises(TooManySessions, match="3 turns are running and MAX_SESSIONS is 3") as caught:
             await door.start("one more", cwd=tmp_path, agent=agent.name)
         for session in running:
@@ -215,7 +217,7 @@ async def test_paths_are_those_of_the_door_that_names_them(shared: Shared, agent
     (tmp_path / "home").mkdir()
     at = Whereabouts({**os.environ, "HOME": str(tmp_path / "home")}, tmp_path / "here")
     with at.entered():
-        helm = Helmsman(unhurried(tmp_path), shared=shared)
+        helm = HelmsmanService(unhurried(tmp_path), shared=shared)
     async with helm:
         with at.entered():
             assert (await helm.start("go", agent=agent.name)).directory == str(tmp_path / "here")
@@ -228,9 +230,9 @@ async def test_doors_for_which_an_engine_would_differ_have_one_each(
 ) -> None:
     settings = unhurried(tmp_path)
     async with (
-        Helmsman(settings, shared=shared, env={"PATH": "/one", "TERM": "a"}) as first,
-        Helmsman(settings, shared=shared, env={"PATH": "/two"}) as second,
-        Helmsman(replace(settings, max_sessions=3), shared=shared, env={"PATH": "/one", "TERM": "b"}) as third,
+        HelmsmanService(settings, shared=shared, env={"PATH": "/one", "TERM": "a"}) as first,
+        HelmsmanService(settings, shared=shared, env={"PATH": "/two"}) as second,
+        HelmsmanService(replace(settings, max_sessions=3), shared=shared, env={"PATH": "/one", "TERM": "b"}) as third,
     ):
         engines = [await helm.engine(agent=agent.name) for helm in (first, second, third)]
     assert engines[0] is engines[2]
@@ -248,8 +250,8 @@ async def test_engines_are_let_go_of_when_their_last_door_has_gone_and_nothing_r
 ) -> None:
     monkeypatch.setattr("helmsman.steering.shared._LINGER_SECONDS", 0.05)
     settings = unhurried(tmp_path)
-    async with Shared(settings.state_dir, [agent]) as shared, Helmsman(settings, shared=shared) as other:
-        async with Helmsman(settings, shared=shared, env={"PATH": "/one"}) as helm:
+    async with Shared(settings.state_dir, [agent]) as shared, HelmsmanService(settings, shared=shared) as other:
+        async with HelmsmanService(settings, shared=shared, env={"PATH": "/one"}) as helm:
             session = await helm.start("go", cwd=tmp_path, agent=agent.name)
             engine = agent.engines[-1]
         assert usable(engine), "a turn runs in it"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.model.events import EngineGone, Failure, ItemStarted, TurnStarted, UserMessage
+from helmsman.service import HelmsmanService
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.writer import TaskWriter
 from tests.played import PlayedAgent, PlayedEngine
@@ -39,7 +40,7 @@ def agent(monkeypatch: pytest.MonkeyPatch) -> PlayedAgent:
 async def test_the_end_of_one_process_is_told_at_once_though_others_of_its_engine_go_on(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].emit(
             EngineGone(session_id=session.id, failure=Failure(code="engine_lost", message="It crashed."))
@@ -53,13 +54,13 @@ async def test_the_end_of_one_process_is_told_at_once_though_others_of_its_engin
 async def test_it_is_told_also_if_we_close_before_anybody_knows_how_the_turn_has_ended(
     agent: PlayedAgent, settings: Settings, tmp_path: Path
 ) -> None:
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         agent.engines[-1].die()
         await anyio.sleep(0.2)
         assert session.state.is_running  # it is looked for its end
     assert session.error is not None
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         (task,) = (await helm.tasks.list())[0]
         assert task.status == "failed"
 
@@ -83,7 +84,7 @@ async def test_a_turn_that_becomes_a_task_while_its_end_is_looked_for_is_over(
         is_looked_for.set()
         await is_task.wait()
 
-    async with Helmsman(settings, agents=[agent]) as helm:
+    async with HelmsmanService(settings, agents=[agent]) as helm:
         session = await helm.start("work", cwd=tmp_path)
         engine = agent.engines[-1]
         engine.end("completed")

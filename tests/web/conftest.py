@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
 
 
@@ -35,7 +35,7 @@ def logins() -> Logins:
 
 
 @pytest.fixture
-def app(helm: Helmsman, token: str, logins: Logins) -> Starlette:
+def app(helm: HelmsmanService, token: str, logins: Logins) -> Starlette:
     return build_app(helm, token=token, options=HttpOptions(), logins=logins)
 
 
@@ -64,7 +64,7 @@ def asks(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def server(helm: Helmsman, logins: Logins) -> AsyncIterator[str]:
+async def server(helm: HelmsmanService, logins: Logins) -> AsyncIterator[str]:
     """The server as it really listens, for what has to stream; its address."""
     addresses: list[str] = []
     async with background_tasks() as tasks:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.service import HelmsmanService
 from helmsman.testing import say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, updates
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def helm(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> AsyncIterator[Helmsman]:
+async def helm(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> AsyncIterator[HelmsmanService]:
     """With Codex, and an agent of the user's own that is the default one and tells what it costs."""
     fake = FakeAcpAgent(tmp_path / "mine")
     cost = {"sessionUpdate": "usage_update", "used": 1, "size": 9, "cost": {"amount": 0.25, "currency": "USD"}}
@@ -34,7 +35,7 @@ async def helm(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> Asy
     own = AcpAgent(profile, tuple(fake.command))
     given = {"codex_path": str(codex_binary), "default_agent": "mine", "detach": False}
     settings = load_settings(given, codex_home.env, tmp_path)
-    async with Helmsman(settings, env=codex_home.env, agents=(own,), inside=True) as helm:
+    async with HelmsmanService(settings, env=codex_home.env, agents=(own,)) as helm:
         yield helm
 
 

@@ -10,8 +10,8 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman import Helmsman
 from helmsman.model.events import ItemDelta, TurnRequested
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.testing import run, say
 from helmsman.web.live import Live
@@ -76,7 +76,7 @@ async def listening(server: str, token: str, last_id: str | None = None) -> Asyn
 
 
 async def test_what_happens_in_a_session_is_told(
-    server: str, token: str, helm: Helmsman, model: ScriptedModel, folder: Path
+    server: str, token: str, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with listening(server, token) as stream:
@@ -94,7 +94,7 @@ async def test_what_happens_in_a_session_is_told(
 
 
 async def test_a_reader_that_was_away_learns_what_it_missed_and_no_more(
-    server: str, token: str, helm: Helmsman, model: ScriptedModel, folder: Path
+    server: str, token: str, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
     async with listening(server, token) as stream:
@@ -124,7 +124,7 @@ async def test_the_place_may_be_in_the_address_too(server: str, token: str) -> N
             assert (await Stream(response).next())[1]["resumed"] is True
 
 
-async def test_silence_is_broken_by_signs_of_life(helm: Helmsman) -> None:
+async def test_silence_is_broken_by_signs_of_life(helm: HelmsmanService) -> None:
     messages = Live(helm, heartbeat=0.01)._messages(None)
     assert b"event: hello" in await anext(messages)
     with anyio.fail_after(SECONDS):
@@ -139,7 +139,7 @@ def changes_in(message: bytes) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def many(helm: Helmsman, model: ScriptedModel, folder: Path) -> list[Session]:
+async def many(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> list[Session]:
     """500 sessions, of which one is real; the others are made as those of Codex are."""
     model.on("", say("ok"))
     real = await helm.start("begin", cwd=folder)
@@ -150,7 +150,7 @@ async def many(helm: Helmsman, model: ScriptedModel, folder: Path) -> list[Sessi
     return [real, *others]
 
 
-async def test_500_streaming_sessions_are_one_message_each_time(helm: Helmsman, many: list[Session]) -> None:
+async def test_500_streaming_sessions_are_one_message_each_time(helm: HelmsmanService, many: list[Session]) -> None:
     live = Live(helm)
     messages = live._messages(None)
     await anext(messages)
@@ -187,8 +187,8 @@ async def test_what_another_door_began_is_told_and_its_question_can_be_answered_
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with (
         Shared(settings.state_dir) as shared,
-        Helmsman(settings, env=codex_home.env, shared=shared) as other,
-        Helmsman(settings, env=codex_home.env, shared=shared) as helm,
+        HelmsmanService(settings, env=codex_home.env, shared=shared) as other,
+        HelmsmanService(settings, env=codex_home.env, shared=shared) as helm,
     ):
         messages = Live(helm)._messages(None)
         await anext(messages)

@@ -17,7 +17,7 @@ from helmsman.web.login import CODE_SECONDS, Logins
 if TYPE_CHECKING:
     from starlette.applications import Starlette
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from tests.web.browser import Browser
 
 pytestmark = pytest.mark.anyio
@@ -193,7 +193,7 @@ async def test_who_is_in_can_let_another_device_in(
         assert (await phone.get("/api/overview")).status_code == 200
 
 
-async def test_behind_tls_the_cookie_is_for_tls_only(helm: Helmsman, token: str, tmp_path: Any) -> None:
+async def test_behind_tls_the_cookie_is_for_tls_only(helm: HelmsmanService, token: str, tmp_path: Any) -> None:
     options = HttpOptions(tls_certificate=tmp_path / "cert.pem", tls_key=tmp_path / "key.pem")
     logins = Logins(secure=True)
     app = build_app(helm, token=token, options=options, logins=logins)

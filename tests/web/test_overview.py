@@ -12,9 +12,10 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.httpd.listening import HttpOptions
 from helmsman.httpd.server import build_app
+from helmsman.service import HelmsmanService
 from helmsman.testing import hang, rate_limit, run, say, usage
 from helmsman.web.json_http import MAX_BODY_BYTES
 from tests.hub_service import hub_service
@@ -39,7 +40,7 @@ async def test_the_overview_says_what_runs_here(
 async def test_without_codex_the_page_still_opens(codex_home: CodexHome, token: str, tmp_path: Path) -> None:
     settings = load_settings({"codex_path": str(tmp_path / "none")}, codex_home.env, tmp_path)
     bearer = {"Authorization": f"Bearer {token}"}
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         transport = httpx2.ASGITransport(build_app(helm, token=token, options=HttpOptions()))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=bearer) as http:
             overview = (await http.get("/api/overview")).json()
@@ -170,7 +171,7 @@ async def test_what_makes_no_sense_is_said(browser: Browser, folder: Path) -> No
 
 
 async def test_trouble_of_our_own_is_an_answer_too(
-    browser: Browser, helm: Helmsman, monkeypatch: pytest.MonkeyPatch
+    browser: Browser, helm: HelmsmanService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(**_options: Any) -> Any:
         raise RuntimeError("a secret of the inside")

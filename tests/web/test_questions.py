@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import httpx2
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.web.browser import Browser
 
@@ -99,7 +99,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(browser: Brow
 
 @pytest.mark.usefixtures("touch")
 async def test_the_first_answer_wins_and_the_other_door_is_told(
-    browser: Browser, helm: Helmsman, folder: Path, asks: dict[str, Any]
+    browser: Browser, helm: HelmsmanService, folder: Path, asks: dict[str, Any]
 ) -> None:
     async with Client(build_server(helm)) as client:
         agent = Caller(client)
@@ -192,7 +192,7 @@ async def test_nobody_else_can_stop_the_clock(
 
 @pytest.mark.usefixtures("touch")
 async def test_the_audit_log_tells_a_person_in_the_dashboard_from_a_program_with_the_token(
-    browser: Browser, anybody: httpx2.AsyncClient, helm: Helmsman, token: str, asks: dict[str, Any]
+    browser: Browser, anybody: httpx2.AsyncClient, helm: HelmsmanService, token: str, asks: dict[str, Any]
 ) -> None:
     for credentials in ({}, {"Authorization": f"Bearer {token}"}):
         session_id = await browser.start("touch it", **asks)

@@ -11,7 +11,7 @@ from helmsman.testing import run, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.web.browser import Browser
 
@@ -40,7 +40,7 @@ async def answered_always(browser: Browser, asks: dict[str, Any], model: Scripte
 
 
 async def test_the_rule_that_always_makes_is_shown_before_and_listed_afterwards(
-    browser: Browser, model: ScriptedModel, helm: Helmsman, asks: dict[str, Any]
+    browser: Browser, model: ScriptedModel, helm: HelmsmanService, asks: dict[str, Any]
 ) -> None:
     assert await browser.get("/api/rules") == {"rules": [], "ownFile": str(helm.rules.permanent_path)}
     question = await answered_always(browser, asks, model)

@@ -15,7 +15,7 @@ from tests.web.browser import SECONDS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.testing import ScriptedModel
     from tests.web.browser import Browser
@@ -27,7 +27,7 @@ PAGE_BYTES = 3 * 1024 * 1024
 
 
 async def test_500_sessions_are_listed_page_by_page(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
+    browser: Browser, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("", say("ok"))
     first = await browser.start("the first of many", workingDirectory=str(folder))
@@ -54,7 +54,7 @@ async def test_500_sessions_are_listed_page_by_page(
     assert (await browser.get("/api/overview"))["directories"] == [str(folder)]
 
 
-async def make_events(helm: Helmsman, model: ScriptedModel, folder: Path) -> tuple[Session, Any]:
+async def make_events(helm: HelmsmanService, model: ScriptedModel, folder: Path) -> tuple[Session, Any]:
     """A turn that really runs, with 10,000 more things done in it than Codex did."""
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))
@@ -71,7 +71,7 @@ async def make_events(helm: Helmsman, model: ScriptedModel, folder: Path) -> tup
 
 
 async def test_a_transcript_of_10000_events_is_read_in_pages_from_both_ends(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
+    browser: Browser, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     session, gate = await make_events(helm, model, folder)
     path = f"/api/sessions/{session.id}/transcript"
@@ -110,7 +110,7 @@ async def test_a_transcript_of_10000_events_is_read_in_pages_from_both_ends(
 
 
 async def test_a_long_output_is_cut_in_a_page_and_whole_by_itself(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
+    browser: Browser, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     session, gate = await make_events(helm, model, folder)
     path = f"/api/sessions/{session.id}/transcript"
@@ -128,7 +128,7 @@ async def test_a_long_output_is_cut_in_a_page_and_whole_by_itself(
 
 
 async def test_hostile_items_stay_small_and_are_only_ever_json(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path
+    browser: Browser, helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     gate = model.gate()
     model.on("work", say("almost", gate, " done"))

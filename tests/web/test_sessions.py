@@ -8,10 +8,11 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.base.structs import replace
 from helmsman.httpd.listening import HttpOptions
 from helmsman.httpd.server import build_app
+from helmsman.service import HelmsmanService
 from helmsman.testing import fail, hang, patch, run, say, update, usage
 from tests.web.browser import SECONDS, Browser
 
@@ -159,7 +160,7 @@ async def test_a_session_of_an_earlier_process_is_shown_as_codex_has_it(
     browser: Browser, model: ScriptedModel, folder: Path, settings: Settings, codex_home: CodexHome
 ) -> None:
     model.on("before", say("It was so"))
-    async with Helmsman(settings, env=codex_home.env) as earlier:
+    async with HelmsmanService(settings, env=codex_home.env) as earlier:
         session = await earlier.start("before", cwd=folder)
         await session.wait(timeout=SECONDS)
     shown = await browser.get(f"/api/sessions/{session.id}")
@@ -175,7 +176,7 @@ async def test_a_turn_that_another_process_runs_is_shown_once(
 ) -> None:
     gate = model.gate()
     model.on("look around", run("echo seen"), say(gate, "Nothing here"))
-    async with Helmsman(settings, env=codex_home.env) as other:
+    async with HelmsmanService(settings, env=codex_home.env) as other:
         session = await other.start("look around", cwd=folder)
         with anyio.fail_after(SECONDS):
             await gate.reached()
@@ -201,7 +202,7 @@ async def test_turns_of_the_exec_engine_are_remembered_while_the_server_runs(
     model.on("second", say("again"))
     flags = {"codex_path": str(codex_binary), "engine": "exec"}
     bearer = {"Authorization": f"Bearer {token}"}
-    async with Helmsman(load_settings(flags, codex_home.env, tmp_path), env=codex_home.env) as helm:
+    async with HelmsmanService(load_settings(flags, codex_home.env, tmp_path), env=codex_home.env) as helm:
         transport = httpx2.ASGITransport(build_app(helm, token=token, options=HttpOptions()))
         async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:1", headers=bearer) as http:
             browser = Browser(http)
@@ -235,7 +236,7 @@ async def test_how_each_session_ended_is_listed_before_it_is_opened_also_after_a
     model.on("stop", say("at it ", gate))
     model.on("touch", run("touch made.txt", escalate="please"), say("As you wish"))
     earlier = replace(settings, approval_timeout=1)
-    async with Helmsman(earlier, env=codex_home.env, inside=True) as helm:
+    async with HelmsmanService(earlier, env=codex_home.env) as helm:
         sessions = {}
         for prompt in ("end well", "fail now", "stop it", "touch it"):
             session = sessions[prompt] = await helm.start(prompt, cwd=folder, full_auto=True)

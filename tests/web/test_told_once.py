@@ -17,7 +17,7 @@ from tests.web.browser import SECONDS, Browser
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ VERDICT = {"overall_correctness": "patch is incorrect", "overall_explanation": "
 
 
 async def test_a_message_into_a_running_turn_stands_where_it_was_said_before_and_after_it_is_read(
-    browser: Browser, helm: Helmsman, model: ScriptedModel, folder: Path, asks: dict[str, Any]
+    browser: Browser, helm: HelmsmanService, model: ScriptedModel, folder: Path, asks: dict[str, Any]
 ) -> None:
     waits = f"while [ ! -e {folder}/go ]; do sleep 0.05; done; echo first"
     model.on("begin", run(waits, yield_ms=30_000), say("never said"))
@@ -54,7 +54,7 @@ async def test_a_message_into_a_running_turn_stands_where_it_was_said_before_and
     assert (own["item"]["text"], own["by"]) == (CONTINUE, "helmsman")
 
 
-async def test_a_review_shows_its_findings_once(helm: Helmsman, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_review_shows_its_findings_once(helm: HelmsmanService, model: ScriptedModel, git_repo: Path) -> None:
     file = git_repo / "calc.py"
     file.write_text("a = 1\n", encoding="utf-8")
     place = {"absolute_file_path": str(file), "line_range": {"start": 1, "end": 1}}

@@ -29,7 +29,7 @@ from helmsman.errors import (
 )
 from helmsman.model.events import ApplyRequested, WorktreeAssigned
 from helmsman.settings import WORKTREES
-from helmsman.tasks.calls import is_repeated
+from helmsman.tasks.call_key import is_repeated
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import remember_place

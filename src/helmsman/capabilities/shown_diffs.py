@@ -15,7 +15,7 @@ from helmsman.base.patches import diff_digest
 from helmsman.base.shortening import TEXT_CHARS, cut
 from helmsman.base.structs import Value
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
-from helmsman.tasks.calls import is_repeated
+from helmsman.tasks.call_key import is_repeated
 from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from helmsman.errors import HelmsmanError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 _COLUMNS: Final = (
     Column("AGENT", "cyan"),

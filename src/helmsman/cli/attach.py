@@ -16,7 +16,7 @@ from helmsman.errors import HelmsmanError, InvalidInput, SessionLocked, Unsuppor
 
 if TYPE_CHECKING:
     from helmsman.agents.own_terminal import OwnTerminal
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 
 @cli_command(

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.changes import SessionDiff
+    from helmsman.client import Helmsman
     from helmsman.hub.away import AwayWork
     from helmsman.model.unified_diff import FileStat
-    from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
     from helmsman.worktrees import Discarded, Unsaved
     from helmsman.worktrees.returning import Away

@@ -41,7 +41,7 @@ from helmsman.model.options import DEFAULT_AGENT
 from helmsman.notices.config import NotifySettings
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.settings import Settings, budget_of, ensure_state_dir, own_file
 from helmsman.store import open_store
 from helmsman.tasks.prices import Prices
@@ -104,7 +104,7 @@ _TYPE_NAMES: Final = re.compile(r"Send message error Transport \[[^\]]*\] error:
 """Internal type names that Codex repeats in its errors about MCP servers."""
 
 
-async def check_codex(helm: Helmsman, binary: CodexBinary, settings: Settings) -> list[Check]:
+async def check_codex(helm: HelmsmanService, binary: CodexBinary, settings: Settings) -> list[Check]:
     """Run all checks for an installed Codex."""
     checks = [check_version(binary, settings.codex_remote)]
     engine = await _open_engine(helm)
@@ -137,7 +137,7 @@ def to_type(binary: CodexBinary) -> str:
     return "codex" if available("codex") else shlex.quote(str(binary.path))
 
 
-async def _open_engine(helm: Helmsman) -> AppServerEngine | HelmsmanError:
+async def _open_engine(helm: HelmsmanService) -> AppServerEngine | HelmsmanError:
     """Return the engine, or the error that prevents its start."""
     try:
         with anyio.fail_after(_HANDSHAKE_SECONDS):
@@ -540,7 +540,7 @@ def check_git() -> Check:
     return Check("Git", "ok", shown.stdout.strip() or git)
 
 
-async def check_other_agents(helm: Helmsman, settings: Settings) -> list[Check]:
+async def check_other_agents(helm: HelmsmanService, settings: Settings) -> list[Check]:
     """Check the version, login and sandbox of each other agent."""
     checks: list[Check] = []
     if settings.default_agent not in {agent.name for agent in helm.agents}:
@@ -583,7 +583,7 @@ async def examine(settings: Settings) -> Report:
     binary: CodexBinary | None = None
     capabilities: Capabilities | None = None
     # Disable shell snapshots: this Codex exits before a snapshot of the login shell would finish.
-    async with Helmsman(replace(settings, engine="app-server", detach=False, shell_snapshots="off")) as helm:
+    async with HelmsmanService(replace(settings, engine="app-server", detach=False, shell_snapshots="off")) as helm:
         try:
             binary = await agent_in_use(settings, None)
         except HelmsmanError as error:

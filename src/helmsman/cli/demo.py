@@ -74,7 +74,8 @@ async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
     """Run the demo with another agent, which asks before every action because it has no sandbox."""
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.follow import follow
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.step import run_step
     from helmsman.testing.agents import agent_environment
     from helmsman.testing.home import CodexHome
@@ -97,8 +98,8 @@ async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
         ),
     )
     env = CodexHome(home).env | {"TMPDIR": str(temporary)}
-    async with Helmsman(settings, env=env, inside=True) as helm:
-        await helm.engine(agent=agent)  # report a missing agent before the introduction
+    async with HelmsmanService(settings, env=env) as service:
+        await service.engine(agent=agent)  # report a missing agent before the introduction
     async with ScriptedModel() as model, background_tasks() as tasks:
         env |= agent_environment(agent, model.address, home)
         paced = is_terminal(console) and not as_json
@@ -132,7 +133,7 @@ async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
     from helmsman.agents.codex.sandbox import check_sandbox
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.follow import follow
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.step import run_step
     from helmsman.testing.home import CodexHome
     from helmsman.testing.model import ScriptedModel

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.cli.followed_turn import TurnStep
+    from helmsman.client import Helmsman
     from helmsman.model.events import Event
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.step import StepResult
 

@@ -11,8 +11,8 @@ from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut, TurnTimed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from helmsman.client import Helmsman
     from helmsman.model.events import Event
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.step import StepResult
     from helmsman.tasks.model import Task

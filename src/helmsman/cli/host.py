@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from helmsman.agents.protocol import SessionIndex
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
 
@@ -58,7 +58,7 @@ class Host:
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
         """Return a Helmsman that is not yet open."""
-        from helmsman.service import Helmsman
+        from helmsman.client import Helmsman
 
         return Helmsman(settings, on_question=on_question)
 
@@ -122,7 +122,7 @@ class OtherMachine(Host):
         self.name = name
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
-        from helmsman.service import Helmsman
+        from helmsman.client import Helmsman
 
         return Helmsman(on_question=on_question, host=self.name)
 

@@ -33,13 +33,15 @@ from helmsman.cli.consoles import COMMAND_LOG, in_form, log_level, logs_wanted
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Host, NeedsOwnProcess, Repeatability, host, hosted
 from helmsman.cli.thin import CALLED, COMPLETION
+from helmsman.client import InsideHelmsman
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, environment_in, in_hex, text_in
 from helmsman.hub.hosts import is_name
 from helmsman.hub.process import NotServed
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.settings import Settings, load_settings
-from helmsman.tasks.calls import ELSEWHERE, AnsweredBefore, CallId, CallLog, call_key
+from helmsman.tasks.call_key import call_key
+from helmsman.tasks.calls import ELSEWHERE, AnsweredBefore, CallId, CallLog
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from helmsman.agents.protocol import SessionIndex
+    from helmsman.client import Helmsman
     from helmsman.hub.connection import Connection
     from helmsman.hub.process import Hub
     from helmsman.sessions.session import QuestionHandler
@@ -207,7 +210,8 @@ class HubHost(Host):
         return anyio.from_thread.run(contained)
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
-        return Helmsman(settings, env=self._hello.environment, on_question=on_question, shared=self._shared)
+        env, shared = self._hello.environment, self._shared
+        return InsideHelmsman(HelmsmanService(settings, env=env, on_question=on_question, shared=shared))
 
     def indexes(self, settings: Settings) -> Mapping[str, SessionIndex]:
         return self._shared.agent_records.indexes_for(settings, self._hello.environment)

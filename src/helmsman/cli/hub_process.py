@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.hub.connection import Connection
     from helmsman.hub.interface import Pages
     from helmsman.hub.process import Hub, Serve, ServeHttp
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile
     from helmsman.steering.shared import OpenFleet, Shared
@@ -62,14 +62,15 @@ async def _run(state: str) -> None:
     from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
     from helmsman.cli.thin import PROTOCOL as COMMAND
     from helmsman.hub.control import replace_older
-    from helmsman.hub.interface import PROGRAM, ProgramDoors
+    from helmsman.hub.interface import ProgramDoors
     from helmsman.hub.launch import NEXT, PIPES, REPLACE, start_command
     from helmsman.hub.notifier import Notifier, death_of
     from helmsman.hub.process import Hub
     from helmsman.hub.recovery import Recovery
     from helmsman.hub.scheduler import Scheduler
+    from helmsman.hub.verbs import PROGRAM
     from helmsman.mcp.pipe import PROTOCOL as PIPE
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.steering.shared import Shared
     from helmsman.store import open_store
     from helmsman.store.database import Fence
@@ -109,7 +110,7 @@ async def _run(state: str) -> None:
         hub.on_stop = lambda: shared.need_engines(none=True)
         calls = CallLog(shared.task_writer)
         shared.tasks.start_soon(_forget_gone, calls)
-        recovery = Recovery(shared, Helmsman)
+        recovery = Recovery(shared, HelmsmanService)
         scheduler = Scheduler(shared, recovery.waiting_tasks)
         hub.work = shared.work
         hub.next_at = lambda: min(filter(None, (scheduler.next_at, shared.next_at())), default=None)
@@ -124,7 +125,7 @@ async def _run(state: str) -> None:
             {
                 COMMAND: _serving(hub, _load_commands, shared, calls),
                 PIPE: _serving(hub, _load_pipes, shared, calls),
-                PROGRAM: ProgramDoors(shared, Helmsman, calls, _pages).serve,
+                PROGRAM: ProgramDoors(shared, HelmsmanService, calls, _pages).serve,
                 HTTP: _serving(hub, _load_http, shared, calls),
             },
             _serving_http(hub, shared, calls),
@@ -211,11 +212,11 @@ async def _forget_gone(calls: CallLog) -> None:
         log.warning("%s", error)
 
 
-async def _pages(helm: Helmsman) -> Pages:
+async def _pages(helm: HelmsmanService) -> Pages:
     """Return the dashboard pages of this machine, for the dashboard of another machine."""
     import anyio.to_thread
 
-    def load() -> Callable[[Helmsman], Pages]:
+    def load() -> Callable[[HelmsmanService], Pages]:
         from helmsman.web.page_calls import PageCalls
 
         return PageCalls

@@ -22,7 +22,7 @@ from helmsman.model.options import DEFAULT_AGENT
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 _WIDE: Final = 120  # full ids fit from this width
 COLUMNS: Final = (

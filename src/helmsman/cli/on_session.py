@@ -18,7 +18,7 @@ from helmsman.errors import SessionBusy
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
 

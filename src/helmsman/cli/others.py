@@ -16,7 +16,8 @@ from helmsman.errors import HelmsmanError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
+    from helmsman.hub.service_client import ServiceClient
 
 ResultT = TypeVar("ResultT")
 
@@ -25,7 +26,7 @@ GLANCE_SECONDS: Final = 2.0  # the same, if they are not the main subject of the
 
 
 async def ask_others(
-    helm: Helmsman, ask: Callable[[Helmsman], Awaitable[ResultT]], away: dict[str, str], seconds: float = SECONDS
+    helm: Helmsman, ask: Callable[[ServiceClient], Awaitable[ResultT]], away: dict[str, str], seconds: float = SECONDS
 ) -> dict[str, ResultT]:
     """Return the answers of the other machines by name. Machines in `away` are skipped; those that do not answer are
     added to it.

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.client import Helmsman
     from helmsman.model.questions import Question
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Reply, Session
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task

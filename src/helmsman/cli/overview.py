@@ -14,7 +14,7 @@ from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import fitting_table
 
 if TYPE_CHECKING:
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 _LOOKED_AT: Final = 100
 _LAST: Final = 5

@@ -21,9 +21,9 @@ from helmsman.errors import StepInterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from helmsman.client import Helmsman
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.step import StepResult
 

@@ -22,9 +22,10 @@ from helmsman.model.answered_by import COMMAND_LINE
 from helmsman.model.questions import APPROVE_ALWAYS
 
 if TYPE_CHECKING:
+    from helmsman.client import Helmsman
+    from helmsman.hub.service_client import ServiceClient
     from helmsman.model.answered_by import Answered
     from helmsman.model.questions import Question
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 
@@ -287,7 +288,7 @@ def show_asking_elsewhere() -> None:
     print_unreachable(away)
 
 
-async def _asking(helm: Helmsman) -> list[AskingSession]:
+async def _asking(helm: ServiceClient) -> list[AskingSession]:
     working, _ = await helm.tasks.list(status=["working"], limit=_MOST)
     asking = [task for task in reversed(working) if task.input_required and task.session_id is not None]
     return [

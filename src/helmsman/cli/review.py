@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.protocol import Finding
     from helmsman.capabilities.reviews import VerifiedReview
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.sessions.session import Session
 
 _SECONDS: Final = 3600.0

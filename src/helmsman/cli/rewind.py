@@ -17,7 +17,7 @@ from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from helmsman.capabilities.rewinding import Rewind, RewindPart
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 
 @cli_command(

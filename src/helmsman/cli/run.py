@@ -27,7 +27,7 @@ from helmsman.settings import OnLimit, ensure_state_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.step import StepResult
 
 _STDIN: Final = "-"

@@ -18,11 +18,11 @@ from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import OutcomeUnknown
 from helmsman.model.options import ApprovalPolicy, SandboxMode
-from helmsman.tasks.calls import done_before
+from helmsman.tasks.call_key import done_before
 
 if TYPE_CHECKING:
     from helmsman.cli.displays import Display
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.sessions.session import Session, WhenBusy
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from helmsman.capabilities.schedules import Schedules
+    from helmsman.client import Helmsman
     from helmsman.schedules.store import Schedule, ScheduleRun
-    from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
 
 _COLUMNS: Final = (

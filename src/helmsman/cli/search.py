@@ -18,7 +18,7 @@ from helmsman.cli.tables import Column
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 _WHERE: Final = Column("WHERE", gives_way="at its end")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.httpd.listening import HttpOptions
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
 
@@ -108,7 +108,7 @@ def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOp
 
         from helmsman.httpd.server import serve_http
 
-        async def serve(helm: Helmsman) -> None:
+        async def serve(helm: HelmsmanService) -> None:
             await serve_http(helm, options, _announce, listener=listener)
 
         return anyio.run(serve_until_signal, settings, serve)
@@ -123,13 +123,13 @@ async def _serve_stdio(settings: Settings) -> int:
     return await serve_until_signal(settings, serve_stdio)
 
 
-async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awaitable[None]]) -> int:
+async def serve_until_signal(settings: Settings, serve: Callable[[HelmsmanService], Awaitable[None]]) -> int:
     """Serve with a private Helmsman until it ends or a signal arrives; return the exit code."""
     import anyio
 
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.signals import exit_after, handle_signals
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
     serving = anyio.CancelScope()
     exit_code = ExitCode.OK
@@ -144,7 +144,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[Helmsman], Awa
 
     async with background_tasks() as tasks:
         await tasks.start(handle_signals, stop)
-        async with Helmsman(settings, inside=True) as helm:
+        async with HelmsmanService(settings) as helm:
             with serving:
                 await serve(helm)
                 left = await helm.task_writer.leave()

@@ -20,7 +20,7 @@ from helmsman.errors import EngineTimeout, InvalidInput, SessionIdle
 
 if TYPE_CHECKING:
     from helmsman.agents.protocol import Goal
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.sessions.session import Session
 
 

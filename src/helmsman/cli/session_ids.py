@@ -10,7 +10,7 @@ from helmsman.errors import InvalidInput, SessionNotFound
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 SHORT: Final = 8
 """The last characters of an id are random; the first encode the time and are shared by sessions of the same minute."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
     from helmsman.sessions.session import Session
     from helmsman.shapes.contract import StatusOutput
 

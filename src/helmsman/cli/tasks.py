@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from helmsman.capabilities.all_tasks import TaskResults
+    from helmsman.client import Helmsman
     from helmsman.model.cloud import CloudApplied
-    from helmsman.service import Helmsman
     from helmsman.tasks.model import Task
 
 _ALIAS_WIDTH: Final = 24

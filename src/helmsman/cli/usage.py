@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.budgets import BudgetState
     from helmsman.capabilities.usage_report import GroupBy, UsageGroup, UsageReport
-    from helmsman.service import Helmsman
+    from helmsman.client import Helmsman
 
 _GROUPS: Final = ("day", "model", "directory", "session", "agent")
 _UNKNOWN: Final = "unknown"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from helmsman.cli.displays import Display
     from helmsman.cli.follow import Talk
+    from helmsman.client import Helmsman
     from helmsman.model.questions import Question
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 _LEFT: Final = "You left before the turn had ended. `helmsman status` shows its progress."

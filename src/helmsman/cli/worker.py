@@ -89,7 +89,7 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
     from helmsman.cli.signals import exit_after, handle_signals
     from helmsman.fleet.lease import DeclaredDead
     from helmsman.fleet.worker import DECLARED_DEAD, Worker
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.steering.shared import Shared
 
     exit_code = ExitCode.OK
@@ -120,8 +120,8 @@ async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> 
             patience = replace(settings, approval_timeout=ANSWERED_WITHIN.total_seconds())
             async with (
                 shared,
-                Helmsman(settings, env=env, shared=shared) as helm,
-                Helmsman(patience, env=env, shared=shared) as patient,
+                HelmsmanService(settings, env=env, shared=shared) as helm,
+                HelmsmanService(patience, env=env, shared=shared) as patient,
             ):
                 try:
                     await worker.serve(helm, patient)

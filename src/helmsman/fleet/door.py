@@ -1,8 +1,8 @@
 """Backend that runs requests on the machines of a fleet; clients here read, answer and stop them.
 
-It takes the place of the user's hub for a program (`helmsman.service.Elsewhere`), so front ends do not depend on it. Local
-sessions, tasks, worktrees, accounts and schedules stay on this machine and are served by a Helmsman without a fleet.
-Listings contain the sessions and tasks of both.
+It takes the place of the user's hub for a program (`helmsman.hub.service_client.Backend`), so front ends do not depend
+on it. Local sessions, tasks, worktrees, accounts and schedules stay on this machine and are served by a Helmsman without a
+fleet. Listings contain the sessions and tasks of both.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from helmsman.model.handover_text import own_words
 from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
 from helmsman.model.options import LIST_LIMIT, Placement, without_secrets
 from helmsman.model.request import TurnRequest
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import CLIENT, MAX_COST, OPTIONS
 from helmsman.worktrees.places import projects
 
@@ -61,7 +61,7 @@ def fleet_opener(shared: Shared) -> OpenFleet:
     place = place_in(shared.state_dir / "fleet")
 
     @asynccontextmanager
-    async def open_fleet(helm: Helmsman) -> AsyncIterator[FleetDoor]:
+    async def open_fleet(helm: HelmsmanService) -> AsyncIterator[FleetDoor]:
         url = helm.settings.fleet_url
         assert url is not None
         link = links.get(url)
@@ -73,7 +73,7 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         await link.opened.wait()
         if link.failed is not None:
             raise link.failed.again()
-        async with Helmsman(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
+        async with HelmsmanService(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
             yield FleetDoor(helm, own, link, posts[url])
 
     return open_fleet  # type: ignore[return-value]
@@ -89,7 +89,7 @@ async def _serve(link: FleetLink, post: FleetPost) -> None:
 class FleetDoor:
     """Backend for one client of a fleet. `own` is the Helmsman of this machine."""
 
-    def __init__(self, helm: Helmsman, own: Helmsman, link: FleetLink, post: FleetPost) -> None:
+    def __init__(self, helm: HelmsmanService, own: HelmsmanService, link: FleetLink, post: FleetPost) -> None:
         self._helm = helm
         self.own = own
         self.link = link
@@ -97,7 +97,6 @@ class FleetDoor:
         tasks = FleetTasks(self, own)
         self.trees = DoorTrees(link.client, own.settings, helm.allowed_roots)
         self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
-        self.listeners = _Listeners(own, link)
 
     @property
     def sessions(self) -> Mapping[str, Session]:
@@ -114,6 +113,20 @@ class FleetDoor:
 
     def part(self, path: str) -> Any:
         return self._parts[path]
+
+    def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
+        """Call a listener for the sessions of both the fleet and this machine."""
+        stop_here = self.own.listen(listener)
+        self.link.listeners.append(listener)
+
+        def stop() -> None:
+            stop_here()
+            self.link.listeners.remove(listener)
+
+        return stop
+
+    async def goes_on_alone(self) -> bool:
+        return True
 
     async def call(self, verb: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Have a verb done: by the fleet if it begins something or is about one of its sessions, else on this machine."""
@@ -435,23 +448,3 @@ def _refuse_what_stays_here(tools: Sequence[Any], on_limit: str | None) -> None:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
     if on_limit is not None:
         raise InvalidInput("A fleet's machines have limits of their own: set on_limit there.", parameter="on_limit")
-
-
-class _Listeners(list["Callable[[Session, Event], None]"]):
-    """Listeners for the sessions of both the fleet and this machine."""
-
-    def __init__(self, own: Helmsman, link: FleetLink) -> None:
-        super().__init__()
-        self._own = own
-        self._link = link
-        self._stops: dict[Any, Callable[[], None]] = {}
-
-    def append(self, listener: Callable[[Session, Event], None]) -> None:
-        super().append(listener)
-        self._stops[listener] = self._own.listen(listener)
-        self._link.listeners.append(listener)
-
-    def remove(self, listener: Callable[[Session, Event], None]) -> None:
-        super().remove(listener)
-        self._stops.pop(listener)()
-        self._link.listeners.remove(listener)

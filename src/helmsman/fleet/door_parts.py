@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.notices import FleetPost
     from helmsman.model.options import SessionOptions
     from helmsman.notices.store import Delivery
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
@@ -74,7 +74,7 @@ class _Door(Protocol):
 class _DoorsTasks(LocalTasks):
     """Tasks that are turns of sessions. New tasks run in the fleet; existing tasks are looked up where they are."""
 
-    def __init__(self, door: _Door, own: Helmsman) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService) -> None:
         super().__init__(own)
         self._door = door
 
@@ -105,7 +105,7 @@ class _DoorsTasks(LocalTasks):
 class FleetTasks(Tasks):
     """The tasks of the fleet, and those of this machine and in the cloud."""
 
-    def __init__(self, door: _Door, own: Helmsman) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
         self.local = _DoorsTasks(door, own)
         self._lanes = door.link.lanes
@@ -192,7 +192,7 @@ class FleetTasks(Tasks):
 class _DoorsChanges(Changes):
     """Changes of sessions, local or in the fleet."""
 
-    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, tasks)
         self._door = door
 
@@ -263,7 +263,7 @@ def _of_this_machine(session_id: str) -> str:
 class _DoorsUsage(UsageReports):
     """Usage of this machine and of the fleet."""
 
-    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, tasks.prices)
         self._door = door
 
@@ -304,7 +304,7 @@ class _DoorsSchedules(Schedules):
 class _DoorsBudgets(Budgets):
     """Those of this machine, which are for its own work, and those of the fleet."""
 
-    def __init__(self, door: _Door, own: Helmsman, tasks: Tasks) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, own.extras.usage, tasks.prices)
         self._door = door
 
@@ -318,7 +318,7 @@ class _DoorsBudgets(Budgets):
 class _DoorsNotices(Notices):
     """Notices about tasks of this machine, and about fleet tasks to the recipients of this machine."""
 
-    def __init__(self, door: _Door, own: Helmsman) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService) -> None:
         super().__init__(own)
         self._door = door
 
@@ -331,7 +331,7 @@ class _DoorsNotices(Notices):
 class FleetExtras(Extras):
     """Extras of this machine, extended by the sessions of a fleet."""
 
-    def __init__(self, door: _Door, own: Helmsman, tasks: FleetTasks) -> None:
+    def __init__(self, door: _Door, own: HelmsmanService, tasks: FleetTasks) -> None:
         super().__init__(own, tasks)
         self._door = door
         self._own = own

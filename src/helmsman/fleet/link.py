@@ -45,7 +45,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.options import SessionOptions
 from helmsman.sessions.feed import Feed
-from helmsman.sessions.question_broker import ask_handler
+from helmsman.sessions.handlers import ask_handler
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.tasks.model import CLIENT

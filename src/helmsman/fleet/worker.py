@@ -40,7 +40,7 @@ from helmsman.fleet.workspaces import drop_worktrees
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ class Worker:
     async def __aexit__(self, *exc: object) -> None:
         await self._exit.aclose()
 
-    async def serve(self, helm: Helmsman, patient: Helmsman) -> None:
+    async def serve(self, helm: HelmsmanService, patient: HelmsmanService) -> None:
         """Take tasks and run them until the worker is stopped, or drained and idle.
 
         Tasks that still run are left as they are.
@@ -327,7 +327,7 @@ class Worker:
                 log.debug("what is due waits: %s", error)
             await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
 
-    def _post(self, helm: Helmsman) -> FleetPost:
+    def _post(self, helm: HelmsmanService) -> FleetPost:
         """Return the sender of notices for this user's recipients, except those shown on a screen."""
         place, state_dir = place_in(self._directory), helm.settings.state_dir
         return FleetPost(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)

@@ -37,7 +37,7 @@ from helmsman.httpd.operation_routes import EVENTS_PATH, OPENAPI_PATH, problem, 
 from helmsman.hub.control import HUB_PATH, RESTART_PATH, STAY_PATH, STOP_PATH, last_event
 from helmsman.hub.launch import LATER, NEXT, is_newer
 from helmsman.model.events import SessionFact
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.steering.shared import surroundings_of_hub
 from helmsman.tasks.registry import Registry
@@ -137,7 +137,7 @@ class ApiServer:
         await connection.is_over.wait()
 
     @asynccontextmanager
-    async def _service(self) -> AsyncIterator[Helmsman]:
+    async def _service(self) -> AsyncIterator[HelmsmanService]:
         """Open the service for programs that bring no settings and environment of their own: the user's and the hub's.
 
         Raises:
@@ -147,7 +147,7 @@ class ApiServer:
         environment, home = dict(os.environ), Path.home()
         with Whereabouts(environment, home).entered():
             place = surroundings_of_hub(settings)
-            async with Helmsman(settings, env=environment, shared=self._shared, in_place_of=place) as helm:
+            async with HelmsmanService(settings, env=environment, shared=self._shared, in_place_of=place) as helm:
                 yield helm
 
     def _settings(self) -> Settings:

@@ -25,7 +25,7 @@ from helmsman.httpd.lasting_sessions import Kept, LastingSessions
 from helmsman.httpd.listening import MCP_PATH
 from helmsman.httpd.server import serve_http
 from helmsman.hub.process import NotServed
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.web.login import Logins
 
@@ -72,7 +72,7 @@ class HttpDoors:
                     settings = load_settings(hello.flags, hello.environment, Path(hello.directory))
                     hub.admit(settings)  # they may have changed since the process chose this hub by them
                     async with (
-                        Helmsman(settings, env=hello.environment, shared=self._shared) as helm,
+                        HelmsmanService(settings, env=hello.environment, shared=self._shared) as helm,
                         background_tasks() as tasks,
                     ):
                         ready = partial(answer, serving=os.getpid(), version=__version__)
@@ -88,7 +88,7 @@ class HttpDoors:
                 await connection.written()
 
     def _lasting(
-        self, hub: Hub, hello: HttpHello, helm: Helmsman, report: Callable[..., None]
+        self, hub: Hub, hello: HttpHello, helm: HelmsmanService, report: Callable[..., None]
     ) -> Callable[..., LastingSessions]:
         process = running_process(hello.pid) or Process(hello.pid, "")
         return partial(
@@ -103,7 +103,7 @@ class HttpDoors:
 
 
 async def _serve(
-    helm: Helmsman,
+    helm: HelmsmanService,
     options: HttpOptions,
     logins: Logins,
     listener: socket.socket,

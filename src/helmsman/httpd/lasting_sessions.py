@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from helmsman.base.processes import Process
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ class LastingSessions:
         app: ASGIApp,
         *,
         path: str,
-        helm: Helmsman,
+        helm: HelmsmanService,
         calls: CallLog,
         door: tuple[str, Process],
         epoch: int,

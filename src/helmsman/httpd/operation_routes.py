@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from helmsman.operations.table import OperationCall
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.shapes.contract import Input
     from helmsman.tasks.calls import CallLog
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OpenService: TypeAlias = "Callable[[], AbstractAsyncContextManager[Helmsman]]"
+OpenService: TypeAlias = "Callable[[], AbstractAsyncContextManager[HelmsmanService]]"
 
 VERSION_PATH: Final = "/v1"
 SESSIONS_PATH: Final = f"{VERSION_PATH}/sessions"
@@ -110,7 +110,7 @@ def problem_of(error: HelmsmanError) -> Response:
 class ApiCall:
     """A call of an operation by a program of the user (`helmsman.operations.table.OperationCall`)."""
 
-    helm: Helmsman
+    helm: HelmsmanService
     viewer: str
     agent: str = ""
     on_question: None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from helmsman.httpd.listening import HttpOptions
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Closable:
 
 
 def build_app(
-    helm: Helmsman,
+    helm: HelmsmanService,
     *,
     token: str,
     options: HttpOptions,
@@ -110,7 +110,7 @@ def build_app(
 
 
 async def serve_http(
-    helm: Helmsman,
+    helm: HelmsmanService,
     options: HttpOptions,
     announce: Callable[[str, Path], None],
     logins: Logins | None = None,

@@ -43,19 +43,19 @@ from helmsman.errors import (
 from helmsman.hub.connection import Connection
 from helmsman.hub.hello import in_hex, text_in
 from helmsman.hub.hosts import HostFailed, HostWay
-from helmsman.hub.interface import FUNCTION, LAST_WORDS, PROGRAM, SESSION, ConnectionTransport
 from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
 from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
-from helmsman.hub.verbs import EVENTS
+from helmsman.hub.transport import ConnectionTransport
+from helmsman.hub.verbs import EVENTS, FUNCTION, LAST_WORDS, PROGRAM, SESSION
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
 from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up, from_wire
 from helmsman.sessions.feed import Feed, Page
-from helmsman.sessions.question_broker import ask_handler
+from helmsman.sessions.handlers import ask_handler
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -133,7 +133,7 @@ class HubClient:
         self._lost: HelmsmanError | None = None
         self._news = anyio.Event()
         self._outdated: int | None = None
-        self.listeners: list[Callable[[Session, Event], None]] = []
+        self._listeners: list[Callable[[Session, Event], None]] = []
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -455,6 +455,14 @@ class HubClient:
             raise failed
         return value
 
+    async def goes_on_alone(self) -> bool:
+        return True
+
+    def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
+        """Call a listener for every event of a copied session. The returned function ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
     # --- functions that agents call ----------------------------------------------------------------------------------
 
     def _offer_tools(self, peer: Peer, session_id: str) -> None:
@@ -571,7 +579,7 @@ class HubClient:
             return Page((), 0, 0)
 
     def _notify_listeners(self, session: Session, event: Event) -> None:
-        for listener in tuple(self.listeners):
+        for listener in tuple(self._listeners):
             run_own(listener, session, event)
 
     def _notice(self, copied: CopiedSession) -> None:

@@ -31,10 +31,11 @@ from helmsman.base.processes import Process, running_process
 from helmsman.base.structs import unpack_if_valid
 from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
-from helmsman.errors import EngineLost, EngineProtocolError, HelmsmanError, RegistryUnavailable
+from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, in_hex, text_in
 from helmsman.hub.process import OTHER_STORE, NotServed
-from helmsman.hub.verbs import EVENTS, PAGE, PAGE_CHANGES, PARTS, VERBS
+from helmsman.hub.transport import ConnectionTransport
+from helmsman.hub.verbs import EVENTS, PAGE, PAGE_CHANGES, PARTS, SESSION, VERBS
 from helmsman.model.client_tools import ToolResult
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.operations.nature import nature_of
@@ -45,7 +46,7 @@ from helmsman.store.log import StoredEvents
 from helmsman.tasks.calls import ELSEWHERE, CallId
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from anyio.abc import TaskGroup
 
@@ -58,14 +59,6 @@ if TYPE_CHECKING:
     from helmsman.tasks.calls import CallLog
 
 log = logging.getLogger(__name__)
-
-PROGRAM: Final = "helmsman-program 1"
-LAST_WORDS: Final = (b"h", b"l")
-"""Last bytes of a hub before it ends (`helmsman.hub.process`). They are no message."""
-SESSION: Final = "session"
-"""The stand-in for a session: its id. The copy comes beside the answer."""
-FUNCTION: Final = "function"
-"""Stand-in for a function of the program: its number. The arguments of a call are sent as `called`."""
 
 _MOST_CHARS: Final = 8 * 1024 * 1024
 """Approximate number of characters of a log in one answer. The program asks again for the rest."""
@@ -96,35 +89,6 @@ class OpenView(Protocol):
         shared: Shared,
         in_place_of: str | None = None,
     ) -> Steering: ...
-
-
-class ConnectionTransport:
-    """A connection to or from a hub, as the JSON-RPC peer takes it."""
-
-    resumed = None
-
-    def __init__(self, connection: Connection, most: float = math.inf) -> None:
-        """`most` is the longest line that is taken, where the other side is not as trustworthy as a hub of our own."""
-        self._connection = connection
-        self._most = most
-        self.last_word: bytes | None = None
-
-    async def messages(self) -> AsyncIterator[Sequence[bytes]]:
-        while (line := await self._connection.line(self._most)) is not None:
-            if line in LAST_WORDS:
-                self.last_word = line
-                return
-            if self._most < math.inf and not line.startswith(b"{"):
-                raise EngineProtocolError(f"it said {line[:40]!a}, which means nothing")
-            yield (line,)
-        if self._connection.is_too_long:
-            raise EngineProtocolError(f"it said more than {self._most} bytes at once")
-
-    async def send(self, message: str, answering: object = None) -> None:
-        self._connection.put(message.encode())
-
-    async def loss(self) -> EngineLost:
-        return EngineLost("The hub has ended. Try again; the next one is started by whoever needs it.")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 from helmsman.base.concurrency import OnceEach
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.hub.hosts import HostFailed, known_hosts
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+PROGRAM: Final = "helmsman-program 1"
+LAST_WORDS: Final = (b"h", b"l")
+"""Last bytes of a hub before it ends (`helmsman.hub.process`). They are no message."""
+SESSION: Final = "session"
+"""The stand-in for a session: its id. The copy comes beside the answer."""
+FUNCTION: Final = "function"
+"""Stand-in for a function of the program: its number. The arguments of a call are sent as `called`."""
 VERBS: Final = (
     *("installed", "capabilities", "start", "say", "steer", "interrupt", "respond", "give_up", "fork", "hand"),
     *("history", "list", "session", "last_statuses"),

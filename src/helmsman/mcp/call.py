@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import mcp_types as types
 
 from helmsman.base.structs import Value
+from helmsman.capabilities.service import AgentService
 from helmsman.mcp.doors import Context, Doors
 from helmsman.mcp.resources import client_of
 from helmsman.operations.texts import CODEX
-from helmsman.service import Helmsman
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +26,7 @@ CallOutcome = types.CallToolResult | Instead
 class CallContext(Value, frozen=True):
     """One call of a tool: the service, and the request it came with."""
 
-    helm: Helmsman
+    helm: AgentService
     doors: Doors
     context: Context
     params: types.CallToolRequestParams

@@ -21,8 +21,8 @@ from helmsman.mcp.compat_schema import CODEX, CODEX_REPLY, BadArguments, read_co
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from helmsman.capabilities.service import AgentService
     from helmsman.mcp.call import CallContext, CallOutcome
-    from helmsman.service import Helmsman
     from helmsman.sessions.session import Session
 
 _STOP_SECONDS: Final = 15.0
@@ -131,7 +131,7 @@ async def _in_flight(call: CallContext, *, is_new: bool) -> AsyncIterator[CallIn
         stop()
 
 
-async def _say(helm: Helmsman, session: Session, prompt: str, in_flight: CallInFlight) -> None:
+async def _say(helm: AgentService, session: Session, prompt: str, in_flight: CallInFlight) -> None:
     """A new turn; or, while one is running, into that one: its result is then the reply's too.
 
     The original did the latter as well, and never answered the call.

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
     from mcp.server.context import ServerRequestContext
 
+    from helmsman.capabilities.service import AgentService
     from helmsman.model.questions import Question
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
 
 Context: TypeAlias = "ServerRequestContext[Any, Any]"
@@ -72,7 +73,7 @@ class FormHandler:
 class Doors:
     """Records which questions the user was shown, so that no question is asked twice."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self._shown: set[str] = set()
         self._connection = secrets.token_hex(8)
@@ -105,7 +106,7 @@ class Doors:
         return any(may_answer(session, question.id, self._helm.settings) for question in session.questions)
 
     async def respond(
-        self, helm: Helmsman, context: Context, session_id: str, question_id: str, answers: Sequence[str]
+        self, helm: AgentService, context: Context, session_id: str, question_id: str, answers: Sequence[str]
     ) -> Session:
         """Answer a question as the model that calls a tool. `helm` has the session, here or on another machine.
 
@@ -288,7 +289,7 @@ class Confirmation:
     the form stays open when the call has been answered; over HTTP the call waits for it.
     """
 
-    def __init__(self, context: Context, responses: types.InputResponses | None, helm: Helmsman) -> None:
+    def __init__(self, context: Context, responses: types.InputResponses | None, helm: HelmsmanService) -> None:
         self._context = context
         self._helm = helm
         self.answered: str | None = None

@@ -42,7 +42,7 @@ from helmsman.mcp.messages import NoMessage, duplicate_error, parse_message
 from helmsman.mcp.pipe import named
 from helmsman.mcp.server import build_server
 from helmsman.mcp.stdio import SdkStream
-from helmsman.service import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.settings import Settings, load_settings
 from helmsman.tasks.calls import CallId, CallLog
 
@@ -175,7 +175,7 @@ class PipeDoors:
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
         where = Whereabouts(hello.environment, hello.directory)
         with where.entered(), self._logs.to(connection, self._level_of(settings)):
-            async with Helmsman(settings, env=hello.environment, shared=self._shared) as helm:
+            async with HelmsmanService(settings, env=hello.environment, shared=self._shared) as helm:
                 await door.serve(helm)
 
 
@@ -197,7 +197,7 @@ class PipeDoor:
             "directory": str(self._hello.directory),
         }
 
-    async def serve(self, helm: Helmsman) -> None:
+    async def serve(self, helm: HelmsmanService) -> None:
         server = build_server(helm)
         forms = _Forms(self._connection, self._hello.forms, self._epoch)
         lines = _Lines(self._connection)

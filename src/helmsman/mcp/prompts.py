@@ -11,7 +11,7 @@ from helmsman.base.shown_text import one_line
 
 if TYPE_CHECKING:
     from helmsman.mcp.doors import Context
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 _MOST_VALUES: Final = 100  # of one answer, by the specification
 _SESSION: Final = "sessionId"
@@ -46,7 +46,7 @@ _PROMPTS: Final = {
 class Prompts:
     """The prompts of one server. Without tools that they could name there are none."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         tools = helm.settings.tools
         self._tool = "codex" if "sessions" in tools else "agent" if "agents" in tools else None

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from helmsman.mcp.doors import Context
     from helmsman.model.events import Event
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
 
 SESSIONS: Final = "codex://sessions"
@@ -52,7 +52,7 @@ _MIN_INTERVAL: Final = 0.25
 class Resources:
     """The resources of one server. `run` sends the updates and belongs into the server's task group."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus)

@@ -23,7 +23,7 @@ from helmsman.operations.toolsets import operations_of
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
 
 _HELMSMAN: Final[dict[str, Any]] = {
@@ -66,7 +66,7 @@ _COMPAT: Final[dict[str, Any]] = {  # the name is the original's: clients may kn
 }
 
 
-def offered_tools(helm: Helmsman) -> list[Offered]:
+def offered_tools(helm: HelmsmanService) -> list[Offered]:
     """Return the tools of the chosen toolsets. Modules of other toolsets are not imported: a client waits for this."""
     settings = helm.settings
     in_fleet = settings.fleet_url is not None
@@ -124,7 +124,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
     return _HELMSMAN | {"description": description, "instructions": told or None}
 
 
-def build_server(helm: Helmsman) -> Server[None]:
+def build_server(helm: HelmsmanService) -> Server[None]:
     """A server that offers what the settings of `helm` say."""
     doors = Doors(helm)
     toolbox = Toolbox(helm, doors, offered_tools(helm))

@@ -27,7 +27,7 @@ from helmsman.mcp.server import build_server
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 """Time for a client to read the last messages."""
 
 
-async def serve_stdio(helm: Helmsman) -> None:
+async def serve_stdio(helm: HelmsmanService) -> None:
     """Serve one client, until it closes its pipe."""
     server = build_server(helm)
     async with _streams() as (reader, writer):

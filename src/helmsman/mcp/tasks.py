@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from helmsman.mcp.call import CallContext
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
@@ -54,7 +54,7 @@ async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | N
 
     A task asks by forms, so a client that cannot show any waits instead, and finds the question in what it gets.
     """
-    task_id = call.helm.task_writer.running_task(session.id)
+    task_id = call.helm.running_task(session.id)
     if task_id is None or not _declared(call.context) or not has_forms(call.context):
         return None
     return {"resultType": "task", **task_state(await call.helm.tasks.get(task_id))}
@@ -70,7 +70,7 @@ async def job_handle(call: CallContext, task: Task) -> dict[str, Any] | None:
 class TaskMethods:
     """`tasks/get`, `tasks/update` and `tasks/cancel`."""
 
-    def __init__(self, helm: Helmsman, doors: Doors) -> None:
+    def __init__(self, helm: HelmsmanService, doors: Doors) -> None:
         self._helm = helm
         self._doors = doors
 

@@ -26,14 +26,14 @@ from helmsman.operations.nature import ACTS, Nature
 from helmsman.operations.schemas import listed_schema
 from helmsman.operations.table import Deferred, Operation
 from helmsman.operations.texts import CODEX, FOR_ANY, FOR_CODEX, Voice, naming_only, rendered, with_descriptions
-from helmsman.tasks.calls import is_repeated
+from helmsman.tasks.call_key import is_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.mcp.call import CallContext, CallOutcome
     from helmsman.mcp.doors import Context, Doors
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.shapes.contract import Input
 
 log = logging.getLogger(__name__)
@@ -183,7 +183,7 @@ def _type_alone(field: dict[str, Any]) -> dict[str, Any]:
 class Toolbox:
     """The tools a server offers."""
 
-    def __init__(self, helm: Helmsman, doors: Doors, tools: Sequence[Offered]) -> None:
+    def __init__(self, helm: HelmsmanService, doors: Doors, tools: Sequence[Offered]) -> None:
         self._helm = helm
         self._doors = doors
         # A user may have given an agent the name of an unrelated tool. The unrelated tool wins.

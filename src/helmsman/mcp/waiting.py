@@ -122,7 +122,7 @@ async def wait_for_job(
 
     async def changed() -> None:
         nonlocal told
-        job = helm.task_writer.jobs.get(task.id)
+        job = helm.running_job(task.id)
         await (anyio.sleep_forever() if job is None else job.changed.wait())
         told = await helm.tasks.find(task.id)
 

@@ -18,7 +18,7 @@ from helmsman.shapes.contract import Output
 from helmsman.shapes.listed_sessions import found_sessions, listed_sessions
 from helmsman.shapes.session_status import in_words, session_status, started
 from helmsman.steering.ownership import who_answers
-from helmsman.tasks.calls import done_before
+from helmsman.tasks.call_key import done_before
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -35,7 +35,7 @@ from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always,
 from helmsman.base.shortening import QUESTION_CHARS
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
-from helmsman.model.answered_by import DEADLINE, HANDLER, TROUBLE, TURN_ENDED, Answered, AnsweredBy, in_words
+from helmsman.model.answered_by import DEADLINE, TROUBLE, TURN_ENDED, AnsweredBy, in_words
 from helmsman.model.events import AnswerGiven, QuestionAsked, QuestionClosed, RuleAdded
 from helmsman.model.options import WRITES
 from helmsman.model.question_text import in_a_line, part_texts
@@ -50,6 +50,7 @@ from helmsman.model.questions import (
     Choice,
     read_answers,
 )
+from helmsman.sessions.handlers import ask_handler
 from helmsman.settings import MCP_ANSWER_SECONDS
 
 if TYPE_CHECKING:
@@ -69,7 +70,6 @@ _NOT_ANSWERED: Final = "The user did not answer in time. Nobody has decided this
 """Answer to an agent whose question asks for text."""
 _PROPOSED: Final = "this once; it proposed a rule, which does nothing until a person confirms it (helmsman rules)"
 
-_HANDLER_ATTEMPTS: Final = 3
 """Number of invalid answers (a word where a number is required) that a handler may give before the question is denied."""
 
 _OWN_SECONDS: Final = 10.0
@@ -406,35 +406,6 @@ def _close(session: Session, question: Question, answer: str, by: AnsweredBy, re
             about=in_a_line(question),
         )
     )
-
-
-async def ask_handler(
-    handler: QuestionHandler,
-    session: Session,
-    question: Question,
-    answer: Callable[[Sequence[str], AnsweredBy], Awaitable[None]],
-    give_up: Callable[[], Awaitable[None]],
-) -> None:
-    """Ask a handler, once more if its answer does not fit. `give_up` is called if it fails. Does not raise."""
-    try:
-        for attempt in range(1, _HANDLER_ATTEMPTS + 1):
-            answers = await handler(session, question)
-            if answers is None:
-                return
-            try:
-                given = answers if isinstance(answers, Answered) else Answered(answers, HANDLER)
-                await answer([given.answers] if isinstance(given.answers, str) else given.answers, given.by)
-            except AnswerInvalid as error:
-                if attempt == _HANDLER_ATTEMPTS:
-                    raise
-                log.info("the answer to question %s does not fit, so it is asked again: %s", question.id, error)
-            else:
-                return
-    except QuestionNotOpen:
-        log.debug("question %s was answered elsewhere", question.id)
-    except Exception:
-        log.exception("the question handler failed; question %s is refused", question.id)
-        await give_up()
 
 
 def _not_open(session: Session, question_id: str) -> QuestionNotOpen:

@@ -12,7 +12,7 @@ from helmsman.shapes.rendering import waits
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from helmsman.agents.protocol import SessionInfo
     from helmsman.capabilities.search import SearchResult
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.tasks.model import Task
-    from helmsman.tasks.writer import TaskWriter
 
 
 async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> list[dict[str, Any]]:
@@ -30,7 +29,7 @@ async def listed_sessions(helm: AgentService, found: Sequence[SessionInfo]) -> l
     known = helm.sessions
     listed = [
         listed_session(
-            helm.task_writer, info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id)
+            helm.is_elsewhere, info, known.get(info.session_id), tasks[info.session_id], ended.get(info.session_id)
         )
         for info in found
     ]
@@ -51,7 +50,7 @@ async def found_sessions(helm: AgentService, result: SearchResult) -> list[dict[
 
 
 def listed_session(
-    writer: TaskWriter,
+    is_elsewhere: Callable[[Task], bool],
     info: SessionInfo | None,
     session: Session | None,
     tasks: Sequence[Task],
@@ -60,13 +59,13 @@ def listed_session(
     """Return the list entry of one session. Texts are raw: each front end sanitizes them.
 
     Args:
-        writer: Tells whether another process runs the session's task.
+        is_elsewhere: Tells whether another process runs a task.
         info: The session as stored on disk. Its fields take precedence over the other sources.
         session: The session itself, if this process has it.
         tasks: The session's tasks, newest first.
         ended: Status of the last turn according to the disk, used as a fallback.
     """
-    status = _known_status(writer, session, tasks) or ended
+    status = _known_status(is_elsewhere, session, tasks) or ended
     if info is not None and info.open_elsewhere and status != "awaiting_approval":
         status = "active"
     shown: dict[str, Any] = {}
@@ -113,12 +112,14 @@ def _waits(session: Session | None, tasks: Sequence[Task]) -> dict[str, Any]:
     return waits(*known) if known[0] is not None or task is None else waits(task.waiting_for, task.resumes_at)
 
 
-def _known_status(writer: TaskWriter, session: Session | None, tasks: Sequence[Task]) -> SessionStatus | None:
+def _known_status(
+    is_elsewhere: Callable[[Task], bool], session: Session | None, tasks: Sequence[Task]
+) -> SessionStatus | None:
     """Return the status of a turn that runs here or in another process, else the last known status."""
     if session is not None and session.state.is_running:
         return session.status
     newest = next((task for task in tasks if not task.is_waiting), None)
-    if newest is not None and newest.is_running and (session is None or writer.is_elsewhere(newest)):
+    if newest is not None and newest.is_running and (session is None or is_elsewhere(newest)):
         return "awaiting_approval" if newest.input_required else "active"
     return None if session is None else session.status
 

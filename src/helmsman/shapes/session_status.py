@@ -49,10 +49,11 @@ from helmsman.tasks.outcome import changed_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.capabilities.service import AgentService
     from helmsman.model.events import Failure, Item
     from helmsman.model.unified_diff import FileStat
     from helmsman.sessions.session import Session
+    from helmsman.steering.core import Steering
+    from helmsman.tasks.prices import Prices
 
 _POLL_MS: Final = {"active": 5000, "awaiting_approval": 2000}
 _COMMAND_LINES: Final = 10  # lines of one command's output among the recent lines; the end matters most
@@ -98,7 +99,7 @@ def session_status(session: Session, *, output_lines: int = 50, since_cursor: in
     )
 
 
-async def session_in_full(helm: AgentService, session: Session, *, output_lines: int) -> dict[str, Any]:
+async def session_in_full(helm: Steering, prices: Prices, session: Session, *, output_lines: int) -> dict[str, Any]:
     """Return all that a page shows of a session, sanitized. `helmsman.web.api` documents the fields."""
     state, agent = session.state, session.options.agent
     # Start at the cursor to skip the items: the transcript shows them, and summarizing ten thousand takes long.
@@ -122,7 +123,7 @@ async def session_in_full(helm: AgentService, session: Session, *, output_lines:
         "createdAt": iso_time(session.created_at),
         "changedAt": iso_time(session.changed_at),
         "turnSeconds": round(session.turn_seconds, 1) if session.turn_seconds is not None else None,
-        "costUsd": helm.tasks.prices.cost_of(state.usage_by_model),
+        "costUsd": prices.cost_of(state.usage_by_model),
         "hasDiff": bool(state.diff),
     }
     questions = [question_in_full(session, one) for one in session.questions]

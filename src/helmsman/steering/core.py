@@ -1,7 +1,7 @@
 """Verbs for sessions: start, say, steer, answer, interrupt, list.
 
 The base class runs turns (`helmsman.steering.turn_runner`). Capabilities (`helmsman.capabilities`) build on these verbs;
-`helmsman.service.Helmsman` combines both.
+`helmsman.service.HelmsmanService` combines both.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from helmsman.steering.ownership import refuse_before_person, refuse_foreign, re
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_runner import TurnRunner
-from helmsman.tasks.calls import call_key, done_before, is_repeated
+from helmsman.tasks.call_key import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.worktrees.places import directories_of, places
 

@@ -1,4 +1,4 @@
-"""Hooks that the core calls in the capabilities; `helmsman.service.Helmsman` dispatches them."""
+"""Hooks that the core calls in the capabilities; `helmsman.service.HelmsmanService` dispatches them."""
 
 from __future__ import annotations
 

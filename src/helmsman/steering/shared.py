@@ -19,7 +19,7 @@ from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
 from helmsman.base.surroundings import environment
-from helmsman.errors import HelmsmanError, NotOpen
+from helmsman.errors import NOT_OPEN, HelmsmanError
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OpenFleet: TypeAlias = "Callable[[Verbs], AbstractAsyncContextManager[Any]]"
-"""Opens a fleet for a client, which sends all its calls to it from then on (`helmsman.service.Elsewhere`)."""
+"""Opens a fleet for a client, which sends all its calls to it from then on (`helmsman.hub.service_client.Backend`)."""
 
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
@@ -286,8 +286,3 @@ def surroundings_of_hub(settings: Settings) -> str:
 def is_of_hub(surroundings: str) -> bool:
     """Return whether the fingerprint is the hub's own, so that no client has to be connected."""
     return surroundings.startswith(_OF_HUB)
-
-
-NOT_OPEN: Final = NotOpen(
-    "This Helmsman is not open. Use `async with Helmsman() as helm:`, or `await helm.open()` first."
-)

@@ -60,7 +60,7 @@ from helmsman.steering.turn_limiter import run_next
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_recovery import RECEIVED, SENT, TurnRecovery
 from helmsman.steering.unrequested_turns import UnrequestedTurns, is_theirs
-from helmsman.tasks.calls import is_repeated
+from helmsman.tasks.call_key import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
 

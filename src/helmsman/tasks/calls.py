@@ -9,7 +9,6 @@ this: pipes, programs and commands.
 from __future__ import annotations
 
 import time
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import anyio
@@ -17,6 +16,9 @@ import anyio
 from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
+from helmsman.tasks.call_key import CallKey as CallKey
+from helmsman.tasks.call_key import call_key as call_key
+from helmsman.tasks.call_key import done_before as done_before
 from helmsman.tasks.rows import clean_key, task_of
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
     from helmsman.errors import HelmsmanError
     from helmsman.store.connection import StoreConnection
-    from helmsman.tasks.model import Task
     from helmsman.tasks.writer import TaskWriter
 
 ResultT = TypeVar("ResultT")
@@ -53,46 +54,6 @@ class AnsweredBefore(Exception):
     def __init__(self, answer: str) -> None:
         super().__init__(answer)
         self.answer = answer
-
-
-class CallKey:
-    """The idempotency key of the first task that a call enters; what else it enters has none.
-
-    `name` tells calls apart. `done_before` is the task that an earlier hub entered for the same call; `is_repeated` says
-    that one had begun the call.
-    """
-
-    def __init__(self, key: str, done_before: Task | None = None, *, is_repeated: bool = False) -> None:
-        self._key: str | None = key
-        self.name = key
-        self._asked_elsewhere = 0
-        self.done_before = done_before
-        self.is_repeated = is_repeated
-
-    def take(self) -> str | None:
-        key, self._key = self._key, None
-        return key
-
-    def next_elsewhere(self) -> tuple[str, int]:
-        """The id of what the call asks next of another machine's hub: the same when the call is asked again of a later
-        hub here."""
-        self._asked_elsewhere += 1
-        return f"for {self.name}", self._asked_elsewhere
-
-
-call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=None)
-
-
-def done_before() -> Task | None:
-    """The task that this very call has begun already, when it was asked of an earlier hub."""
-    called = call_key.get()
-    return None if called is None else called.done_before
-
-
-def is_repeated() -> bool:
-    """Return whether an earlier hub, now gone, had begun this call."""
-    called = call_key.get()
-    return called is not None and called.is_repeated
 
 
 class CallLog:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from helmsman.base.structs import pack, replace
 from helmsman.model.handover_text import own_words
 from helmsman.model.options import without_secrets
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import MAX_COST, OPTIONS, POLICY, SCHEDULE, TaskDraft, new_task_id
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.web.transcripts import Transcripts
 
@@ -56,7 +56,7 @@ class ResumeInput(Input):
 class Acting:
     """Answers requests that change something."""
 
-    def __init__(self, helm: Helmsman, transcripts: Transcripts) -> None:
+    def __init__(self, helm: HelmsmanService, transcripts: Transcripts) -> None:
         self._helm = helm
         self._transcripts = transcripts
 

@@ -260,7 +260,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.web.json_http import Endpoint
     from helmsman.web.live import EventStream
     from helmsman.web.login import Logins
@@ -270,7 +270,7 @@ if TYPE_CHECKING:
 class Dashboard:
     """The routes above on one Helmsman. The server decides who may use them."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self.live = Live(helm)
 
@@ -357,7 +357,7 @@ class Dashboard:
         return self.live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"))
 
 
-def api_routes(helm: Helmsman, logins: Logins, challenges: Challenges) -> list[Route]:
+def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) -> list[Route]:
     """All of it, and the user's other machines beside it."""
     dashboard = Dashboard(helm)
     login_routes = LoginRoutes(logins, challenges)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.types import ASGIApp
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.web.live import Live
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ _LOST: Final = "The connection is lost. It is being looked for again; work goes 
 class HostRoutes:
     """Answers for other machines, each by its own dashboard."""
 
-    def __init__(self, helm: Helmsman, live: Live) -> None:
+    def __init__(self, helm: HelmsmanService, live: Live) -> None:
         self._helm = helm
         self._live = live
         self._problems: dict[str, str] = {}

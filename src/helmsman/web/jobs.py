@@ -18,13 +18,13 @@ from helmsman.web.review import coloured_diff
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 
 class JobRoutes:
     """Begins jobs, and shows them."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
 
     async def begin(self, request: Request) -> dict[str, Any]:

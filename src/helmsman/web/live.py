@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Send
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class TooManyStreams(HelmsmanError):
 class Live:
     """The changes of one Helmsman's sessions and of its registry."""
 
-    def __init__(self, helm: Helmsman, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(self, helm: HelmsmanService, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
         self._helm = helm
         self._heartbeat = heartbeat
         self._run = secrets.token_hex(4)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 IMAGE_BYTES: Final = 8 * 1024 * 1024
 _KEPT_SECONDS: Final = 7 * 24 * 3600.0
@@ -52,7 +52,7 @@ class ImageInput(Input):
 class NewSessions:
     """Answers them."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
 
     async def start(self, request: Request) -> dict[str, Any]:

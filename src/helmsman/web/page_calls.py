@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Message
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 _PATIENCE_SECONDS: Final = 25.0
 """A call that waits for changes is answered by then."""
@@ -27,7 +27,7 @@ _NOT_FOUND: Final = 404
 class PageCalls:
     """Answers requests to one Helmsman's dashboard."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         dashboard = Dashboard(helm)
         self._live = dashboard.live
         self._router = Router(dashboard.routes())

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.agents.protocol import SessionInfo
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
     from helmsman.web.transcripts import Transcripts
@@ -63,7 +63,7 @@ ListedState = Literal["active", "awaiting_approval", "done", "error", "interrupt
 class Reading:
     """Answers requests that change nothing."""
 
-    def __init__(self, helm: Helmsman, transcripts: Transcripts) -> None:
+    def __init__(self, helm: HelmsmanService, transcripts: Transcripts) -> None:
         self._helm = helm
         self._transcripts = transcripts
         self._spendings = SessionSpendings(helm)
@@ -170,7 +170,7 @@ class Reading:
         on_disk = {info.session_id: info for info in infos}
         tasks = await self._helm.tasks.of_sessions(ids)
         found = [
-            listed_session(self._helm.task_writer, on_disk.get(one), self._helm.sessions.get(one), tasks[one])
+            listed_session(self._helm.is_elsewhere, on_disk.get(one), self._helm.sessions.get(one), tasks[one])
             for one in ids
         ]
         found = [in_list(one) for one in await with_repositories(self._helm, found) if one["isActive"]]
@@ -181,7 +181,7 @@ class Reading:
         running = [session for session in self._helm.sessions.values() if session.state.is_running]
         young = [session for session in running if session.turn_count == 1 and (session.turn_seconds or 0) < 60]
         found = [
-            listed_session(self._helm.task_writer, None, session, ())
+            listed_session(self._helm.is_elsewhere, None, session, ())
             for session in reversed(young)
             if await self._helm.agent_records.find(session.id) is None
         ]
@@ -189,7 +189,8 @@ class Reading:
 
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0
-        return await session_in_full(self._helm, await self._helm.session(session_id(request)), output_lines=lines)
+        helm, session = self._helm, await self._helm.session(session_id(request))
+        return await session_in_full(helm, helm.tasks.prices, session, output_lines=lines)
 
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))

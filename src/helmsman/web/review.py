@@ -21,7 +21,7 @@ from helmsman.web.json_http import body, session_id, text
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.worktrees import Unsaved
 
@@ -42,7 +42,7 @@ class DiscardShownInput(Input):
 class ReviewRoutes:
     """Shows changes, applies and drops them."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self._coloured: OrderedDict[str, dict[str, Any]] = OrderedDict()
 

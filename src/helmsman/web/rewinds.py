@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.capabilities.rewinding import Rewind
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 
 class ShownRewindInput(Input):
@@ -30,7 +30,7 @@ class DoneRewindInput(ShownRewindInput):
 class RewindRoutes:
     """Shows rewinds, and does them."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
 
     async def show(self, request: Request) -> dict[str, Any]:

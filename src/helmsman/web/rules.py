@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from helmsman.approvals.listed_rules import ListedRule
     from helmsman.approvals.policy import Ruling
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 
 class ExplainInput(Input):
@@ -33,7 +33,7 @@ class ExplainInput(Input):
 class Rules:
     """Answers requests about rules. Rules can be looked at and taken back here, and be made only by an answer or by hand."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._book = helm.rules
 
     async def listed(self, request: Request) -> dict[str, Any]:

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.schedules.store import ScheduleRun
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
 
 
 class ScheduleRoutes:
     """Answers requests about schedules."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
 
     async def listed(self, _request: Request) -> dict[str, Any]:

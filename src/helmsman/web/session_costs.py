@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.capabilities.usage_report import UsageGroup
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _EVERY_SECONDS: Final = 60.0
 class SessionSpendings:
     """Knows it for the sessions of a Helmsman."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self._known: Mapping[str, UsageGroup] = {}
         self._read_at = -_EVERY_SECONDS

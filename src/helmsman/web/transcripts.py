@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from helmsman.model.events import PastTurn
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import StateView
 
@@ -68,7 +68,7 @@ class Transcript:
 class Transcripts:
     """The transcripts of all sessions of a Helmsman."""
 
-    def __init__(self, helm: Helmsman) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self._said: OrderedDict[tuple[str, str | None], list[SaidInto]] = OrderedDict()
 

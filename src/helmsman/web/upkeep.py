@@ -14,7 +14,7 @@ from helmsman.web.json_http import body, session_id
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from helmsman.service import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.web.live import Live
 
 
@@ -42,7 +42,7 @@ class ReviewBody(Input):
 class UpkeepRoutes:
     """Answers them. What an agent cannot do is refused with who can (409 unsupported)."""
 
-    def __init__(self, helm: Helmsman, live: Live) -> None:
+    def __init__(self, helm: HelmsmanService, live: Live) -> None:
         self._helm = helm
         self._live = live
 

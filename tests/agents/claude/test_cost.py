@@ -16,7 +16,7 @@ from tests.agents.claude.test_story import ended, opened, place
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.agents.claude.test_story import Place
 
@@ -28,7 +28,7 @@ CALL = 0.000524
 ID = "01234567-0123-0123-0123-0123456789ab"
 
 
-async def costs(helm: Helmsman, session_id: str) -> list[float | None]:
+async def costs(helm: HelmsmanService, session_id: str) -> list[float | None]:
     tasks = (await helm.tasks.of_sessions([session_id]))[session_id]
     return [None if task.usage is None else task.usage.cost_usd for task in reversed(tasks)]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import HelmsmanService, load_settings
 from helmsman.agents import sandbox
 from helmsman.agents.claude.access import own_project
 from helmsman.agents.claude.agent import ClaudeAgent
@@ -70,8 +70,8 @@ def place(codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path:
 
 
 @asynccontextmanager
-async def opened(place: Place) -> AsyncIterator[Helmsman]:
-    async with Helmsman(place.settings, env=place.env, inside=True) as helm:
+async def opened(place: Place) -> AsyncIterator[HelmsmanService]:
+    async with HelmsmanService(place.settings, env=place.env, inside=True) as helm:
         yield helm
 
 

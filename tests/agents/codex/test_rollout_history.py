@@ -13,7 +13,7 @@ from helmsman.model.events import AgentMessage, CommandExecution, FileChange, Pa
 from helmsman.testing import say
 
 if TYPE_CHECKING:
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 SECONDS = 60
@@ -34,7 +34,7 @@ def test_prompts_commands_and_messages_of_every_version(file: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_fork_of_a_session_that_was_taken_back_has_all_that_it_goes_on_from(
-    helm: Helmsman, model: ScriptedModel, folder: Path
+    helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     for word in ("one", "two", "three", "four"):
         model.on(word, say(f"did {word}"))

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from helmsman import Helmsman
     from helmsman.model.questions import Question
+    from helmsman.service import HelmsmanService
     from helmsman.tasks.model import Task
     from helmsman.testing.script import Part
 
@@ -88,7 +88,7 @@ class Answers:
 
 
 async def done(
-    helm: Helmsman, job: Wanted, answers: Answers, *, seconds: float = SECONDS
+    helm: HelmsmanService, job: Wanted, answers: Answers, *, seconds: float = SECONDS
 ) -> tuple[Task, dict[str, Any]]:
     """A job to its end, and its report."""
     task = await helm.extras.outcomes.start(job)

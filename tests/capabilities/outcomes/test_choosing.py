@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.errors import AgentNotFound
+from helmsman.service import HelmsmanService
 from helmsman.testing import fail, say
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def wanted(directory: Path) -> Wanted:
     return Wanted(kind="debug", request="it does not work", directory=str(directory), more={})
 
 
-async def waiting(helm: Helmsman, directory: Path) -> Session:
+async def waiting(helm: HelmsmanService, directory: Path) -> Session:
     session = await helm.start("too much", cwd=directory, on_limit="wait")
     with anyio.fail_after(SECONDS):
         while session.resumes_at is None:
@@ -43,7 +43,7 @@ async def test_a_turn_that_succeeds_shows_that_the_usage_limit_is_over(
 ) -> None:
     model.on("too much", fail(429, error_type="usage_limit_reached", resets_at=4_000_000_000))
     model.on("hello", say("Hello."))
-    async with Helmsman(settings, env=codex_home.env) as helm:
+    async with HelmsmanService(settings, env=codex_home.env) as helm:
         done = await helm.start("hello", cwd=git_repo)
         await done.wait(timeout=SECONDS)
         await waiting(helm, git_repo)
@@ -56,7 +56,7 @@ async def test_a_turn_that_succeeds_shows_that_the_usage_limit_is_over(
         assert max(map(len, lines)) <= 120
         other = tmp_path / "other home"
         other.mkdir()
-        async with Helmsman(replace(settings, codex_home=other), env=codex_home.env) as another_account:
+        async with HelmsmanService(replace(settings, codex_home=other), env=codex_home.env) as another_account:
             assert [one.agent for one in await choose(another_account, wanted(git_repo))] == ["codex"]
         again = await helm.start("hello", cwd=git_repo)
         await again.wait(timeout=SECONDS)

@@ -20,9 +20,9 @@ from helmsman.testing import run, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
     from helmsman.capabilities.outcomes.jobs import Procedure
     from helmsman.capabilities.outcomes.work import Work
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +37,7 @@ def wanted(directory: Path) -> Wanted:
 
 
 async def test_what_a_job_verified_is_the_result_of_its_task(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("first", say("one"))
     model.on("second", say("two"))
@@ -69,7 +69,9 @@ async def test_what_a_job_verified_is_the_result_of_its_task(
     ]
 
 
-async def test_what_is_not_verified_has_failed(helm: Helmsman, git_repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_not_verified_has_failed(
+    helm: HelmsmanService, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def lies(work: Work) -> Found:
         return Found(verified=False, summary="The check fails as before.")
 
@@ -79,7 +81,7 @@ async def test_what_is_not_verified_has_failed(helm: Helmsman, git_repo: Path, m
 
 
 async def test_a_job_asks_with_its_session_and_ends_with_all_it_runs_when_it_is_cancelled(
-    helm: Helmsman, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
+    helm: HelmsmanService, model: ScriptedModel, git_repo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.on("ask", run("touch made.txt"), say("done"))
 
@@ -110,7 +112,7 @@ async def test_what_makes_no_sense_is_refused(changed: dict[str, object], named:
     assert refused.value.details["parameter"] == named
 
 
-async def test_the_time_of_a_job_counts_from_its_beginning_but_for_the_time_of_people(helm: Helmsman) -> None:
+async def test_the_time_of_a_job_counts_from_its_beginning_but_for_the_time_of_people(helm: HelmsmanService) -> None:
     began = datetime.now(UTC) - timedelta(seconds=100)
     task, _ = await helm.task_writer.registry(
         lambda registry: registry.add(TaskDraft(instruction="x", status="working"))

@@ -24,7 +24,7 @@ from tests.capabilities.outcomes.played_jobs import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
@@ -42,7 +42,7 @@ SECOND = {"title": "Write it down", "details": "", "files": [{"file": "notes.md"
 
 @pytest.mark.long
 async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
     nowhere = {**FIRST, "files": [{"file": "sums.py"}]}
@@ -84,7 +84,7 @@ async def test_a_plan_holds_is_approved_and_carried_out_step_by_step(
 
 
 async def test_a_plan_alone_changes_nothing_and_one_that_does_not_hold_has_failed(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
     ways = iter([planned(FIRST, SECOND), planned(FIRST)])

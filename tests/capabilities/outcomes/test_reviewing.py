@@ -14,7 +14,7 @@ from tests.capabilities.test_reviews import answer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
@@ -26,7 +26,7 @@ def finding(root: Path, title: str, line: int, priority: int, file: str = "calc.
 
 
 async def test_findings_are_held_to_the_diff_and_the_urgent_ones_to_a_second_look(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED, "other.py": "A = 1\n"})
     (root / "calc.py").write_text(BROKEN, encoding="utf-8")
@@ -54,7 +54,7 @@ async def test_findings_are_held_to_the_diff_and_the_urgent_ones_to_a_second_loo
 
 
 async def test_where_there_is_nothing_to_review_no_turn_is_spent_and_a_diff_can_be_given(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED})
     task, report = await done(helm, wanted("review", root, "Look.", check=None), Answers())
@@ -71,7 +71,7 @@ async def test_where_there_is_nothing_to_review_no_turn_is_spent_and_a_diff_can_
 
 
 async def test_a_review_of_which_every_finding_is_rejected_is_not_verified_and_says_so(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED, "other.py": "A = 1\n"})
     (root / "calc.py").write_text(BROKEN, encoding="utf-8")

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.service import HelmsmanService
 from helmsman.testing import fail, hang, run, say
 from helmsman.testing.messages_api import MessagesRequest
 from tests.capabilities.outcomes.played_jobs import (
@@ -51,7 +52,7 @@ async def test_two_agents_side_by_side_have_one_winner_and_one_takes_the_place_o
     root = repository(tmp_path / "repo", {"calc.py": BROKEN, "test_calc.py": TESTS})
     model.on("test_add fails", LONGER, told(CAUSE))
     model.on(is_claude, run("sed -i 's/a - b/a + b/' calc.py"), told(CAUSE))
-    async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
+    async with HelmsmanService(load_settings(given, env, tmp_path), env=env) as helm:
         answers = Answers()
         task, report = await done(helm, wanted("debug", root, agents=("codex", "claude")), answers)
         assert (task.status, report["agent"], report["applied"]) == ("completed", "claude", "applied"), report
@@ -79,7 +80,7 @@ async def test_who_made_none_of_them_compares_and_two_reviewers_tell_the_same_on
     ways = iter([FIX, LONGER])
     model.on("test_add fails", lambda _request: next(ways), told(CAUSE))
     model.on("Which is the best?", lambda request: told({"best": _longer_of(request), "why": "It reads better."}))
-    async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
+    async with HelmsmanService(load_settings(given, env, tmp_path), env=env) as helm:
         task, report = await done(helm, wanted("debug", root, agents=("codex",), candidates=2), Answers())
         assert (task.status, report["diff"]["added"]) == ("completed", 3), report
         assert "claude prefers it: It reads better." in report["compared"]
@@ -118,7 +119,7 @@ async def test_where_as_many_turns_run_as_there_may_be_the_reason_says_so_for_ev
     given = {"codex_path": str(codex_binary), "claude_path": str(claude_binary()), "detach": False, "max_sessions": 1}
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
     model.on("wait", hang())
-    async with Helmsman(load_settings(given, env, tmp_path), env=env, inside=True) as helm:
+    async with HelmsmanService(load_settings(given, env, tmp_path), env=env) as helm:
         session = await helm.start("wait", cwd=root)
         chosen = await choose(helm, wanted("debug", root))
         assert [one.agent for one in chosen] == ["codex", "claude"], (

@@ -29,7 +29,7 @@ from tests.capabilities.outcomes.played_jobs import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman import Helmsman
+    from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
@@ -38,7 +38,7 @@ BUGGY = {"calc.py": BROKEN, "test_calc.py": TESTS}
 
 
 async def test_a_bug_is_reproduced_fixed_verified_asked_about_and_applied(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", BUGGY)
     model.on("test_add fails", FIX, told(CAUSE))
@@ -58,7 +58,7 @@ async def test_a_bug_is_reproduced_fixed_verified_asked_about_and_applied(
 
 @pytest.mark.long
 async def test_each_lie_goes_back_with_the_evidence_until_it_is_true(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {**BUGGY, "Makefile": f"test:\n\t{CHECK}\n"})
     elsewhere = {"rootCause": "It subtracts.", "places": [{"file": "calc.py", "startLine": 70, "endLine": 71}]}
@@ -89,7 +89,7 @@ async def test_each_lie_goes_back_with_the_evidence_until_it_is_true(
 
 
 async def test_a_fix_that_passes_is_verified_though_its_cause_is_not_reported(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", BUGGY)
     model.on("test_add fails", FIX, say("I fixed it."))
@@ -105,7 +105,7 @@ OWN_CHECK = f"{sys.executable} check.py"
 
 
 async def test_a_change_to_the_check_is_not_verified_and_a_person_decides(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", CHECKS)
     line = "assert add(2, 3) == {}, 'the sum is wrong'"
@@ -128,7 +128,7 @@ async def test_a_change_to_the_check_is_not_verified_and_a_person_decides(
 
 @pytest.mark.long
 async def test_a_verified_change_that_also_changes_the_check_is_never_applied_unasked(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {**BUGGY, "Makefile": f"test:\n\t{CHECK}\n"})
     model.on("test_add fails", FIX, edit("Makefile", "test:", "# quick\ntest:"), told(CAUSE))
@@ -142,7 +142,7 @@ async def test_a_verified_change_that_also_changes_the_check_is_never_applied_un
 
 @pytest.mark.parametrize("command", ["no-such-program-here --all", "sh -c no-such-program-here"])
 async def test_a_check_that_is_not_installed_costs_one_sentence_and_no_turn(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path, command: str
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path, command: str
 ) -> None:
     root = repository(tmp_path / "repo", BUGGY)
     task, report = await done(helm, wanted("test", root, "test the sum", check=command), Answers())
@@ -154,7 +154,7 @@ async def test_a_check_that_is_not_installed_costs_one_sentence_and_no_turn(
 
 
 async def test_a_failing_test_of_node_is_known_by_its_name(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     tests = (
         "const {add} = require('./calc.js');\nconst test = require('node:test');\nconst assert = require('node:assert');\n"
@@ -182,7 +182,7 @@ async def test_a_failing_test_of_node_is_known_by_its_name(
     ],
 )
 async def test_what_is_not_reproduced_costs_no_turn(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path, request_: str, files: dict[str, str], seen: str
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path, request_: str, files: dict[str, str], seen: str
 ) -> None:
     root = repository(tmp_path / "repo", files)
     before = await helm.extras.changes.worktrees()
@@ -194,7 +194,7 @@ async def test_what_is_not_reproduced_costs_no_turn(
 
 
 async def test_a_trap_runs_nothing_unasked_and_a_no_is_the_end(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     trap = tmp_path / "trap"
     root = repository(tmp_path / "repo", {**BUGGY, "Makefile": f"X := $(shell touch {trap})\ntest:\n\ttouch {trap}\n"})
@@ -209,7 +209,7 @@ async def test_a_trap_runs_nothing_unasked_and_a_no_is_the_end(
 
 @pytest.mark.long
 async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", {"calc.py": FIXED, "other.py": "A = 1\n", "test_calc.py": TESTS})
     model.on("simpler", edit("other.py", "A = 1", "A = 2"), say("done"))
@@ -237,7 +237,9 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
 
 @pytest.mark.rare
 @pytest.mark.timeout(400)
-async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: ScriptedModel, tmp_path: Path) -> None:
+async def test_new_tests_pass_each_time_and_can_fail(
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
+) -> None:
     root = repository(tmp_path / "repo", {"calc.py": BROKEN})
     write(root, {"calc.py": FIXED, "test_calc.py": TESTS})
     git(root, "add", "--all")
@@ -278,7 +280,7 @@ async def test_new_tests_pass_each_time_and_can_fail(helm: Helmsman, model: Scri
 
 @pytest.mark.long
 async def test_below_the_root_the_check_is_that_of_the_directory_and_ending_before_its_tests_is_no_fix(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     trap = {"Makefile": f"test:\n\ttouch {tmp_path}/trapped\n"}
     own = {f"app/{name}": text for name, text in {**BUGGY, "Makefile": f"test:\n\t{CHECK}\n"}.items()}
@@ -298,7 +300,7 @@ async def test_below_the_root_the_check_is_that_of_the_directory_and_ending_befo
 
 @pytest.mark.long
 async def test_of_several_candidates_the_smallest_that_verifies_wins_and_the_rest_goes(
-    helm: Helmsman, model: ScriptedModel, tmp_path: Path
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
 ) -> None:
     root = repository(tmp_path / "repo", BUGGY)
     longer = edit("calc.py", "    return a - b", "    total = a\n    total += b\n    return total")
