@@ -134,7 +134,7 @@ class Deadline:
 
     @property
     def has_end(self) -> bool:
-        """Whether the question expires."""
+        """Return whether the question expires."""
         return self.time_left.end < math.inf
 
     def as_dict(self) -> dict[str, Any] | None:

@@ -22,7 +22,7 @@ ValueT = TypeVar("ValueT")
 
 
 def require_asyncio() -> None:
-    """Go on only in an event loop of asyncio: what is below (processes, WebSockets, the MCP SDK) needs one.
+    """Require an event loop of asyncio: processes, WebSockets and the MCP SDK need one.
 
     Raises:
         NeedsAsyncio: There is none.

@@ -182,7 +182,7 @@ def file_identity(path: Path) -> tuple[int, int] | None:
 
 
 def is_inside(path: str | os.PathLike[str], roots: Sequence[Path]) -> bool:
-    """Whether it is one of these directories or in one of them. The roots have their links resolved already."""
+    """Return whether it is one of these directories or in one of them. The roots have their links resolved already."""
     place = Path(path)
     try:
         resolved = place.resolve()

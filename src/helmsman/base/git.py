@@ -302,7 +302,7 @@ def settings_around(directory: Path) -> list[Setting]:
 
 
 def is_bare(directory: Path) -> bool:
-    """Whether the directory is in what git would take for a repository without a working tree."""
+    """Return whether the directory is in what git would take for a repository without a working tree."""
     found = _git_directory_around(directory)
     return found is not None and found.name != ".git"
 
@@ -453,7 +453,7 @@ def _popen(
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End git and its filters. Asked to end, it removes its lock files; killed at once, it would leave them."""
+    """End git and its filters. Asked to end, it removes its lock files; killed immediately, it would leave them."""
     if os.name != "posix":
         child.kill()
         return

@@ -2,7 +2,7 @@
 
 Codex's sandbox keeps `.git`, `.codex` and others from being made in whatever may be written. Where there is no such
 directory it makes one to mount on, and removes it when its program ends by itself; if that is killed, it stays, in
-somebody's repository. So it is written down before a sandbox starts which of them are not there yet.
+somebody's repository. So it is recorded before a sandbox starts which of them are not there yet.
 
 A directory is removed only if it is empty and no sandbox uses it: removing it would unmount it inside that sandbox, too, and
 unprotect what it guards. A sandbox that has not mounted yet is found by its record. All others, including those of a Codex

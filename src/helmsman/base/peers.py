@@ -2,7 +2,7 @@
 
 The directory of a socket keeps other users out, and a sandbox with network access does not keep its commands out: they are
 the user's too. What tells them is `NoNewPrivs` and `Seccomp`, which a sandbox of an unprivileged user needs, which nobody
-can take back and every descendant inherits; and a pid namespace of their own. An error on the way is a refusal: whoever
+can take back and every descendant inherits; and their own pid namespace. An error on the way is a refusal: whoever
 ends a process at the right moment must not be let in for it. Standard library only: supervisors import this.
 """
 
@@ -30,7 +30,7 @@ _LOCAL_CREDENTIALS_BYTES: Final = 76
 
 @lru_cache(maxsize=1)
 def can_tell_sandboxed() -> bool:
-    """Whether a sandboxed process can be told from us: not where we may gain no privileges ourselves."""
+    """Return whether a sandboxed process can be told from us: not where we may gain no privileges ourselves."""
     try:
         return sys.platform == "linux" and _confinement("self")[0] == 0
     except (OSError, ValueError, LookupError):

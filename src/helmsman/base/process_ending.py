@@ -178,7 +178,7 @@ def stopped_namespace(init: Process) -> Iterator[bool]:
     """Stop all processes of a PID namespace but its pid 1 for the length of the block, if the system lets us.
 
     A helper does it, since a process with threads cannot join a user namespace. It continues them when its input is
-    closed, so also if this process is killed. It is in a session of its own, so that no Ctrl-C ends it before.
+    closed, so also if this process is killed. It is in its own session, so that no Ctrl-C ends it before.
 
     Yields:
         False if a process of the namespace prevented it: that can signal the helper as soon as it is in there.

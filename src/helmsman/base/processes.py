@@ -49,7 +49,7 @@ class Process(NamedTuple):
         return _me(os.getpid())
 
     def is_alive(self) -> bool:
-        """Whether exactly this process still runs; another one with its pid does not count."""
+        """Return whether exactly this process still runs; another one with its pid does not count."""
         return bool(self.started) and running_process(self.pid) == self
 
 

@@ -126,7 +126,7 @@ _BY_ITSELF: Final = _Written()
 
 @cache
 def _depends_on_neighbours(char: str) -> bool:
-    """Whether it is seen in some places and not in others: marks, and what says how a picture looks."""
+    """Return whether it is seen in some places and not in others: marks, and what says how a picture looks."""
     return char in (_PICTURE, _JOINER) or category(char)[0] == "M"
 
 
@@ -136,7 +136,7 @@ def _has_ink(char: str) -> bool:
 
 
 def _is_part_of_picture(char: str, before: str, after: str, earlier: str) -> bool:
-    """Whether it only says how a picture looks: one selector after it, one joiner between two."""
+    """Return whether it only says how a picture looks: one selector after it, one joiner between two."""
     if char == _PICTURE:
         return after == _KEYCAP or (before > "\x7f" and _has_ink(before) and category(before)[0] in "SP")
     return char == _JOINER and _is_picture(earlier if before == _PICTURE else before) and _is_picture(after)

@@ -130,7 +130,7 @@ class Extras:
 
     @cached_property
     def notices(self) -> Notices:
-        """Who is told of what waits or has ended, and what was told."""
+        """Recipients of notifications, and what was sent to them."""
         from helmsman.capabilities.notices import Notices
 
         return Notices(self._helm)

@@ -3,10 +3,10 @@
 What is used is asked of those who know it for good (`helmsman.capabilities.spending`), at the beginning of every turn and
 at each report of the model's usage: one model call may pass a budget. A turn that has passed one is stopped, and whoever
 answers the session's questions is asked whether the task goes on. A yes is for so much as the question says, half of the
-budget; it is kept with the task before anything goes on, and holds for everybody whom the same budget holds. A no, or
+budget; it is kept with the task before anything continues, and holds for everybody whom the same budget holds. A no, or
 nobody's answer, is the end of the task.
 
-A task may also have a limit of its own, which its caller gave (`max_cost_usd`): there nobody is asked, and it is stopped.
+A task may also have its own limit, which its caller gave (`max_cost_usd`): there nobody is asked, and it is stopped.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ADVICE: Final = "or send the session a message: then you are asked again."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
-    """How much of a budget is used. `granted` is up to where somebody has let it go on; `project` is whose it is.
+    """How much of a budget is used. `granted` is up to where somebody has let it continue; `project` is whose it is.
 
     `fleet` is set where it is the budget of a fleet, for all its machines together.
     """
@@ -81,7 +81,7 @@ class BudgetState:
 
     @property
     def next_grant(self) -> float:
-        """Up to where it goes on after a yes: half of the budget more, and exactly what is shown."""
+        """Up to where it continues after a yes: half of the budget more, and exactly what is shown."""
         if self.key.endswith("_usd"):
             return math.ceil((self.used + self.budget / 2) * 100) / 100
         return self.used + max(1, self.budget // 2)
@@ -111,11 +111,11 @@ class BudgetsElsewhere(Protocol):
     """Budgets that hold for tasks beside those of this machine's files: a fleet's."""
 
     async def states(self, task_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
-        """How much of each is used, with this by a task that runs here."""
+        """Return how much of each is used, with this by a task that runs here."""
         ...
 
     async def grant(self, task_id: str, states: Sequence[BudgetState]) -> None:
-        """Somebody lets a task go on, up to the next grant of each."""
+        """Let a task continue, up to the next grant of each budget."""
         ...
 
 
@@ -266,7 +266,7 @@ class Budgets:
     # --- a turn begins -----------------------------------------------------------------------------------------------
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
+        """Return whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
         before = self._helm.task_writer.used_before(task_id)
         states = await self.used_up(session.directory, task_id, model=session.model, usage=before)
         if not states:
@@ -372,7 +372,7 @@ class Budgets:
             raise
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
-        """Whether a turn was stopped here, so that its task goes on if somebody says so."""
+        """Return whether a turn was stopped here, so that its task continues if somebody says so."""
         is_ours = session.is_pausing
         session.pause(is_pausing=False)
         task_id = self._helm.task_writer.running_task(session.id)
@@ -424,7 +424,7 @@ class Budgets:
 
 
 def _runs_freely(session: Session) -> bool:
-    """Whether a turn runs that Helmsman itself neither stops nor asks about."""
+    """Return whether a turn runs that Helmsman itself neither stops nor asks about."""
     return session.state.is_running and session.own_question is None and not session.is_pausing
 
 

@@ -1,6 +1,6 @@
 """What a session changed: looked at, brought into the main tree, or dropped; and the worktrees there are.
 
-A session in a worktree of its own can tell exactly what it changed. Of any other, Codex tells what its last turn's edits
+A session in its own worktree can tell exactly what it changed. Of any other, Codex tells what its last turn's edits
 were while we listened; failing that, all that can be said is what is not committed where it worked. Which of these an
 answer is, it says.
 """
@@ -155,7 +155,7 @@ class Changes:
 
         Args:
             session_id: The session.
-            allow_dirty: Go on where the main tree has uncommitted changes, as long as they are in other files.
+            allow_dirty: Continue where the main tree has uncommitted changes, as long as they are in other files.
             digest: Of the diff that was looked at: only those changes are applied. Without it, those that `viewer` was
                 shown last are; without a viewer, whatever there is.
             viewer: Who applies, by the name that `diff` was given. It must have been shown the whole diff.

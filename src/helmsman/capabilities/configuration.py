@@ -36,7 +36,7 @@ class ConfigChange:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether the file says all of it already."""
+        """Return whether the file says all of it already."""
         return all(self.before.get(edit.key) == edit.value for edit in self.edits)
 
 

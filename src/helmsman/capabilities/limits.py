@@ -1,8 +1,8 @@
-"""A turn that ends because what the account may use is used up: go on when it is there again, or not.
+"""A turn that ends because what the account may use is used up: continue when it is there again, or not.
 
 With `on_limit` a caller says which: `wait` goes on by itself, in the same thread and as the same task; `fail` is the end;
-`ask` puts it to whoever answers the session's questions. A task that waits holds no slot. It is written down before anybody
-hears of it, so that the next hub goes on with it; it can be cancelled, moved, or begun at once.
+`ask` asks the people who answer the session's questions. A waiting task holds no slot. It is recorded before any client
+learns of it, so that the next hub continues with it; it can be cancelled, moved, or started immediately.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ANSWERED_WITHIN: Final = timedelta(hours=24)
 
 
 def waits_until(moment: datetime) -> str:
-    """What is said of a task, or of its session, that goes on then."""
+    """Return the note of a task, or of its session, that continues then."""
     return f"The usage limit is reached. It goes on by itself at {moment.astimezone():%Y-%m-%d %H:%M}."
 
 
@@ -69,7 +69,7 @@ class UsageLimits:
         return False
 
     async def go_on(self, task: Task, at: str | None = None) -> Task:
-        """Move the moment at which a task that waits for its limit goes on: to now, or to another time in words.
+        """Move the moment at which a task that waits for its limit continues: to now, or to another time in words.
 
         Raises:
             InvalidInput: It does not wait for one, or this is no time.

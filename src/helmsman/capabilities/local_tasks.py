@@ -291,7 +291,7 @@ class LocalTasks:
         return self._never(task)
 
     def _never(self, task: Task) -> str:
-        """Have a task that waits never begin, or never go on."""
+        """Cancel a waiting task."""
         begun = task.waiting_for is not None
         self._helm.task_writer.cancel(task.id, _GIVEN_UP if begun else _TAKEN_BACK)
         return _NOT_AT_WORK if begun else _NOT_BEGUN

@@ -25,7 +25,7 @@ _SHOWN: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayStatus:
-    """Who is told of what, without what is secret about it, and how it went the last time."""
+    """A recipient without its secrets, and the result of the last delivery."""
 
     name: str
     way: str
@@ -67,7 +67,7 @@ def _status(recipient: Recipient, last: Delivery | None) -> WayStatus:
 class ForPages:
     """What pages of the dashboard are to show.
 
-    `is_told`: whether they are told of questions at all. `next_in` are the seconds until there may be more to show.
+    `is_told`: whether they learn of questions at all. `next_in` are the seconds until there may be more to show.
     """
 
     is_told: bool
@@ -83,7 +83,7 @@ class Notices:
         self._store = helm.notices
 
     async def ways(self) -> tuple[WayStatus, ...]:
-        """Who is told of what, as the hub knows it, and how it went the last time.
+        """Return the recipients that the hub knows, with the result of their last delivery.
 
         Raises:
             InvalidSetting: The settings make no sense.

@@ -2,7 +2,7 @@
 
 A plan is a turn in Codex's plan mode, in a read-only sandbox that asks for nothing, so that nothing can change whatever
 the model tries. When it has ended, Helmsman looks whether nothing was changed and whether the files that the plan names are
-there, and the session asks, with that as evidence, whether the plan is to be carried out. `approve` goes on
+there, and the session asks, with that as evidence, whether the plan is to be carried out. `approve` continues
 with the work under the options given at the start, `revise: words` plans again in the same thread, `stop` (or nobody's
 answer) ends it. Each of these turns is a task.
 """
@@ -106,7 +106,7 @@ class Plans:
             self._helm.ask_first(session, _question(session, evidence), answered)
 
     async def _evidence(self, session: Session) -> list[Evidence]:
-        """Whether nothing was changed, and the files that the plan names are there."""
+        """Return whether nothing was changed, and the files that the plan names are there."""
         await self._helm.task_writer.write()
         tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
         before = next((one.metadata[_BEFORE] for one in tasks if _BEFORE in one.metadata), None)

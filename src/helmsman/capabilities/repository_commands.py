@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STOPPED: Final = "the turn was stopped"
 OUTPUT_BYTES: Final = 256 * 1024
 _OUTPUT_GRACE: Final = 1.0
-"""How long what a command has left running may go on writing once the command itself has ended."""
+"""How long processes that a command left running may write after the command has ended."""
 _COMMAND_CHARS: Final = 4000
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
 _PASSED: Final = frozenset(
@@ -258,7 +258,7 @@ async def run_command(
 
 
 def _is_own_folder(directory: Path, place: Path) -> bool:
-    """Whether a folder is in this directory and nowhere else: an agent could have put a link in its place."""
+    """Return whether a folder is in this directory and nowhere else: an agent could have put a link in its place."""
     return place.is_dir() and place.resolve() == directory.resolve() / place.relative_to(directory)
 
 

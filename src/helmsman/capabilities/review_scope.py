@@ -147,7 +147,7 @@ def default_target(directory: Path, base: str | None, state_dir: Path) -> Review
 
 
 def has_untracked(directory: Path, state_dir: Path) -> bool:
-    """Whether there are files that a comparison with a commit does not show."""
+    """Return whether there are files that a comparison with a commit does not show."""
     git = find_git(directory, state_dir)
     return git is not None and _has_untracked(git)
 

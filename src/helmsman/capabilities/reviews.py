@@ -2,7 +2,7 @@
 
 A review runs in a session: one of its own, which can read and nothing more, or the session whose work it is about, which
 then knows the findings and can be told to fix them. It is a turn and a task like any other. An agent without a review of its
-own, or another than the one whose work it is about, reviews in a session of its own. What is reviewed is written down with
+own, or another than the one whose work it is about, reviews in its own session. What is reviewed is recorded with
 the task: Helmsman itself holds the findings to it, and looks whether anything was changed meanwhile.
 """
 
@@ -112,10 +112,10 @@ class Reviews:
         Args:
             target: What to review: by default the uncommitted changes, and of a session in a worktree all that it did there.
             cwd: Where; the current directory by default.
-            session_id: Review what this session did, where it works: in it, or in a session of its own where another agent
+            session_id: Review what this session did, where it works: in it, or in its own session where another agent
                 reviews, or one that has no review of its own. Not together with `cwd`, nor with `model` in it.
             instructions: What to heed besides, or, with a target of kind `custom`, all that is to be looked at.
-            detached: With a session: review where it works, but in a session of its own.
+            detached: With a session: review where it works, but in its own session.
             agent: Who reviews, if not the session's agent or else the default one.
             model: A model other than the configured one.
             unenforced: Let an agent review that no sandbox can hold to reading.
@@ -193,7 +193,7 @@ class Reviews:
         return f"{words} {instructions}", kind
 
     async def _has_own(self, agent: str) -> bool:
-        """Whether an agent has a review of its own. An engine of Codex that has none says which has."""
+        """Return whether an agent has its own review. An engine of Codex that has none says which has."""
         return agent == DEFAULT_AGENT or Capability.REVIEW in await self._helm.capabilities(agent)
 
     def _keep(self, reviewed: Reviewed, on_task: Callable[[str], None] | None, task_id: str) -> None:

@@ -2,7 +2,7 @@
 
 What is shown has a digest, and only what was shown is done. Files are written all or not at all, before the agent forgets
 its turns: whoever was killed in between does the same once more. Before files are written it is kept what they were; before
-turns are forgotten the conversation is kept as a session of its own, in the archive.
+turns are forgotten the conversation is kept as its own session, in the archive.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Rewind:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether all is as it would be."""
+        """Return whether all is as it would be."""
         return not self.forgotten and not (self.diff and self.diff.patch) and not (self.is_undo and self.conversation)
 
 
@@ -172,7 +172,7 @@ class Rewinding:
     async def _do(self, plan: _Plan, digest: str) -> Rewind:
         session_id, undo = plan.session.id, plan.shown.is_undo
         if plan.files is not None and plan.session.engine is not None:
-            await self._helm.end_leftovers(session_id)  # a command that it left running would go on writing
+            await self._helm.end_leftovers(session_id)  # a command that it left running would continue writing
         plan.session.apply(RewindRequested(session_id=session_id, digest=digest, undo=undo))
         await self._helm.task_writer.write_intents()
         files = None if plan.files is None else await anyio.to_thread.run_sync(self._write, plan, plan.files, digest)
@@ -339,7 +339,7 @@ class Rewinding:
                 for task in later
                 if task.session_id not in (None, session.id)
                 and task.turn_id not in ours
-                and (task.is_running or task.asked_at is not None)  # else its agent never heard of it
+                and (task.is_running or task.asked_at is not None)  # else its agent never learned of it
                 and not _cannot_write(task)
                 and _is_in(task.directory, git.work_tree)
             ]
@@ -403,7 +403,7 @@ class Rewinding:
         change_undo(self._place(plan), plan.session.id, undo, heir=conversation if is_undo else None)
 
     def _place(self, plan: _Plan) -> Git:
-        """Where snapshots are written down; of a session without any it is its directory."""
+        """Return where snapshots are recorded; for a session without any, its directory."""
         known = plan.known if plan.files is None else plan.files.git
         place = Path(plan.session.directory or "/")
         work_tree, git_dir = (place, place / ".git") if known is None else (known.work_tree, known.git_dir)
@@ -416,7 +416,7 @@ class Rewinding:
         return Capability.FORK not in lacking and Capability.ARCHIVE not in lacking
 
     async def _keep_conversation(self, plan: _Plan) -> str | None:
-        """Keep the whole conversation as a session of its own, in the archive."""
+        """Keep the whole conversation as its own session, in the archive."""
         if not await self._keeps_conversations(plan.session):
             return None
         kept = await self._helm.fork(plan.session.id)
@@ -430,7 +430,7 @@ class Rewinding:
 
 
 def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
-    """How this is taken back. One that goes on with what was cut off is taken back to what was there before that."""
+    """How this is undone. Undoing a resumed rewind restores the files from before the first attempt."""
     begun = None if plan.known is None else plan.known.undo
     if files is None:
         return Undo(taken_at=datetime.now(UTC))

@@ -30,7 +30,7 @@ _RUNS_SHOWN: Final = 20
 
 
 class Store(Protocol):
-    """Where schedules are written down (`helmsman.schedules.store`)."""
+    """Where schedules are recorded (`helmsman.schedules.store`)."""
 
     @property
     def begin_now(self) -> Callable[[Schedule], Awaitable[Task]] | None: ...
@@ -162,7 +162,7 @@ class Schedules:
         return await self.get(schedule.id)
 
     async def resume(self, schedule_id: str) -> Schedule:
-        """Have it go on with its next time. What it was paused for is not made up for.
+        """Resume it at its next due time. Runs missed during the pause are not made up.
 
         Raises:
             ConfirmationNeeded: It is proposed.
@@ -209,7 +209,7 @@ class Schedules:
         return await self._store.begin_now(schedule)
 
     async def remove(self, schedule_id: str) -> Schedule:
-        """Forget it. What it has begun goes on, and stays among the tasks."""
+        """Remove it. Runs that have started continue, and stay in the list of tasks."""
         schedule = await self.get(schedule_id)
         if schedule.proposed_by is None:
             _require_person(schedule, "remove")

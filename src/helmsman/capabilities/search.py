@@ -302,7 +302,7 @@ def _text(item: Item) -> str:
 
 
 def _words(text: str) -> Words:
-    """The words somebody looks for, each with whether it may go on: what is in quotes is meant as it stands."""
+    """The words of a search, each with whether it matches as a prefix. Quoted words match exactly."""
     found = [(quoted or word.strip('"'), not quoted) for quoted, word in _WORD.findall(text)]
     words = [(word, may_go_on) for word, may_go_on in found if any(map(str.isalnum, word))]
     if not words:

@@ -27,7 +27,7 @@ _REMEMBERED: Final = 1000
 _NAMED_FILES: Final = 10
 _FILE: Final = b"diff --git "
 SHOWN_CHARS: Final = TEXT_CHARS // 2
-"""So much of a diff is shown at once: an answer with more around it than `TEXT_CHARS` would be cut."""
+"""Characters of a diff in one answer. A longer answer than `TEXT_CHARS` would be cut."""
 _PART: Final = re.compile(r"\d{1,12}-[0-9a-f]{32}")
 
 
@@ -67,7 +67,7 @@ def diff_page(text: str, digest: str, cursor: str | None, most: int = SHOWN_CHAR
 
 
 def fits_in_an_answer(text: str) -> bool:
-    """Whether all of a diff is in an answer that also has an overview and the names of files."""
+    """Return whether all of a diff is in an answer that also has an overview and the names of files."""
     return len(text) <= SHOWN_CHARS and len(json.dumps(text)) <= 3 * SHOWN_CHARS
 
 

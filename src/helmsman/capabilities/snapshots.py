@@ -1,7 +1,7 @@
 """A snapshot of the files before each turn, so that the turn can be taken back (`helmsman.capabilities.rewinding`).
 
 All files must have been read before an agent can change one: it is begun when a turn is asked for, and waited for just
-before the agent hears of the turn; what is written down and loaded in between takes about as long. Where it cannot be
+before the agent learns of the turn; what is recorded and loaded in between takes about as long. Where it cannot be
 taken, or takes too long, the turn begins all the same, and the session says so once.
 """
 

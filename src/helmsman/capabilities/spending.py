@@ -93,7 +93,7 @@ def all_spendings(
             )
     for task in tasks:
         if not _is_in_files(task, files, counted, names_turn):
-            # The file of a session tells of the turns before the one that a task now goes on with.
+            # The file of a session tells of the turns before the one that a task now continues with.
             usage = task.usage - task.before if task.session_id in files else task.usage
             at = task.created_at.timestamp()
             if usage != Usage():

@@ -69,7 +69,7 @@ class Upkeep:
     async def compact(self, session_id: str) -> Session:
         """Let Codex replace a session's history by a summary. That is a turn and a task; returns when it is under way.
 
-        An active goal of a session that has to be loaded for it is paused. Set it again to go on.
+        An active goal of a session that has to be loaded for it is paused. Set it again to continue.
 
         Raises:
             SessionBusy: A turn is running in it.
@@ -108,7 +108,7 @@ class Upkeep:
         return session
 
     async def archive(self, session_id: str) -> None:
-        """Put a session away: lists show it only on request, and it has to be brought back before it can go on.
+        """Archive a session: lists show it only on request, and it must be unarchived before it can continue.
 
         Raises:
             SessionBusy: A turn is running in it, or a message waits for its turn.
@@ -169,7 +169,7 @@ class Upkeep:
     async def set_goal(
         self, session_id: str, objective: str, *, on_question: QuestionHandler | None = None
     ) -> Goal | None:
-        """Give a session a goal. Codex sets to work on it at once and goes on by itself, turn after turn.
+        """Give a session a goal. Codex starts immediately and continues, turn after turn.
 
         It stops when it says that the goal is reached or blocked, or when it is interrupted. Each turn is a task.
 
@@ -194,7 +194,7 @@ class Upkeep:
         return goals[0]
 
     async def clear_goal(self, session_id: str) -> None:
-        """Take a session's goal away. A turn that is running goes on to its end, and no further one follows.
+        """Clear a session's goal. A running turn continues to its end, and no further one follows.
 
         Raises:
             Unsupported: This Codex keeps no goals.

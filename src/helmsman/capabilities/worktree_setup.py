@@ -2,7 +2,7 @@
 
 It is a command of the repository, so a rule or somebody who is asked must allow it; "always" is a rule for these words in
 this repository. It runs before the first turn, in the sandbox that the session's own commands have. What became of it is
-written down beside the worktree's record and said in the session; whether it worked or not, the turn then begins.
+recorded beside the worktree's record and said in the session; whether it worked or not, the turn then begins.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class WorktreeSetup:
         self._helm = helm
 
     async def is_due(self, directory: Path) -> bool:
-        """Whether a worktree that is made for work in a directory is to be set up."""
+        """Return whether a worktree that is made for work in a directory is to be set up."""
 
         def look() -> bool:
             git = find_git(directory, self._helm.settings.state_dir)

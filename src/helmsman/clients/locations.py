@@ -64,7 +64,7 @@ class Location:
 
     @property
     def shared(self) -> bool:
-        """Whether the file is part of a project and so shared with others."""
+        """Return whether the file is part of a project and so shared with others."""
         return self.scope == "project"
 
 

@@ -1,4 +1,4 @@
-"""Functions of a program that the agent of a session may call: what it is told of them, and what they give."""
+"""Functions of a program that the agent of a session may call: their descriptions and results."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ClientTool(Value, frozen=True, kw_only=True):
 
 
 class ToolResult(Value, frozen=True, kw_only=True):
-    """What the model is told of a call."""
+    """The result of a call, for the model."""
 
     text: str
     success: bool = True

@@ -47,9 +47,9 @@ REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
 """Options that let nothing happen."""
 
 YES_MEANS: Final = (APPROVE, ACCEPT)
-"""The options that `yes` stands for: those that cover this question and nothing more."""
+"""The options that `yes` represents: those that cover this question and nothing more."""
 NO_MEANS: Final = (DENY, DECLINE, CANCEL, STOP, ABORT)
-"""The options that `no` stands for, in order of preference."""
+"""The options that `no` represents, in order of preference."""
 
 
 class Prompt(Value, frozen=True, kw_only=True):
@@ -171,7 +171,7 @@ _MEANINGS: Final = {
     **dict.fromkeys((DENY, DECLINE), (DENY, DECLINE)),
     **dict.fromkeys((ABORT, CANCEL), (ABORT, CANCEL)),
 }
-"""The one vocabulary for all kinds of question: what a word stands for where it is not an option itself."""
+"""The one vocabulary for all kinds of question: what a word represents where it is not an option itself."""
 
 
 _WORDS_OF_OURS: Final = frozenset(
@@ -180,7 +180,7 @@ _WORDS_OF_OURS: Final = frozenset(
 
 
 def _in_options(prompt: Prompt, answer: str) -> str:
-    """Return an answer with its word of the vocabulary replaced by the option that it stands for.
+    """Return an answer with its word of the vocabulary replaced by the option that it represents.
 
     A word never stands for an option that covers more than this question. Other options than ours, and prompts that take
     any text, have no vocabulary.

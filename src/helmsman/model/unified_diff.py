@@ -122,7 +122,7 @@ class _Hunks:
         return self._old_left > 0 or self._new_left > 0
 
     def goes_on(self, line: str) -> bool:
-        """Whether the line can be the next of an open hunk."""
+        """Return whether the line can be the next of an open hunk."""
         sign = line[:1] or " "  # some tools drop the space of an empty line
         if sign == "\\":
             return True
@@ -130,7 +130,7 @@ class _Hunks:
         return (in_old or in_new) and (self._old_left > 0 or not in_old) and (self._new_left > 0 or not in_new)
 
     def take(self, line: str) -> bool:
-        """Whether the line belongs to a hunk, or begins one."""
+        """Return whether the line belongs to a hunk, or begins one."""
         if self.is_open:
             if self.goes_on(line):
                 self._take_body(line)
@@ -192,7 +192,7 @@ class _Section:
         self.hunks.put(line)
 
     def _take_header(self, line: str) -> bool:
-        """Whether the line is a header that is understood: path and kind say it again, or it is noted."""
+        """Return whether the line is a header that is understood: path and kind say it again, or it is noted."""
         if mode := _MODE.fullmatch(line):
             match mode[1]:
                 case "new file":
@@ -284,7 +284,7 @@ def _sections(lines: Sequence[str]) -> Iterator[_Section]:
 
 
 def _begins_plain_file(lines: Sequence[str], number: int) -> bool:
-    """Whether a file begins here without a line of git's: two names, and a hunk."""
+    """Return whether a file begins here without a line of git's: two names, and a hunk."""
     if not lines[number].startswith("--- ") or number + 2 >= len(lines):
         return False
     return lines[number + 1].startswith("+++ ") and _HUNK.match(lines[number + 2]) is not None

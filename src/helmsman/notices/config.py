@@ -1,8 +1,8 @@
-"""Who is told of what, and how: the table `[notify]` of the user's own `helmsman.toml`.
+"""Recipients of notifications: the table `[notify]` of the user's own `helmsman.toml`.
 
     [notify]
     events = ["question", "failed"]       # all there are, if left out
-    unanswered_sec = 20                   # a question is told of when nobody has answered it for so long
+    unanswered_sec = 20                   # a question is sent when it has been open this long
 
     [[notify.to]]
     way = "desktop"
@@ -106,7 +106,7 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
     reply_token: str | None = None
 
     def wants(self, news: News) -> bool:
-        """Whether it is told of this. What concerns no project or agent passes every filter by them."""
+        """Return whether it learns of this. What concerns no project or agent passes every filter by them."""
         if news.kind == "test":
             return True
         if news.kind not in self.events or (self.agents and news.agent is not None and news.agent not in self.agents):
@@ -115,7 +115,7 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
 
 
 class NotifySettings(Value, frozen=True):
-    """Who is told. `unanswered` are the seconds after which a question without an answer is told of."""
+    """Recipients. `unanswered` is the number of seconds after which an open question is sent."""
 
     to: tuple[Recipient, ...] = ()
     unanswered: float = _UNANSWERED

@@ -1,4 +1,4 @@
-"""Brings news to one recipient, one after the other. Each has a courier of its own, so that a dead way delays no other."""
+"""Deliver messages to one recipient, in order. Each recipient has its own, so that a dead one delays no other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TROUBLE_SECONDS, _LONGEST_TROUBLE_SECONDS = 10.0, 640.0
 
 
 class Deliveries(Protocol):
-    """Where it is written down what is told, and what became of it (`helmsman.notices.store`)."""
+    """Store of notifications and their deliveries (`helmsman.notices.store`)."""
 
     @property
     def clock(self) -> Callable[[], datetime]: ...

@@ -81,7 +81,7 @@ class Ntfy(Sender):
             return note
 
     async def _is_protected(self, client: httpx2.AsyncClient) -> bool:
-        """Whether the server refuses the topic to strangers, and knows us."""
+        """Return whether the server refuses the topic to strangers, and knows us."""
         import httpx2
 
         address = f"{self._recipient.url}/{self._recipient.topic}/auth"
@@ -157,7 +157,7 @@ class Ntfy(Sender):
 
 
 async def _taken(line: bytes, take: Callable[[str], Awaitable[None]]) -> str | None:
-    """Take a message; its id, from which on the next connection goes on."""
+    """Take a message; its id, from which on the next connection continues."""
     said = json_object(line) or {}
     if said.get("event") != "message":
         return None

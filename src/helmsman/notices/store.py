@@ -1,4 +1,4 @@
-"""What is written down of notices, beside the tasks they are about: what is told, to whom, and what became of it.
+"""Stored notifications: their text, their recipients and their deliveries.
 
 News and its deliveries are entered in one transaction. A delivery is `sending` before it is sent and `sent` after: one that
 is found `sending` by the next hub may have arrived, so it is sent once more and marked doubtful, and never a third time.
@@ -90,7 +90,7 @@ class NoticeStore:
         self.on_change: list[Callable[[], None]] = []
         """Who is told that something was entered, or has changed."""
         self.settings: Callable[[], Awaitable[NotifySettings]] | None = None
-        """Who is told of what, as it is now; None where nobody sends notices."""
+        """Return the current recipients; None if no notifications are sent here."""
         self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
         """Tells everybody, or one recipient, that this works; None where nobody sends notices."""
 
@@ -244,7 +244,7 @@ class NoticeStore:
         return {delivery.recipient: delivery for delivery in found}
 
     async def pending(self) -> int:
-        """How many deliveries wait or are under way."""
+        """Return how many deliveries wait or are under way."""
         sql = "SELECT COUNT(*) FROM notice_deliveries WHERE status IN ('pending', 'sending')"
         return int(await self._read(lambda connection: connection.execute(sql).fetchone()[0]))
 

@@ -143,7 +143,7 @@ class Command(Sender):
 
 
 async def run_command(words: Sequence[str], told: bytes, seconds: float, env: Mapping[str, str]) -> tuple[int, str]:
-    """Run a command in a process group of its own, to its end; its exit code, and the first of what it said.
+    """Run a command in its own process group. Return its exit code and the beginning of its output.
 
     Nothing that it started outlives it.
 

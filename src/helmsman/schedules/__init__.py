@@ -1,1 +1,1 @@
-"""Work that begins by itself: when it is due, and what is written down of it."""
+"""Scheduled work: due times and stored runs."""

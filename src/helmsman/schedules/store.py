@@ -1,4 +1,4 @@
-"""What is written down of schedules, beside the tasks that they begin.
+"""Stored schedules and their runs.
 
 A run that is due is a task like any other. It is entered together with the schedule's next time, in one transaction: after a
 crash it is there, once, or it is still due.
@@ -178,7 +178,7 @@ class ScheduleStore:
         return await anyio.to_thread.run_sync(self._database.read, work, limiter=self._one_at_a_time)
 
     async def pause(self, schedule_id: str, *, is_paused: bool, next_at: datetime | None) -> None:
-        """Hold it, or have it go on at its next time, which confirms a proposed one."""
+        """Pause it, or resume it at its next due time, which confirms a proposed one."""
         values = (int(is_paused), _stored(next_at), int(is_paused), schedule_id)
         proposed_by = "CASE WHEN ? = 1 THEN proposed_by END"
         sql = f"UPDATE schedules SET is_paused = ?, next_at = ?, proposed_by = {proposed_by} WHERE id = ?"  # noqa: S608
@@ -194,7 +194,7 @@ class ScheduleStore:
         await self._write(work)
 
     async def still_runs(self, schedule_id: str) -> bool:
-        """Whether a run of it is still at work, or waits."""
+        """Return whether a run of it is still at work, or waits."""
         sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule = ?"
 
         def work(connection: StoreConnection) -> bool:
@@ -251,7 +251,7 @@ class _NotDue(Exception):
 
 
 def _is_due(connection: StoreConnection, schedule: Schedule) -> bool:
-    """Whether it is still due when it was."""
+    """Return whether it is still due when it was."""
     sql = "SELECT 1 FROM schedules WHERE id = ? AND is_paused = 0 AND next_at = ?"
     return connection.execute(sql, (schedule.id, _stored(schedule.next_at))).fetchone() is not None
 

@@ -65,7 +65,7 @@ class LineEditor:
 
     @property
     def has_keys(self) -> bool:
-        """Whether this process receives keys; polled, because it may return from the background."""
+        """Return whether this process receives keys; polled, because it may return from the background."""
         return self._keys is not None and self._keys.keep_modes()
 
     def release(self) -> None:

@@ -4,7 +4,7 @@
 - `ScriptedCloud`: the backend of `codex cloud`. `FakeAppServer`: an app-server that misbehaves as told.
 - `FakeAcpAgent`: an agent of the Agent Client Protocol that does.
 - `agent_environment`: the same model for Claude Code, Gemini, OpenCode, Qwen and Copilot (`SCRIPTED_AGENTS`).
-- `CodexHome`: a Codex configuration of its own for each test; `codex_versions`: the binaries to test with.
+- `CodexHome`: its own Codex configuration for each test; `codex_versions`: the binaries to test with.
 - `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
 
 Names are imported when they are first used, so that the small programs of the kit start quickly.

@@ -1,4 +1,4 @@
-"""How agents other than Codex run on a scripted model: without an account, in a home of their own.
+"""How agents other than Codex run on a scripted model: without an account, in their own home.
 
 env = agent_environment("gemini", model.address, tmp_path / "home")
 async with Helmsman(settings, env=os.environ | env) as helm: ...

@@ -5,7 +5,7 @@
 
 It is an executable file, started and owned like a real Codex. What it is to do for each method is a list of actions;
 for methods not named it answers as a Codex would, and a turn says "Hello". In params the texts `$thread`, `$turn` and
-`$cwd` stand for the ids and the directory of the newest thread and turn.
+`$cwd` represent the ids and the directory of the newest thread and turn.
 
 Faults are made of actions: never answering is an empty list, answering twice is `[answer(), answer()]`, a notification
 before its response is `[notify(…), answer()]`, half a line is `[raw('{"id":'), exit_now()]`.

@@ -114,7 +114,7 @@ class ScriptedModel:
         try:
             parts = aside or self._playbook.next_parts(request)
             beats = api.beats(parts, request)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the test must hear of it
+        except Exception as error:  # noqa: BLE001 - reported to the test
             problem = str(error) if isinstance(error, ScriptProblem) else f"The script cannot be played: {error!r}."
             # Codex shows the text of a 400 to the user and does not retry; it hides that of a 500.
             return await self._refuse(problem, 400, scope, send)

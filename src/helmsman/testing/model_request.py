@@ -85,7 +85,7 @@ class ModelRequest:
 
     @cached_property
     def only_notified(self) -> bool:
-        """Whether the model had finished and only receives the report of a sub-agent."""
+        """Return whether the model had finished and only receives the report of a sub-agent."""
         answered = [index for index, item in enumerate(self.input) if _is_from_model(item)]
         if not answered or self.input[answered[-1]].get("role") != "assistant":
             return False

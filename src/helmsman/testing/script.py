@@ -395,6 +395,6 @@ def rate_limit(
     resets_at: int | None = None,
     name: Literal["primary", "secondary"] = "primary",
 ) -> Limit:
-    """How much of the account's limit is used, told with the response."""
+    """Return how much of the account's limit is used, told with the response."""
     limit = RateLimit(name=name, used_percent=used_percent, window_minutes=window_minutes, resets_at=resets_at)
     return Limit(limit)

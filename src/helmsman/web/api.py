@@ -110,7 +110,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         details: {command?, directory?, reason?, diff?, changes?,
         prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
         deadline? {secondsLeft, paused}, directory?, summary?, agentId?}
-        `title` and `lines` say all that a yes grants; a line without a label goes on with the value before it.
+        `title` and `lines` say all that a yes grants; a line without a label continues with the value before it.
         It is denied when no second is left; `paused`: the time stands still, since the question is on somebody's screen.
 
     GET /api/tasks?status&origin&agent&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be
@@ -167,7 +167,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         many sessions are not in it yet: ask again.
 
     GET /api/models?agent → {models: [{id, name, description?, isDefault, efforts: [str], defaultEffort?}]}; 409 unsupported
-    GET /api/directories?begins → {directories: [str]}: what a path may go on as, inside the allowed roots
+    GET /api/directories?begins → {directories: [str]}: what a path may continue as, inside the allowed roots
     GET /api/in-force?directory*&agent → {model?, effort?, sandbox?, approvalPolicy?}: what "as configured" comes to there
 
     GET /api/hosts → {hosts: [{name, address, status: connected|connecting|away, problem?}]}: the user's other machines.

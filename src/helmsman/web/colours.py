@@ -1,4 +1,4 @@
-"""Code in colours: which part of it is a keyword, a string, a comment. Pygments reads the code; what is told of it is a
+"""Code in colours: which part of it is a keyword, a string, a comment. Pygments reads the code; its result is a
 class for each piece, and the page's style sheet says what that looks like.
 
 Imported only where something is shown: Pygments takes its time.
@@ -91,7 +91,7 @@ def _colour_hunk(lines: Sequence[list[Any]], lexer: Lexer | None) -> None:
 
 
 def _units(text: str) -> int:
-    """How long JavaScript takes it to be, which counts UTF-16."""
+    """Return how long JavaScript takes it to be, which counts UTF-16."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

@@ -86,7 +86,7 @@ def respond_with_error(error: HelmsmanError) -> Response:
 
 
 def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], Awaitable[ASGIApp]]:
-    """The endpoint with its result and its errors as JSON; a response of its own stays as it is."""
+    """The endpoint with its result and its errors as JSON; its own response stays as it is."""
 
     async def answer(request: Request) -> ASGIApp:
         try:
@@ -158,7 +158,7 @@ def number(request: Request, name: str, default: int | None = None, *, least: in
 
 
 def limit(request: Request, default: int, most: int) -> int:
-    """How many at most. More than there may be is as many as there may be."""
+    """Return how many at most. More than there may be is as many as there may be."""
     return number(request, "limit", default, least=1, most=most) or default
 
 

@@ -168,7 +168,7 @@ class Live:
 
     @property
     def has_readers(self) -> bool:
-        """Whether a page listens."""
+        """Return whether a page listens."""
         return self._readers > 0
 
     def _id(self, count: int) -> str:

@@ -64,7 +64,7 @@ class Logins:
         taken_back: Iterable[str] = (),
         on_taken_back: Callable[[str], None] = lambda _cookie: None,
     ) -> None:
-        """Make new cookies, or go on with those of a hub that is gone.
+        """Make new cookies, or take over those of an earlier hub.
 
         Args:
             secure: The server speaks TLS, and so must the cookie.
@@ -94,7 +94,7 @@ class Logins:
         return code
 
     def redeem(self, code: str) -> bool:
-        """Whether this is a code that was made here, is not too old and was not used; from now on it is."""
+        """Return whether this is a code that was made here, is not too old and was not used; from now on it is."""
         self._drop_old_codes()
         given = _digest(code)
         # Every code is looked at, so that no answer comes sooner than another.
@@ -104,7 +104,7 @@ class Logins:
         return bool(matching)
 
     def is_waiting(self, code: Code) -> bool:
-        """Whether nobody has used the code yet, and somebody still may."""
+        """Return whether nobody has used the code yet, and somebody still may."""
         self._drop_old_codes()
         return _digest(code.value) in self._codes
 
@@ -137,7 +137,7 @@ class Logins:
         return f"{content}.{hmac.new(self._key, content.encode('ascii'), 'sha256').hexdigest()}"
 
     def knows(self, scope: Scope, headers: Headers) -> bool:
-        """Whether the request comes from a browser that has logged in.
+        """Return whether the request comes from a browser that has logged in.
 
         The browser sends the cookies of every server on this host along, whatever is in them: none of those may be in the
         way, and one of our name that somebody else made does not replace ours.
@@ -157,7 +157,7 @@ class Logins:
 
 
 def is_same_site(headers: Headers) -> bool:
-    """Whether no other site caused the request, as far as the browser says."""
+    """Return whether no other site caused the request, as far as the browser says."""
     return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
 

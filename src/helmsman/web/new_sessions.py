@@ -86,7 +86,7 @@ class NewSessions:
         return {"directories": await anyio.to_thread.run_sync(self._directories, text(request, "begins") or "")}
 
     def _directories(self, begins: str) -> list[str]:
-        """What a path that begins so may go on as. Nothing outside the allowed roots is listed."""
+        """Return the completions of a path. Nothing outside the allowed roots is listed."""
         roots = self._helm.settings.allowed_roots
         path = from_here(begins) if begins.startswith("~") else Path(begins)
         if not path.is_absolute() or "\0" in begins:

@@ -68,7 +68,7 @@ class Challenges:
         return challenge, server_proof(self._token, nonce, challenge, place)
 
     def accept(self, nonce: str, challenge: str, proof: str, place: str) -> bool:
-        """Whether the client has proved itself, for the first time with this challenge."""
+        """Return whether the client has proved itself, for the first time with this challenge."""
         content, _, signature = challenge.rpartition("~")
         if not is_proof(signature, _signed(self._key, content, nonce)):
             return False  # not a challenge of ours

@@ -52,7 +52,7 @@ _ROLLOUT_BYTES: Final = 64 * 1024 * 1024
 _DIRECTORIES: Final = 20
 _TASKS_SEARCHED: Final = 1000
 _SEARCH_PATIENCE: Final = 0.05
-"""Somebody is typing: what is not indexed yet they are told of, and the page asks again."""
+"""Search while the user types: report how much is not indexed yet, and let the page ask again."""
 _USAGE_ROWS: Final = 400
 _LOOKED_AT: Final = 5000
 """So many sessions at most are looked at for a page of those that are filtered for."""
@@ -232,7 +232,7 @@ class Reading:
         else:
             end = total if before is None else min(before, total)
             first = max(0, end - count)
-        # Cut to size from the side the reader comes from: it goes on at the other.
+        # Cut to size from the side the reader comes from: it continues at the other.
         shown = [entry(*one, text_limit=_TEXT_CHARS) for one in transcript.entries(first, end)]
         kept = _fitting(shown if forward else shown[::-1])
         shown = kept if forward else kept[::-1]

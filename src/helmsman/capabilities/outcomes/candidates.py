@@ -28,7 +28,7 @@ class Candidate:
 
     @property
     def needs_decision(self) -> bool:
-        """Whether it passes only with changes to the check's files."""
+        """Return whether it passes only with changes to the check's files."""
         return not self.verified and bool(self.seen.get("decide"))
 
     def as_dict(self, winner: Candidate | None) -> CandidateData:

@@ -56,7 +56,7 @@ class CheckResult:
 
     @property
     def passed(self) -> bool:
-        """Whether it exited with 0 and ran at least one check."""
+        """Return whether it exited with 0 and ran at least one check."""
         return self.run.passed and self.not_checked is None
 
     @property

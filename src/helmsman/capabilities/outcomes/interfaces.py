@@ -27,7 +27,7 @@ class InterfaceChange:
 
     @property
     def is_same(self) -> bool:
-        """Whether no known declaration changed."""
+        """Return whether no known declaration changed."""
         return not (self.added or self.removed or self.changed)
 
     def as_dict(self) -> dict[str, Any]:

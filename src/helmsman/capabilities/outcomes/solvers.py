@@ -106,7 +106,7 @@ class _Looked:
 
     @property
     def decide(self) -> bool:
-        """Whether the check passes only with changes to its files, so that a person must decide."""
+        """Return whether the check passes only with changes to its files, so that a person must decide."""
         return not self.after.passed and self.now is not None and self.now.passed
 
     async def verified(self, *verdicts: Verdict, more: Mapping[str, Any] | None = None) -> Verified:
