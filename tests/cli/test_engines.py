@@ -11,9 +11,8 @@ from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import open_detached
-from helmsman.agents.supervisor.activity import ask_supervisor
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.supervisor.records import ask_supervisor, read_records
 from helmsman.agents.supervisor.records import read_records as read_kept_records
 from helmsman.base.processes import with_variable
 from helmsman.model.events import QuestionAsked

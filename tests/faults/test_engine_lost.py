@@ -12,7 +12,7 @@ import pytest
 from helmsman.agents.codex import connection, websocket
 from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.connection import AppServer
-from helmsman.agents.supervisor import stopping
+from helmsman.agents.supervisor import descendants
 from helmsman.errors import EngineLost
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
@@ -33,7 +33,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_TIMEOUT", 2.0)
     monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.2)
     monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 2.0)
-    monkeypatch.setattr(stopping, "STOP_TIMEOUT", 0.4)
+    monkeypatch.setattr(descendants, "STOP_TIMEOUT", 0.4)
 
 
 def end_engine(number: signal.Signals) -> None:

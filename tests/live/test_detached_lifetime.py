@@ -15,7 +15,7 @@ import pytest
 from helmsman.agents.codex import connection, websocket
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached import open_detached, open_recorded
-from helmsman.agents.supervisor import stopping
+from helmsman.agents.supervisor import descendants
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.descendants import surviving_descendants
 from helmsman.agents.supervisor.records import read_record, read_records
@@ -138,7 +138,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     await until(lambda: is_stopped(record.child.pid))
     monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.3)
     monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 0.3)
-    monkeypatch.setattr(stopping, "STOP_TIMEOUT", 0.4)
+    monkeypatch.setattr(descendants, "STOP_TIMEOUT", 0.4)
     async with place.open() as engine:
         assert engine.id != record.id
     assert not record.is_supervised

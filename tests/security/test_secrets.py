@@ -19,7 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.normalise import failure_from_sentence, turn_failure
-from helmsman.agents.supervisor.stderr_log import Log
+from helmsman.agents.supervisor.process import Log
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.processes import Process
 from helmsman.base.redaction import RedactingFilter

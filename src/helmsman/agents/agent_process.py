@@ -22,8 +22,7 @@ from helmsman.agents.child_process import open_child
 from helmsman.agents.error_line import error_line
 from helmsman.agents.replay_window import ReplayWindow
 from helmsman.agents.supervised_transport import SupervisedTransport
-from helmsman.agents.supervisor.client import attach
-from helmsman.agents.supervisor.starting import GREETING_ID, start_supervised
+from helmsman.agents.supervisor.client import GREETING_ID, attach, start_supervised
 from helmsman.agents.transports import StdioTransport
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import running_process

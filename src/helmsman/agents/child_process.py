@@ -23,7 +23,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from helmsman.agents.supervisor.stderr_log import COLOURS
+from helmsman.agents.supervisor.process import COLOURS
 from helmsman.base.process_ending import END_SECONDS, end_group, end_processes
 from helmsman.base.processes import CHILD_MARK, KILL, Process, descendants, running_process, with_variable
 from helmsman.base.redaction import redact

@@ -17,9 +17,8 @@ from helmsman.agents.acp.profiles import Copilot
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.registry import Agents, EngineHolder
-from helmsman.agents.supervisor.activity import ask_supervisor
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.supervisor.records import ask_supervisor, read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace

@@ -13,9 +13,8 @@ from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor import process as supervisor_process
 from helmsman.agents.supervisor.directory import mark_draining
-from helmsman.agents.supervisor.process import Idleness
+from helmsman.agents.supervisor.process import LOG_BYTES, Idleness, Log
 from helmsman.agents.supervisor.records import read_records
-from helmsman.agents.supervisor.stderr_log import LOG_BYTES, Log
 from helmsman.agents.supervisor.watcher import Activity
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import run, say

@@ -18,9 +18,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.supervisor.client import Owner, attach, attach_to
+from helmsman.agents.supervisor.client import Owner, attach, attach_to, start_supervised
 from helmsman.agents.supervisor.output_log import OutputLog
-from helmsman.agents.supervisor.starting import start_supervised
 from helmsman.errors import EngineLost
 from tests.agents.supervisor import stand_in
 

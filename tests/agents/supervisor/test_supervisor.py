@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.supervisor import successor
-from helmsman.agents.supervisor.activity import ask_supervisor
+from helmsman.agents.supervisor import process as program
 from helmsman.agents.supervisor.descendants import become_subreaper, surviving_descendants
 from helmsman.agents.supervisor.directory import (
+    WAKE,
     make_directory,
     mark_needed,
     private_directory,
@@ -31,7 +31,7 @@ from helmsman.agents.supervisor.directory import (
     try_attach,
 )
 from helmsman.agents.supervisor.output_log import OutputLine, OutputReader
-from helmsman.agents.supervisor.process import WAKE
+from helmsman.agents.supervisor.records import ask_supervisor
 from helmsman.agents.supervisor.watcher import Activity
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, Process, descendants, running_process
@@ -601,11 +601,11 @@ def test_nobody_is_started_who_is_there_or_not_needed_and_attempts_become_rare(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr(successor, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(program, "time", SimpleNamespace(monotonic=lambda: now))
     said: list[bytes] = []
     directory = tmp_path / "k"
     make_directory(directory)
-    next_one = successor.Successor(directory, ("/bin/true",), said.append)
+    next_one = program.Successor(directory, ("/bin/true",), said.append)
 
     def attempts(seconds: float, *, nobody_attached: bool) -> int:
         nonlocal now

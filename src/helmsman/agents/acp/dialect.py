@@ -23,7 +23,7 @@ from helmsman.agents.process_engine import AgentDialect
 from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Capability, Opened, is_enforced
 from helmsman.agents.sandbox import refuse_planted
-from helmsman.agents.supervisor.starting import GREETING_ID
+from helmsman.agents.supervisor.client import GREETING_ID
 from helmsman.agents.supervisor.watcher import read_line
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping

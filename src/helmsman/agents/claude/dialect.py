@@ -26,7 +26,7 @@ from helmsman.agents.prompt_words import note_on
 from helmsman.agents.protocol import Opened, is_enforced
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.sandbox_environment import cloud_logins, cloud_variables
-from helmsman.agents.supervisor.starting import GREETING_ID
+from helmsman.agents.supervisor.client import GREETING_ID
 from helmsman.agents.supervisor.watcher import read_line
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside

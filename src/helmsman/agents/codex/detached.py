@@ -41,10 +41,9 @@ from helmsman.agents.codex.processes import (
 from helmsman.agents.codex.watching import AppServerOutput
 from helmsman.agents.replay_window import ReplayWindow
 from helmsman.agents.supervised_transport import SupervisedTransport
-from helmsman.agents.supervisor.client import NotOurs, Owner, Taken, attach
+from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
 from helmsman.agents.supervisor.directory import is_attached, private_directory
 from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record
-from helmsman.agents.supervisor.starting import GREETING_ID, start_supervised
 from helmsman.base.files import file_lock
 from helmsman.base.structs import Value
 from helmsman.base.surroundings import UMASK

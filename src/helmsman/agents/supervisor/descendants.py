@@ -1,4 +1,4 @@
-"""The descendants of a supervisor, and their end.
+"""The process tree of a supervisor: find it, and end all of it.
 
 On Linux a supervisor is a subreaper: all processes that its child starts stay its descendants, including daemons that fork
 twice, and also after the child has died. So none escapes. In case the supervisor itself is killed, it writes a list of its
@@ -12,15 +12,16 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.supervisor.directory import DESCENDANTS
+from helmsman.agents.supervisor.directory import DESCENDANTS, forget
 from helmsman.base.files import replace_file
-from helmsman.base.process_ending import TERMINATED_SECONDS, end_processes
-from helmsman.base.processes import KEPT_MARK, Process, descendants, parents_of, still_running, with_variable
+from helmsman.base.process_ending import TERMINATED_SECONDS, end_processes, send_signal
+from helmsman.base.processes import KEPT_MARK, KILL, Process, descendants, parents_of, still_running, with_variable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 MARK: Final = KEPT_MARK
@@ -82,3 +83,49 @@ def surviving_descendants(directory: Path) -> frozenset[Process]:
                 found |= {process, *descendants(process)}
     ourselves = parents_of(os.getpid())  # one of them may have started this process
     return frozenset(found | {one for one in with_variable(MARK, str(directory)) if one.pid not in ourselves})
+
+
+# --- ending from outside ---------------------------------------------------------------------------------------------
+
+STOP_TIMEOUT: Final = 20.0
+"""How long a supervisor may take to end its child: it interrupts, terminates and kills, each within bounds."""
+
+CHILD_GRACE: Final = 2.0
+"""How long a child without a supervisor may take after SIGTERM."""
+
+KILLED_GRACE: Final = 5.0
+"""How long the system may take to remove a process that was killed."""
+
+_POLL: Final = 0.02
+
+
+def stop_supervised(directory: Path, sockets: Sequence[Path], supervisor: Process, child: Process) -> None:
+    """End a supervisor, its agent and all that it has started. Blocks for a bounded time."""
+    end(supervisor, STOP_TIMEOUT)
+    started = surviving_descendants(directory)  # the supervisor was killed, or hung
+    if child.is_alive():
+        started |= descendants(child)
+        end(child, CHILD_GRACE)
+    end_processes(lambda: still_running(started) | surviving_descendants(directory))
+    forget(directory, *sockets)
+
+
+# --- processes that are not our children -----------------------------------------------------------------------------
+
+
+def end(process: Process, grace: float) -> None:
+    """Terminate a process, and kill it if it does not end."""
+    send_signal(process, signal.SIGTERM)
+    if not gone_within(process, grace):
+        send_signal(process, KILL)
+        gone_within(process, KILLED_GRACE)
+
+
+def gone_within(process: Process, seconds: float) -> bool:
+    """Wait until a process has ended, for so long. Blocks."""
+    deadline = time.monotonic() + seconds
+    while process.is_alive():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL)
+    return True

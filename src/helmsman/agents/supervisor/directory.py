@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +37,9 @@ _OWNED: Final = "owned"
 SOCKET: Final = "supervisor.sock"
 AGENT_SOCKET: Final = "agent.sock"
 """Where an agent listens that can be joined from a terminal."""
+
+WAKE: Final = getattr(signal, "SIGUSR1", signal.SIGTERM)
+"""Makes a supervisor check at once, for example because its child is to be drained."""
 
 _SOCKET_PATH_BYTES: Final = 100
 """The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""

@@ -9,6 +9,9 @@ time, or when the lease is lost (`lease_watchdog`).
 
 It forks once more, so that the process that started it has no child to wait for. It starts before the first turn can, so it
 imports little. POSIX only.
+
+The hub sets whether it is needed (`directory.mark_needed`) and holds a lock while it is attached. If it was killed, the
+supervisor starts the next one, with a command that came with the order, so that no file decides which program runs.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import contextlib
 import importlib
 import json
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -32,27 +36,132 @@ from helmsman.agents.supervisor.descendants import MARK, Descendants, become_sub
 from helmsman.agents.supervisor.directory import (
     LOG_NAME,
     OUTPUT,
+    WAKE,
     forget,
     has_record,
     is_draining,
+    is_needed,
     try_claim,
     write_content,
 )
-from helmsman.agents.supervisor.framing import LineFraming, connect_websocket
-from helmsman.agents.supervisor.relay import Relay
-from helmsman.agents.supervisor.stderr_log import Log
-from helmsman.agents.supervisor.successor import Successor
+from helmsman.agents.supervisor.relay import LineFraming, Relay, connect_websocket
 from helmsman.base.process_ending import end_group
 from helmsman.base.processes import running_process
 from helmsman.base.surroundings import for_others, umask_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.agents.supervisor.framing import Framing
     from helmsman.agents.supervisor.lease_watchdog import LeaseWatchdog
+    from helmsman.agents.supervisor.relay import Framing
     from helmsman.agents.supervisor.watcher import Watcher
     from helmsman.base.processes import Process
+
+# --- the log of its standard error -----------------------------------------------------------------------------------
+
+LOG_BYTES: Final = 256 * 1024
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+class Log:
+    """The end of it on disk, without secrets, and never more than twice the limit."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unfinished = b""
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        lines, newline, self._unfinished = (self._unfinished + data).rpartition(b"\n")
+        key = lines.rfind(b"-----BEGIN ")
+        if key >= 0 and b"PRIVATE KEY" in lines[key : key + 70] and lines.find(b"-----END ", key) < 0:
+            # Later pieces of a key would not be recognised.
+            lines, self._unfinished = lines[:key], lines[key:] + newline + self._unfinished
+        if len(self._unfinished) > LOG_BYTES:
+            lines, newline, self._unfinished = lines + self._unfinished, b"\n", b""
+        if newline:
+            self._append(lines.decode("utf-8", "replace") + "\n")
+
+    def _append(self, text: str) -> None:
+        from helmsman.base.redaction import redact
+
+        shown = redact(COLOURS.sub("", text)).encode()[-LOG_BYTES:]
+        with contextlib.suppress(OSError):  # a full disk must not stop the process
+            if self._size + len(shown) > LOG_BYTES:
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+                self._size = 0
+            with os.fdopen(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as file:
+                file.write(shown)
+            self._size += len(shown)
+
+    @property
+    def tail(self) -> str:
+        with contextlib.suppress(OSError):
+            return self._path.read_text(encoding="utf-8", errors="replace")
+        return ""
+
+
+# --- the next hub ----------------------------------------------------------------------------------------------------
+
+_ALONE_SECONDS: Final = 1.0
+"""How long the supervisor waits before it starts a hub: a connected client starts one sooner."""
+_LONGEST_SECONDS: Final = 60.0
+"""The longest pause between two attempts."""
+_HUB_LOOK_SECONDS: Final = 0.25
+_HUB_SELDOM_SECONDS: Final = 60.0
+
+
+class Successor:
+    """Starts the next hub. `command` is empty if there is none to start."""
+
+    def __init__(self, directory: Path, command: Sequence[str], log: Callable[[bytes], None]) -> None:
+        self._directory = directory
+        self._command = tuple(map(str, command))
+        self._log = log
+        self._alone_since: float | None = None
+        self._patience = _ALONE_SECONDS
+
+    def until_next_look(self) -> float:
+        """Return the seconds until the next check, unless the supervisor is woken."""
+        return _HUB_LOOK_SECONDS if self._command and is_needed(self._directory) else _HUB_SELDOM_SECONDS
+
+    def look(self, *, nobody_attached: bool) -> None:
+        """Start the next hub if one is needed and none has been attached for a while."""
+        now = time.monotonic()
+        if not self._command or not nobody_attached or not is_needed(self._directory):
+            self._alone_since, self._patience = None, _ALONE_SECONDS
+        elif self._alone_since is None:
+            self._alone_since = now
+        elif now - self._alone_since >= self._patience:
+            self._alone_since, self._patience = now, min(2 * self._patience, _LONGEST_SECONDS)
+            self._log(b"supervisor: no hub is attached, so the next one is started\n")
+            try:
+                _start_elsewhere(self._command)
+            except OSError as error:
+                self._log(f"supervisor: the hub cannot be started: {error}\n".encode())
+
+
+def _start_elsewhere(command: tuple[str, ...]) -> None:
+    """Start a program that is no descendant of the supervisor.
+
+    Orphans become children of a subreaper, so the supervisor is none for that moment.
+    """
+    become_subreaper(really=False)
+    try:
+        between = os.fork()
+        if between == 0:
+            try:
+                if os.fork() == 0:
+                    os.setsid()
+                    os.execv(command[0], command)  # noqa: S606 - there is nothing to shell out to
+            finally:
+                os._exit(0)
+        os.waitpid(between, 0)
+    finally:
+        become_subreaper()
+
+
+# --- the program -----------------------------------------------------------------------------------------------------
 
 READY_TIMEOUT: Final = 30.0
 """How long a child may take to answer its greeting, unless the order says otherwise. A tenth of a second was seen, and
@@ -72,9 +181,6 @@ _DELIVERING_SECONDS: Final = 5.0
 TERMINATED_GRACE: Final = 5.0
 LAST_LOG_NAME: Final = "last-exit.log"
 """The log of the last child that ended unexpectedly, beside the directories."""
-
-WAKE: Final = getattr(signal, "SIGUSR1", signal.SIGTERM)
-"""Makes a supervisor check at once, for example because its child is to be drained."""
 
 
 class Idleness:

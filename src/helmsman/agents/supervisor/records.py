@@ -1,4 +1,4 @@
-"""The record of a supervised process, which is the same for every agent: `<state directory>/engines/<id>/process.json`.
+"""Records of supervised processes, the same for every agent: `<state directory>/engines/<id>/process.json`.
 
 Every hub reads the records as it starts, so this imports little.
 """
@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.supervisor.activity import ask_supervisor
+from helmsman.agents.supervisor.descendants import stop_supervised
 from helmsman.agents.supervisor.directory import (
+    WAKE,
     forget,
     is_attached,
     is_draining,
@@ -22,8 +24,7 @@ from helmsman.agents.supervisor.directory import (
     mark_needed,
     read_content,
 )
-from helmsman.agents.supervisor.process import WAKE
-from helmsman.agents.supervisor.stopping import stop_supervised
+from helmsman.agents.supervisor.watcher import Activity
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import json_object_in
 from helmsman.base.process_ending import send_signal
@@ -33,7 +34,28 @@ from helmsman.errors import EngineError, EngineLost
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from helmsman.agents.supervisor.watcher import Activity
+_ASK_SECONDS: Final = 5.0
+
+
+def ask_supervisor(address: Path) -> Activity:
+    """Return what runs in the agent.
+
+    Raises:
+        EngineLost: The supervisor does not answer.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(_ASK_SECONDS)
+            connection.connect(str(address))
+            connection.sendall(b"?\n")
+            with connection.makefile("rb") as answer:
+                working, waiting = json.loads(answer.readline())
+        return Activity(tuple(map(str, working)), tuple(map(str, waiting)))
+    except (OSError, ValueError, TypeError) as error:
+        raise EngineLost(
+            f"The supervisor at {address} does not answer: {error}. Look at `helmsman engines`."
+        ) from error
+
 
 ENGINES: Final = "engines"
 """The directory of all supervised processes, in the state directory."""
