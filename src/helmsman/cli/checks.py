@@ -18,7 +18,7 @@ from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.detached import can_detach, why_bound
 from helmsman.agents.codex.engine import AppServerEngine
-from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.features import OLDEST, Feature
 from helmsman.agents.codex.processes import SLOWEST, login_shell, measure_profile
 from helmsman.agents.codex.sandbox import check_sandbox
 from helmsman.agents.registry import engine_overviews
@@ -84,9 +84,6 @@ class Report:
         return all(check.status != "failed" for check in self.checks)
 
 
-_OLDEST: Final = Version.parse("0.93.0")
-
-
 _ACCOUNTS: Final = {"chatgpt": "ChatGPT", "apiKey": "an API key"}
 
 
@@ -125,9 +122,9 @@ async def check_codex(helm: HelmsmanService, binary: CodexBinary, settings: Sett
 
 def check_version(binary: CodexBinary, remote: str | None = None) -> Check:
     detail = f"{binary.version} at {remote or binary.path}"
-    if binary.version < _OLDEST:
+    if binary.version < OLDEST:
         detail += ", older than any that Helmsman is tested with."
-        fix = f"Update it to {_OLDEST} or newer."
+        fix = f"Update it to {OLDEST} or newer."
         return Check("Codex", "warning", detail, fix)
     return Check("Codex", "ok", detail)
 

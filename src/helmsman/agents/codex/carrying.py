@@ -12,7 +12,7 @@ import os
 import re
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.rollouts import ARCHIVED, NAMES, SESSIONS, SessionNames, open_rollout, readable
 from helmsman.agents.transcripts import CarriedTranscripts, TranscriptFile
 from helmsman.base.json_values import integer, json_object, mapping
@@ -30,9 +30,6 @@ _NAME: Final = re.compile(
 _COMPRESSED: Final = ".zst"
 _FIRST_LINE: Final = 16 * 1024 * 1024
 _PAGINATED: Final = "paginated"
-_PAGINATED_SINCE: Final = Version.parse("0.152.0")
-_KEEPS_PAGINATED: Final = Version.parse("0.145.0")
-"""An older Codex goes on with such a thread without the numbers its lines have, and then no Codex can load it any more."""
 
 
 class _Beginning(Value, frozen=True):
@@ -52,7 +49,8 @@ class CodexTranscripts(CarriedTranscripts):
         super().__init__()
         self._home = codex_home
         self._version = version
-        self.forms = () if version < _KEEPS_PAGINATED else (_PAGINATED,)
+        # An older Codex continues such a thread without line numbers, after which no Codex can load it.
+        self.forms = (_PAGINATED,) if Feature.KEEPS_PAGINATED_FILES.is_in(version) else ()
         self._names = SessionNames(codex_home / NAMES)
         self._beginnings: dict[Path, _Beginning] = {}
 
@@ -123,10 +121,10 @@ class CodexTranscripts(CarriedTranscripts):
                 raise _incomplete(session_id)
             if beginning.base is not None and carried.get(beginning.base, 0) < beginning.base_end:
                 raise _incomplete(session_id)
-            if beginning.is_paginated and self._version < _KEEPS_PAGINATED:
+            if beginning.is_paginated and not self.forms:
                 raise CannotMove(
                     f"Codex {self._version} would damage session {session_id}, which Codex {beginning.version} has written. "
-                    f"Install {_KEEPS_PAGINATED} or newer on this machine, or let another one go on with it."
+                    f"Install {Feature.KEEPS_PAGINATED_FILES.since} or newer on this machine, or let another continue it."
                 )
 
     def form_of(self, session_id: str) -> str | None:
@@ -161,7 +159,7 @@ def _read_beginning(file: BinaryIO) -> _Beginning | None:
     return _Beginning(
         thread_id=readable(meta.get("id")),
         version=version,
-        is_paginated=meta.get("history_mode") == "paginated" or version >= _PAGINATED_SINCE,
+        is_paginated=meta.get("history_mode") == _PAGINATED or Feature.PAGINATED_FILES.is_in(version),
         base=readable(base.get("thread_id")),
         base_end=integer(base.get("end_byte_offset")) or 0,
     )

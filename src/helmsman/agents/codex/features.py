@@ -1,9 +1,28 @@
 """Versions of Codex, and which of them can do what.
 
-Codex changes every week, and its protocol has no list of abilities to ask for: an unknown method is an error like any
-other. So the abilities Helmsman depends on are written down here, with the first and the last version that has each.
-The numbers were found by running the released binaries (their help, their schemas, and where it shows nowhere else
-their behaviour). Ask `CodexBinary.can`, which lets what a binary says about itself win over this table.
+Codex changes every week, and its protocol does not list its features. So this table has the first and the last version with
+each feature on which Helmsman depends. No other module compares versions. The numbers come from the released binaries: their
+help, their schemas, or else their behaviour. `CodexBinary.can` prefers the help of a binary over this table.
+
+Some differences show in the data, so no code asks for the version. When Helmsman drops the last version named here, their
+branches can go:
+
+| difference | until | read by |
+| --- | --- | --- |
+| every notification comes a second time, as `codex/event/*` | 0.93 | `normalise` |
+| a rollout names no turns, and records neither beginning nor completion | 0.93 | `rollout_turns`, `rollout_usage` |
+| turn ids are numbers per thread, not UUIDs | 0.93 | `rollout_usage` |
+| plan mode's counterpart is called `code`, not `default` | 0.93 | `threads` |
+| the result of a client's tool is `output`, not `contentItems` | 0.93 | `questions` |
+| a running turn's thread cannot be resumed (`THREAD_STATUS`) | 0.104 | `engine` |
+| an MCP tool is approved through `requestUserInput` | 0.115 | `questions` |
+| the sandbox of `codex sandbox` is a subcommand per platform | 0.130 | `sandbox` |
+| a failed turn is recorded as one that completed without a message | 0.130 | `rollout_turns` |
+| a turn begins with a repeated token count | 0.130 | `rollout_usage` |
+| the file of a fork begins with a copy of its parent's lines | 0.145 | `rollout_turns`, `rollout_usage` |
+| turns that were taken back stay in the file (`thread_rolled_back`) | 0.145 | `rollout_turns` |
+| messages are recorded as `user_message` and `agent_message` | 0.149 | `rollouts`, `rollout_turns` |
+| a handshake that offers compression is dropped | 0.165 | `websocket` |
 """
 
 from __future__ import annotations
@@ -54,6 +73,10 @@ class Version:
         return f"{self.major}.{self.minor}.{self.patch}" + (f"-{self.prerelease}" if self.prerelease else "")
 
 
+OLDEST: Final = Version.parse("0.93.0")
+"""The oldest supported version."""
+
+
 class Feature(Enum):
     """Something not every Codex can do. `text` completes "this Codex can …"; `until` is the last version that can."""
 
@@ -93,6 +116,11 @@ class Feature(Enum):
     # --- exec and cloud ---
     EXEC_RESUME_SCHEMA = "keep to an output schema in `codex exec resume`", "0.132.0"
     EXEC_FULL_AUTO = "take --full-auto in `codex exec`", None, "0.125.0"
+    EXEC_UNTRUSTED_INSTRUCTIONS = "read the AGENTS.md of an untrusted repository in `codex exec`", None, "0.145.0"
+
+    # --- files ---
+    PAGINATED_FILES = "write paginated session files", "0.152.0"
+    KEEPS_PAGINATED_FILES = "continue a paginated session file without damaging it", "0.145.0"
 
     def __init__(self, text: str, since: str | None = None, until: str | None = None) -> None:
         self.text = text

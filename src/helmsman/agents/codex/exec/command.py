@@ -24,7 +24,7 @@ from helmsman.agents.codex.access import (
 )
 from helmsman.agents.codex.binary import exec_capabilities
 from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
-from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.features import Feature
 from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import as_toml
 from helmsman.base.git_view import repository_root
@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 _MAX_ARGUMENT_BYTES: Final = 128 * 1024 - 1
 """Linux takes no longer argument."""
-
-_INSTRUCTIONS_NEED_TRUST: Final = Version(0, 146, 0)
-"""From about here on Codex reads the AGENTS.md of a repository only if it is not marked as untrusted."""
 
 _WRITABLE_BY_CONFIG: Final = ("sandbox_mode", "default_permissions")
 _POLICY_KEYS: Final = frozenset({*_WRITABLE_BY_CONFIG, "sandbox_workspace_write"})
@@ -197,7 +194,7 @@ def _trust(
     if not may_write or (isinstance(projects, dict) and not projects.keys().isdisjoint(places)):
         return {}, ()
     notes: tuple[str, ...] = ()
-    if binary.version >= _INSTRUCTIONS_NEED_TRUST and (root / "AGENTS.md").exists():
+    if not binary.can(Feature.EXEC_UNTRUSTED_INSTRUCTIONS) and (root / "AGENTS.md").exists():
         notes = (
             f"{root} is not trusted, so this Codex does not read its AGENTS.md in `codex exec`. Trust the repository, "
             "or use the engine app-server.",
