@@ -178,8 +178,6 @@ class Registry:
 
         With `if_revision`, only if the task still has that revision: for conclusions drawn from an earlier read.
 
-        With `if_revision`, only if nobody has changed it since that revision: for conclusions drawn from what was read.
-
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
@@ -201,10 +199,6 @@ class Registry:
         The `fresh` tasks, all of them among the `changes`, are added first. A client has `seen` the end of some tasks, so no
         notice is sent for them. `clients` are the MCP clients that opened sessions, and `events` the events of sessions, by
         session id.
-
-        Those that are `fresh`, all of them among the `changes`, are added first. Somebody has `seen` the end of some, so
-        nobody is to be told of it. `clients` are the MCP clients that opened sessions, and `events` what happened
-        in sessions, by session id.
 
         Raises:
             RegistryUnavailable: The file cannot be written.

@@ -277,9 +277,6 @@ class TaskWriter:
         next one, before an agent receives it. Use it only for a task that cannot be a duplicate and that is not yet visible
         to any client.
 
-        One with the same key that waits, because its hub ended before it began, is the one to run. `soon` enters it with
-        what is written of it next, before an agent hears of it: one that no other can be, and of which nobody hears before.
-
         Raises:
             InvalidInput: The other is another agent's.
             EngineStartFailed: It is being started, and that takes too long.
