@@ -107,6 +107,30 @@ async def test_a_session_runs_in_the_hub_and_is_followed_here(
     assert (await helm.tasks.get(session.task_id)).status == "completed"
 
 
+_LISTS_SESSIONS = """
+import sys, anyio, helmsman
+
+async def main():
+    async with helmsman.Helmsman() as helm:
+        assert helm.asks_hub
+        await helm.list()
+    print(*sorted({name.split(".")[1] for name in sys.modules if name.startswith("helmsman.")}))
+
+anyio.run(main)
+"""
+
+
+async def test_a_program_that_asks_the_hub_loads_no_service_no_store_and_no_agents(
+    in_hub: Settings, codex_home: CodexHome
+) -> None:
+    env = codex_home.env | {"HELMSMAN_STATE_DIR": str(in_hub.state_dir), "HELMSMAN_DETACH": "1"}
+    with anyio.fail_after(SECONDS):
+        done = await anyio.run_process([sys.executable, "-c", _LISTS_SESSIONS], env=env)
+    loaded = set(done.stdout.decode().split())
+    assert {"client", "hub", "sessions"} <= loaded
+    assert loaded.isdisjoint({"service", "capabilities", "steering", "store", "agents", "worktrees", "notices"})
+
+
 async def test_what_one_program_began_another_finds_with_all_that_happened(
     in_hub: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:

@@ -17,7 +17,7 @@ from helmsman.errors import TaskNotOurs
 from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import takes_start_options
 from helmsman.model.options import TurnLimits
-from helmsman.tasks.calls import CallKey, call_key, done_before
+from helmsman.tasks.call_key import CallKey, call_key, done_before
 from helmsman.worktrees.places import places
 
 if TYPE_CHECKING:

@@ -16,9 +16,7 @@ import anyio
 from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.errors import EngineLost, EngineTimeout, OutcomeUnknown
-from helmsman.tasks.call_key import CallKey as CallKey
-from helmsman.tasks.call_key import call_key as call_key
-from helmsman.tasks.call_key import done_before as done_before
+from helmsman.tasks.call_key import CallKey, call_key
 from helmsman.tasks.rows import clean_key, task_of
 
 if TYPE_CHECKING:

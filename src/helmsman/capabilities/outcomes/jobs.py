@@ -26,7 +26,7 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.tasks.calls import call_key
+from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import CHOSEN, POLICY, TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
