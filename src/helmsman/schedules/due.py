@@ -1,4 +1,4 @@
-"""What becomes of a schedule that is due, whoever looks after it: one run for all the times that have passed, or none."""
+"""Decide what a due schedule starts: one run for all the times that have passed, or none."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def due_run(schedule: Schedule, now: datetime, *, still_runs: bool) -> DueRun:
 
 
 def extra_run(schedule: Schedule) -> TaskDraft:
-    """The task of a run that somebody asked for.
+    """Return the task of a run that was requested.
 
     Raises:
         HelmsmanError: This version makes no sense of the schedule.

@@ -87,7 +87,7 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class ScheduleRun(Value, frozen=True, kw_only=True):
-    """One time that a schedule was due, or was told to run: its task, or why there is none."""
+    """One due time of a schedule, or one requested run: its task, or the reason why it has none."""
 
     due_at: datetime
     entered_at: datetime
@@ -121,7 +121,7 @@ class ScheduleStore:
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.on_change: list[Callable[[], None]] = []
         self.begin_now: Callable[[Schedule], Awaitable[Task]] | None = None
-        """Begins a run at once; None where nobody runs schedules."""
+        """Starts a run now; None in a process that runs no schedules."""
 
     async def now(self) -> datetime:
         """The time by the clock that schedules go by."""
@@ -237,7 +237,7 @@ class ScheduleStore:
         return task if is_new else None
 
     def begin_beside(self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft) -> Task:
-        """Enter the task of a run that somebody asked for; when the schedule is due stays as it is. Blocks."""
+        """Store the task of a requested run; the due time of the schedule does not change. Blocks."""
         return registry.add(draft, lambda to, task: _enter(to, schedule, replace(run, task_id=task.id)))[0]
 
     async def _write(self, work: Callable[[StoreConnection], Any]) -> None:

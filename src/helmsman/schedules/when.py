@@ -112,7 +112,7 @@ def parse_when(
 
 
 def local_timezone() -> str:
-    """The name of the time zone of whoever asks: that of `TZ`, else the machine's; UTC where neither has one."""
+    """Return the name of the local time zone: that of `TZ`, else the machine's, else UTC."""
     with suppress(OSError):
         named = environment().get("TZ", "").removeprefix(":") or str(Path("/etc/localtime").readlink())
         name = named.partition(_ZONES)[2] or named
@@ -228,6 +228,6 @@ def _on_a_day(words: str, now: datetime) -> datetime | None:
 
 
 def _real(moment: datetime) -> datetime:
-    """A time on the wall that a change of clocks skips: what the clocks would have shown then, had nobody changed them."""
+    """Return a wall-clock time that a change of clocks skips, as the clocks would have shown it unchanged."""
     there = moment.astimezone(UTC).astimezone(moment.tzinfo)
     return there if there.replace(tzinfo=None) != moment.replace(tzinfo=None) else moment
