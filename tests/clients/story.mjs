@@ -12,12 +12,24 @@ export async function tell(client, directory, { formsOpen = false } = {}) {
 
   async function settled(sessionId) {
     for (;;) {
-      const status = await call("codex_wait", { sessionId });
+      const status = await waited(sessionId);
       const asks = status.status === "awaiting_approval" && formsOpen; // the person is just being asked
       if (status.status !== "active" && !asks) return status;
     }
   }
 
+  // The hub may end during a wait: the client is told, and waits again.
+  async function waited(sessionId) {
+    try {
+      return await call("codex_wait", { sessionId });
+    } catch (error) {
+      if (!String(error).includes("ended during this call")) throw error;
+      cuts += 1;
+      return { status: "active" };
+    }
+  }
+
+  let cuts = 0;
   const told = { tools: tools.map((tool) => tool.name) };
   told.started = await call("codex_start", {
     prompt: "make it",
@@ -37,6 +49,7 @@ export async function tell(client, directory, { formsOpen = false } = {}) {
   await call("codex_say", { sessionId, message: "hang" });
   told.interrupted = await call("codex_interrupt", { sessionId });
   told.listed = await call("codex_list");
+  told.cuts = cuts;
   return told;
 }
 

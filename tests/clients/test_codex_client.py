@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
+from helmsman.httpd.mcp_sessions import CUT
 from helmsman.settings import load_settings
 from helmsman.testing import CodexHome, always, call_tool, codex_version, say
 from tests.clients.server_process import SECONDS
@@ -80,11 +81,17 @@ def helmsman(tool: str, **arguments: Any) -> Part:
     return call_tool("helmsman", tool, arguments)
 
 
-def played(story: Generator[Part, Told, None]) -> Callable[[ModelRequest], Part]:
-    """The story as a step of a script: what the tool gave goes in, what the model does next comes out."""
+def played(story: Generator[Part, Told, None], cuts: list[str] | None = None) -> Callable[[ModelRequest], Part]:
+    """The story as a step of a script: what the tool gave goes in, what the model does next comes out.
+
+    `cuts` collects what was said of waits during which the hub ended. They count as waits without news.
+    """
 
     def step(request: ModelRequest) -> Part:
         output = request.tool_output
+        if output and cuts is not None and CUT in output:
+            cuts.append(output)
+            return story.send({"status": "active"})
         return story.send(json.loads(output[output.index("{") :])) if output else next(story)
 
     return step

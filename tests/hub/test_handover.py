@@ -117,7 +117,7 @@ async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Pl
 
     # Another version is installed in place of the newer one: what its hub has not imported by now is not its own.
     first, package = place.hub, newer.package
-    door = package / "httpd" / "hub_door.py"
+    door = package / "httpd" / "listeners.py"
     spoilt = f"import os\nif os.getpid() == {first}: raise ImportError('of another version')\n"
     door.write_text(door.read_text(encoding="utf-8") + spoilt, encoding="utf-8")
     async with newer.over_http():

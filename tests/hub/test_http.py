@@ -1,29 +1,32 @@
-"""HTTP and the dashboard are the hub's; the port and the logins belong to the command that asked, and outlive a hub."""
+"""HTTP and the dashboard are the hub's; the address and the logins outlive it."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
+from contextlib import closing
 from http.cookiejar import CookieJar
 from typing import TYPE_CHECKING, Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
 
 import anyio
 import anyio.to_thread
+import httpx2
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.httpd.hello import HttpHello
-from helmsman.httpd.listening import HttpOptions
-from helmsman.hub.control import ask_hub
+from helmsman.httpd.mcp_sessions import CUT
+from helmsman.hub.control import LISTEN_PATH, ask_hub, events
+from helmsman.hub.launch import SOCKET, connect
 from helmsman.testing import say
 from helmsman.testing.hubs import hub_pid
-from mcp import Client, MCPError
+from mcp import Client
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
+from tests.httpd.test_http import HELLO
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,18 +99,6 @@ async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_pl
             assert await dashboard.process.wait() == ExitCode.INTERRUPTED
 
 
-def test_what_another_version_says_of_itself_is_understood() -> None:
-    said = HttpHello(
-        kind="http", pid=1, flags={}, directory="/", environment={}, options=HttpOptions(port=1), key="", taken_back=()
-    )
-    content = json.loads(said.encoded().partition(b"\t")[2])
-    assert HttpHello.decoded(json.dumps(content)) == said
-    newer = {**content, "colour": "blue", "options": {**content["options"], "colour": "blue"}}
-    assert HttpHello.decoded(json.dumps(newer)) == said
-    older = {name: value for name, value in content.items() if name not in ("door", "kept")}
-    assert HttpHello.decoded(json.dumps(older)) == said
-
-
 @pytest.mark.parametrize("word", ["restart", "stop"])
 async def test_a_dashboard_goes_on_when_the_hub_is_restarted_or_stopped(bare_place: Place, word: str) -> None:
     async with Dashboard(bare_place.env, bare_place.directory).started("--no-open", "--json") as dashboard:
@@ -173,8 +164,9 @@ async def test_a_call_of_the_modern_era_that_is_cut_fails_alone(place: Place, mo
         await gate.reached()
 
         async def wait() -> None:
-            with pytest.raises(MCPError, match="ended without a response"):
-                await client.call_tool("codex_wait", session)
+            cut = await client.call_tool("codex_wait", session)
+            assert cut.is_error
+            assert CUT in str(cut.content)
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(wait)
@@ -183,3 +175,52 @@ async def test_a_call_of_the_modern_era_that_is_cut_fails_alone(place: Place, mo
         gate.release()
         waited = await client.call_tool("codex_wait", session)
         assert waited.structured_content["result"] == "done"
+
+
+async def test_the_api_is_on_tcp_too_behind_the_token_but_control_of_the_hub_is_not(bare_place: Place) -> None:
+    async with bare_place.over_http() as served:
+        base = served.url.removesuffix("/mcp")
+
+        def request(path: str, **headers: str) -> Request:
+            return Request(base + path, headers=headers)
+
+        with pytest.raises(HTTPError, match="401"):
+            await fetch(request("/v1/sessions"))
+        for refused in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+            with pytest.raises(HTTPError, match=r"421|403"):
+                await fetch(request("/v1/sessions", **served.headers, **refused))
+        assert await fetch(request("/v1/sessions", **served.headers)) == {"sessions": []}
+        assert (await fetch(request("/v1/openapi.json", **served.headers)))["openapi"]
+        with pytest.raises(HTTPError, match="404"):
+            await fetch(request("/v1/hub", **served.headers))
+
+
+async def test_the_unix_socket_serves_the_dashboard_and_mcp_as_well(served: Place) -> None:
+    transport = httpx2.AsyncHTTPTransport(uds=str(served.state_dir / SOCKET))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://hub", timeout=SECONDS) as http:
+        assert "Helmsman" in (await http.get("/")).text
+        assert (await http.get("/api/overview")).json()["running"] == 0
+        accept = {"Accept": "application/json, text/event-stream"}
+        hello = await http.post("/mcp", json=HELLO, headers=accept)
+        assert hello.headers["mcp-session-id"]
+        assert '"serverInfo"' in hello.text
+
+
+async def test_the_hub_listens_by_itself_when_a_program_asks(served: Place) -> None:
+    """Without a socket from the program, and until the program leaves."""
+    state = str(served.state_dir)
+    connection = connect(state)
+    assert connection is not None
+    with closing(connection):
+        stream = events(connection, "POST", LISTEN_PATH, {"port": 0})
+        name, data = await anyio.to_thread.run_sync(next, stream)
+        assert name == "listening"
+        token = (served.state_dir / "http-token").read_text(encoding="utf-8").strip()
+        address = json.loads(data)["address"].removesuffix("/mcp")
+        listed = Request(f"{address}/v1/sessions", headers={"Authorization": f"Bearer {token}"})
+        assert await fetch(listed) == {"sessions": []}
+    with anyio.fail_after(SECONDS):
+        while (ask_hub(served.state_dir, "status") or {})["doors"]:
+            await anyio.sleep(0.01)
+    with pytest.raises(URLError):
+        await fetch(listed)

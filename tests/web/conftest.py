@@ -9,8 +9,9 @@ import httpx2
 import pytest
 
 from helmsman.base.concurrency import background_tasks
+from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import MCP_PATH, HttpOptions, http_token
-from helmsman.httpd.server import build_app, serve_http
+from helmsman.httpd.server import serve_http
 from helmsman.web.login import PAGE_HEADER, Logins
 from tests.web.browser import SECONDS, Browser
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
@@ -35,12 +36,12 @@ def logins() -> Logins:
 
 
 @pytest.fixture
-def app(helm: HelmsmanService, token: str, logins: Logins) -> Starlette:
+def app(helm: HelmsmanService, token: str, logins: Logins) -> ASGIApp:
     return build_app(helm, token=token, options=HttpOptions(), logins=logins)
 
 
 @pytest.fixture
-async def anybody(app: Starlette) -> AsyncIterator[httpx2.AsyncClient]:
+async def anybody(app: ASGIApp) -> AsyncIterator[httpx2.AsyncClient]:
     """Somebody without token or cookie."""
     async with httpx2.AsyncClient(
         transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1:8645", timeout=SECONDS

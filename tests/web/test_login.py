@@ -10,8 +10,8 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
+from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
-from helmsman.httpd.server import build_app
 from helmsman.web.login import CODE_SECONDS, Logins
 
 if TYPE_CHECKING:

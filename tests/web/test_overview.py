@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from helmsman import load_settings
+from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
-from helmsman.httpd.server import build_app
 from helmsman.service import HelmsmanService
 from helmsman.testing import hang, rate_limit, run, say, usage
 from helmsman.web.json_http import MAX_BODY_BYTES

@@ -10,8 +10,8 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.base.structs import replace
+from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
-from helmsman.httpd.server import build_app
 from helmsman.service import HelmsmanService
 from helmsman.testing import fail, hang, patch, run, say, update, usage
 from tests.web.browser import SECONDS, Browser

@@ -1,22 +1,19 @@
-"""A command whose HTTP requests the hub serves. It holds the state that outlives a hub and passes it to each new hub.
-
-That state is the port, the key of the cookies, and opaque data about MCP clients.
-"""
+"""A command whose HTTP requests the hub serves. It keeps the address, and asks every hub to listen there."""
 
 from __future__ import annotations
 
 import json
 import os
-import secrets
 import select
 import signal
-import socket
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from helmsman._version import __version__
 from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Mapping
     from types import FrameType
 
@@ -44,78 +41,67 @@ def serve_in_hub(
         HelmsmanError: The hub cannot serve, or does not start.
     """
     from helmsman.errors import HelmsmanError
-    from helmsman.hub.launch import HubFailed, NoHub, Way, is_newer, start_successor
+    from helmsman.hub.control import Refused
+    from helmsman.hub.launch import HubFailed, NoHub
 
-    if not settings.detach or not hasattr(socket, "send_fds"):
+    if not settings.detach or os.name != "posix":
         return None
-    way, announced = Way(str(settings.state_dir)), False
-    key, door, taken_back, kept = secrets.token_hex(32), secrets.token_hex(16), list[str](), dict[str, Any]()
-    outdated: int | None = None
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _stop)
-        while True:
-            with socket.socket(fileno=way.connection().detach()) as connection:
-                hello = _hello(kind, flags, options, key=key, taken_back=tuple(taken_back), door=door, kept=kept)
-                try:
-                    sent = socket.send_fds(connection, [hello], [listener.fileno()])
-                    connection.sendall(hello[sent:])
-                    for answer in _answers(connection, listener):
-                        if "refused" in answer:
-                            return None
-                        if "error" in answer:
-                            raise HelmsmanError(str(answer["error"]))
-                        if "takenBack" in answer:
-                            taken_back.append(str(answer["takenBack"]))
-                        kept.update(answer.get("keep", {}))
-                        for name in answer.get("drop", ()):
-                            kept.pop(name, None)
-                        if "serving" in answer:
-                            way.welcomed()
-                            if is_newer(__version__, str(answer["version"])) and answer["serving"] != outdated:
-                                outdated = answer["serving"]
-                                start_successor(way.state)
-                            if not announced:
-                                announced = True
-                                announce()
-                except OSError:
-                    continue  # the hub ended in the middle of a line
+        _keep_listening(str(settings.state_dir), _asked(kind, flags, options), listener, announce)
     except _Stop as stop:
         return int(stop.args[0])
+    except Refused as refused:
+        if refused.code == "not_served":
+            return None
+        raise HelmsmanError(str(refused)) from refused
     except NoHub:
         return None
     except HubFailed as error:
         raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
 
 
+def _keep_listening(
+    state: str, asked: Mapping[str, Any], listener: socket.socket, announce: Callable[[], None]
+) -> NoReturn:
+    from helmsman.hub.control import END, LISTEN_PATH, events
+    from helmsman.hub.launch import LATER, Way, is_newer, start_successor
+
+    way, outdated, is_announced = Way(state), 0, False
+    while True:
+        with closing(way.connection()) as connection:
+            for name, data in events(connection, "POST", LISTEN_PATH, asked, [listener.fileno()]):
+                if name == "listening":
+                    way.welcomed()
+                    hub = json.loads(data)
+                    if is_newer(__version__, hub["version"]) and hub["pid"] != outdated:
+                        outdated = hub["pid"]
+                        start_successor(way.state)
+                    if not is_announced:
+                        is_announced = True
+                        announce()
+                elif name == END and data == LATER.decode():
+                    select.select([listener], [], [])  # the hub was stopped: the next one starts with the next client
+
+
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
     raise _Stop(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
 
 
-def _hello(kind: str, flags: Mapping[str, object], options: HttpOptions, **kept: Any) -> bytes:
-    from helmsman.httpd.hello import HttpHello
+def _asked(kind: str, flags: Mapping[str, object], options: HttpOptions) -> dict[str, Any]:
     from helmsman.hub.launch import door_environment
 
-    return HttpHello(
-        kind=kind,
-        pid=os.getpid(),
-        flags=dict(flags),
-        directory=os.getcwd(),  # noqa: PTH109 - text
-        environment=door_environment(os.environ),
-        options=options,
-        **kept,
-    ).encoded()
-
-
-def _answers(connection: socket.socket, listener: socket.socket) -> Any:
-    """Yield the hub's answers until it ends. If the hub was stopped, wait for a new connection to the port."""
-    from helmsman.hub.launch import LATER, NEXT
-
-    with connection.makefile("rb") as lines:
-        for line in lines:
-            word = line.removesuffix(b"\n")
-            if word == LATER:
-                select.select([listener], [], [])
-            if word in (NEXT, LATER) or not line.endswith(b"\n"):
-                return
-            yield json.loads(line)
+    return {
+        "kind": kind,
+        "pid": os.getpid(),
+        "flags": {name: value for name, value in flags.items() if value is not None},
+        "workingDirectory": os.getcwd(),  # noqa: PTH109 - text
+        "environment": door_environment(os.environ),
+        "host": options.host,
+        "port": options.port,
+        "allowHosts": sorted(options.other_names),
+        "tlsCertificate": None if options.tls_certificate is None else str(options.tls_certificate),
+        "tlsKey": None if options.tls_key is None else str(options.tls_key),
+        "allowPlainHttp": options.allow_plain_http,
+    }

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
     from pathlib import Path
-    from socket import socket
 
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-HTTP = "helmsman-http 1"
 
 _loading_sdk = threading.Lock()
 """Its packages import each other. Two threads that import it from different ends would deadlock."""
@@ -126,7 +123,6 @@ async def _run(state: str) -> None:
                 COMMAND: _serving(hub, _load_commands, shared, calls),
                 PIPE: _serving(hub, _load_pipes, shared, calls),
                 PROGRAM: ProgramDoors(shared, HelmsmanService, calls, _pages).serve,
-                HTTP: _serving(hub, _load_http, shared, calls),
             },
             _serving_http(hub, shared, calls),
         )
@@ -246,18 +242,11 @@ def _load_pipes() -> MakeServe:
     return make
 
 
-def _load_http() -> MakeServe:
+def _load_http() -> Callable[[Hub, Shared, CallLog], ServeHttp]:
     with _loading_sdk:
-        from helmsman.httpd.hub_door import HttpDoors
+        from helmsman.httpd.hub_server import HubServer
 
-    return lambda shared, calls: HttpDoors(shared, calls).serve
-
-
-def _load_api() -> Callable[[Hub, Shared, CallLog], ServeHttp]:
-    with _loading_sdk:
-        from helmsman.httpd.api import ApiServer
-
-    return lambda hub, shared, calls: ApiServer(hub, shared, calls).serve
+    return lambda hub, shared, calls: HubServer(hub, shared, calls).serve
 
 
 def _when_first_asked(load: Callable[[], Callable[..., T]], *arguments: object) -> Callable[[], Awaitable[T]]:
@@ -291,10 +280,10 @@ def _serving(hub: Hub, load: Callable[[], MakeServe], shared: Shared, calls: Cal
 
 
 def _serving_http(hub: Hub, shared: Shared, calls: CallLog) -> ServeHttp:
-    api = _when_first_asked(_load_api, hub, shared, calls)
+    server = _when_first_asked(_load_http, hub, shared, calls)
 
-    async def serve(connected: socket, refused: str | None) -> None:
-        await (await _or_end(hub, api))(connected, refused)
+    async def serve(connection: Connection, refused: str | None) -> None:
+        await (await _or_end(hub, server))(connection, refused)
 
     return serve
 

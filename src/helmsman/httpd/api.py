@@ -1,176 +1,176 @@
-"""The hub's HTTP API, on its Unix socket: `curl --unix-socket … http://hub/v1/sessions`.
+"""The HTTP API under `/v1`: operations as resources, and the events of a session as a stream.
 
-The operations are in `operation_routes`; here are the hub itself and the events of a session, as a stream. Only processes of
-the user may connect, and no command that an agent runs (`helmsman.hub.admission`). Errors are `application/problem+json`
-(RFC 9457) with a stable `code`.
+The hub serves it on its Unix socket, `curl --unix-socket … http://hub/v1/sessions`, and on TCP behind the token. Errors are
+`application/problem+json` (RFC 9457) with a stable `code`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
+import logging
 import time
-from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
-import uvicorn
+import anyio.lowlevel
 from starlette.applications import Starlette
-from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import StreamingResponse
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
 
-from helmsman._version import __version__
-from helmsman.base.structs import replace
-from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError, InvalidInput
-from helmsman.httpd.limits import BoundedBody
-from helmsman.httpd.operation_routes import EVENTS_PATH, OPENAPI_PATH, problem, problem_of, routes_of
-from helmsman.hub.control import HUB_PATH, RESTART_PATH, STAY_PATH, STOP_PATH, last_event
-from helmsman.hub.launch import LATER, NEXT, is_newer
+from helmsman.httpd.limits import CONNECTION
+from helmsman.httpd.operation_routes import EVENTS_PATH, OPENAPI_PATH, VERSION_PATH, problem, problem_of, routes_of
 from helmsman.model.events import SessionFact
-from helmsman.service import HelmsmanService
-from helmsman.settings import load_settings
-from helmsman.steering.shared import surroundings_of_hub
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-    from helmsman.hub.process import Hub
+    from helmsman.httpd.operation_routes import OpenService
     from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.steering.shared import Shared
     from helmsman.tasks.calls import CallLog
+    from helmsman.tasks.writer import TaskWriter
 
-_KEEP_ALIVE_SECONDS: Final = 30
-_FLUSH_SECONDS: Final = 5.0
+log = logging.getLogger(__name__)
+
 _UNWRITTEN_SECONDS: Final = 1.0
+_EVENTS_BYTES: Final = 256 * 1024
+"""Limit of events that are read from the store at once. A slow reader holds no more than this."""
 _MAX_BODY_BYTES: Final = 4 * 1024 * 1024
-_CONNECTION: Final = "helmsman.connection"
+_MAX_REQUESTS: Final = 1000
+"""Limit of requests that run at a time, waits and streams included."""
+_REQUESTS_PER_SECOND: Final = 500
+"""Limit in the long run. A client may send as many at once."""
+_READ_SECONDS: Final = 60.0
+"""Time in which a client must read a piece of a response."""
 
 
-class _Connection(H11Protocol):
-    """A connection on the Unix socket. `refused` says why its process may not use the hub."""
-
-    def __init__(self, config: uvicorn.Config, server_state: ServerState, refused: str | None) -> None:
-        super().__init__(config, server_state, {_CONNECTION: self})
-        self.refused = refused
-        self.is_over = asyncio.Event()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        self.is_over.set()
-
-    def last_word(self, word: bytes) -> None:
-        """Tell the reader of a stream that the hub ends."""
-        self.transport.write(last_event(word))
+def api_app(open_service: OpenService, writer: TaskWriter, calls: CallLog, control: Sequence[Route] = ()) -> ASGIApp:
+    """Return the application under `/v1`. `control` are the routes to the hub itself."""
+    events = Route(EVENTS_PATH, _Events(open_service, writer).follow, methods=["GET"])
+    routes = [*control, events, *routes_of(open_service, calls)]
+    return BoundedRequests(Starlette(routes=routes, exception_handlers={HTTPException: _not_found}))
 
 
-class _Admission:
-    """Refuses every request of a process that may not use the hub, and bodies that are too large."""
+class BoundedRequests:
+    """Limits requests in size, number and rate, and drops clients that do not read."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._running = 0
+        self._allowed = float(_REQUESTS_PER_SECOND)
+        self._counted_at = time.monotonic()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = _connection(scope).refused
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if refused is not None:
-            await problem(403, "not_served", f"This process is not served: {refused}.")(scope, receive, send)
-        elif not length.isdigit() or int(length) > _MAX_BODY_BYTES:
-            await problem(413, "too_large", f"Send at most {_MAX_BODY_BYTES} bytes.")(scope, receive, send)
+        if not length.isdigit() or int(length) > _MAX_BODY_BYTES:
+            await _too_large()(scope, receive, send)
+        elif self._running >= _MAX_REQUESTS or not self._is_in_time():
+            await _too_many()(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            self._running += 1
+            try:
+                await self._serve(scope, receive, send)
+            finally:
+                self._running -= 1
 
-
-def _connection(scope: Scope) -> _Connection:
-    connection: _Connection = scope["state"][_CONNECTION]
-    return connection
-
-
-class ApiServer:
-    """Serves the connections of the hub's socket that speak HTTP."""
-
-    def __init__(self, hub: Hub, shared: Shared, calls: CallLog) -> None:
-        self._hub = hub
-        self._shared = shared
-        app = Starlette(
-            routes=[
-                Route(HUB_PATH, self._status, methods=["GET"]),
-                Route(STOP_PATH, self._stop, methods=["POST"]),
-                Route(RESTART_PATH, self._restart, methods=["POST"]),
-                Route(STAY_PATH, self._stay, methods=["GET"]),
-                Route(EVENTS_PATH, self._events, methods=["GET"]),
-                *routes_of(self._service, calls),
-            ],
-            exception_handlers={HTTPException: _not_found},
+    def _is_in_time(self) -> bool:
+        """Count a request. Return whether it is within the rate (token bucket)."""
+        now = time.monotonic()
+        self._allowed = min(
+            self._allowed + (now - self._counted_at) * _REQUESTS_PER_SECOND, float(_REQUESTS_PER_SECOND)
         )
-        self._config = uvicorn.Config(
-            _Admission(BoundedBody(app)),
-            http=H11Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-        )
-        self._state = ServerState()
+        self._counted_at = now
+        if self._allowed < 1:
+            return False
+        self._allowed -= 1
+        return True
 
-    async def serve(self, connected: socket.socket, refused: str | None) -> None:
-        """Serve one connection, to its end."""
-        connection = _Connection(self._config, self._state, refused)
-        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, connected)
-        await connection.is_over.wait()
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        left = _MAX_BODY_BYTES
+        is_started = is_dropped = False
 
-    @asynccontextmanager
-    async def _service(self) -> AsyncIterator[HelmsmanService]:
-        """Open the service for programs that bring no settings and environment of their own: the user's and the hub's.
+        async def receive_on() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            if left < 0:
+                serving.cancel()
+                await anyio.lowlevel.checkpoint()
+            return message
 
-        Raises:
-            InvalidSetting: The user's settings cannot be used.
-        """
-        settings = await anyio.to_thread.run_sync(self._settings)
-        environment, home = dict(os.environ), Path.home()
-        with Whereabouts(environment, home).entered():
-            place = surroundings_of_hub(settings)
-            async with HelmsmanService(settings, env=environment, shared=self._shared, in_place_of=place) as helm:
-                yield helm
+        async def send_on(message: Message) -> None:
+            nonlocal is_started, is_dropped
+            is_started = True
+            with anyio.move_on_after(_READ_SECONDS) as reading:
+                await send(message)
+            if reading.cancelled_caught:
+                is_dropped = True
+                serving.cancel()
+                await anyio.lowlevel.checkpoint()
 
-    def _settings(self) -> Settings:
-        state_dir = self._hub.state_dir
-        return replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+        with anyio.CancelScope() as serving:
+            await self._app(scope, receive_on, send_on)
+        if is_dropped:
+            log.warning("a client of the API did not read its response: its connection was closed")
+            scope["state"][CONNECTION].transport.abort()
+        elif serving.cancelled_caught and not is_started:
+            await _too_large()(scope, receive, send)
 
-    async def _events(self, request: Request) -> Response:
-        """Stream the events of a session from a cursor on, for as long as the client reads."""
+
+def _too_large() -> Response:
+    return problem(413, "too_large", f"Send at most {_MAX_BODY_BYTES} bytes.")
+
+
+def _too_many() -> Response:
+    refusal = problem(429, "too_many_requests", "Too many requests at a time. Try again in a second.", retryable=True)
+    refusal.headers["Retry-After"] = "1"
+    return refusal
+
+
+class Application:
+    """All that is served over HTTP: the API, and `front` on all other paths."""
+
+    def __init__(self, api: ASGIApp, front: ASGIApp) -> None:
+        self._api = api
+        self._front = front
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        is_api = path == VERSION_PATH or path.startswith(f"{VERSION_PATH}/")
+        await (self._api if is_api else self._front)(scope, receive, send)
+
+
+class _Events:
+    """Streams the events of a session from a cursor on, for as long as the client reads."""
+
+    def __init__(self, open_service: OpenService, writer: TaskWriter) -> None:
+        self._open_service = open_service
+        self._writer = writer
+
+    async def follow(self, request: Request) -> Response:
         try:
             cursor = _cursor(request)
-            async with self._service() as helm:
+            async with self._open_service() as helm:
                 session = await helm.session(request.path_params["sessionId"])
         except HelmsmanError as error:
             return problem_of(error)
-        return StreamingResponse(self._events_since(session, cursor), media_type="text/event-stream")
+        return StreamingResponse(self._since(session, cursor), media_type="text/event-stream")
 
-    async def _events_since(self, session: Session, cursor: int) -> AsyncIterator[str]:
+    async def _since(self, session: Session, cursor: int) -> AsyncIterator[str]:
         """Yield what the log has, and what is appended from then on."""
-        writer = self._shared.task_writer
         yield ": the events follow\n\n"
         while not session.feed.closed:
-            await writer.write()
-            stored = await writer.registry(partial(Registry.events, session_id=session.id, since=cursor))
+            await self._writer.write()
+            stored = await self._writer.registry(
+                partial(Registry.events, session_id=session.id, since=cursor, most_bytes=_EVENTS_BYTES)
+            )
             for number, event in enumerate(stored.events, stored.cursor - len(stored.events) + 1):
                 if not isinstance(event, SessionFact):
                     yield f"id: {number}\nevent: {event.event_type()}\ndata: {json.dumps(event.to_json())}\n\n"
@@ -180,40 +180,6 @@ class ApiServer:
             while session.feed.cursor <= cursor and not session.feed.closed:
                 await session.feed.changed()
 
-    async def _status(self, _request: Request) -> Response:
-        return JSONResponse(_status(self._hub))
-
-    async def _stop(self, _request: Request) -> Response:
-        return JSONResponse(_status(self._hub), background=BackgroundTask(self._end, LATER, "helmsman hub stop"))
-
-    async def _restart(self, request: Request) -> Response:
-        """End, so that the next client starts a hub. A client may ask for it because its version is newer."""
-        body = await request.body()
-        version = (await request.json()).get("version") if body else None
-        if version is not None and not is_newer(str(version), __version__):
-            return problem(409, "not_newer", f"This hub is of version {__version__}. It stays.")
-        reason = "helmsman hub restart" if version is None else f"version {version} takes its place"
-        return JSONResponse(_status(self._hub), background=BackgroundTask(self._end, NEXT, reason))
-
-    async def _end(self, word: bytes, reason: str) -> None:
-        with anyio.move_on_after(_FLUSH_SECONDS):
-            await self._shared.task_writer.write()
-        self._hub.end(word, reason)
-
-    async def _stay(self, request: Request) -> Response:
-        """Keep the hub for as long as the client reads. The last event says whether the client starts the next one."""
-        connection = _connection(request.scope)
-        self._hub.doors[connection] = _Stays(request.query_params.get("pid", "?"))
-
-        async def events() -> AsyncIterator[str]:
-            try:
-                yield "event: hello\ndata: {}\n\n"
-                await anyio.sleep_forever()
-            finally:
-                self._hub.doors.pop(connection, None)
-
-        return StreamingResponse(events(), media_type="text/event-stream")
-
 
 def _cursor(request: Request) -> int:
     given = request.query_params.get("since") or request.headers.get("Last-Event-ID") or "0"
@@ -222,36 +188,7 @@ def _cursor(request: Request) -> int:
     return int(given)
 
 
-class _Stays:
-    """A process for which the hub stays, whether or not anything else needs it."""
-
-    def __init__(self, pid: str) -> None:
-        self.description: Mapping[str, Any] = {"kind": "run", "pid": pid, "version": __version__, "directory": "/"}
-
-
 async def _not_found(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = "not_found" if error.status_code == 404 else "bad_request"
     return problem(error.status_code, code, f"{error.detail}. {OPENAPI_PATH} lists what there is.")
-
-
-def _status(hub: Hub) -> dict[str, Any]:
-    return {
-        "version": __version__,
-        "pid": os.getpid(),
-        "epoch": hub.epoch,
-        "stateDirectory": str(hub.state_dir),
-        "uptimeSeconds": round(time.time() - hub.started_at, 1),
-        "memoryBytes": _memory(),
-        "sessionsAtWork": hub.work(),
-        "nextScheduleAt": None if (next_at := hub.next_at()) is None else next_at.isoformat(timespec="seconds"),
-        "noticesPending": hub.notices(),
-        "doors": [dict(door.description) for door in hub.doors.values()],
-    }
-
-
-def _memory() -> int | None:
-    if sys.platform != "linux":
-        return None
-    with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123 - not a file on a disk
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

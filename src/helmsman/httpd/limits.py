@@ -44,7 +44,8 @@ BODY_SECONDS: Final = 60.0
 MAX_MEMBERS: Final = 150
 """A client needs two or three. Systems give a process as few as 256 files, and Codex needs some."""
 
-_CONNECTION: Final = "helmsman.connection"
+CONNECTION: Final = "helmsman.connection"
+"""Name of the connection in the state of a request's scope."""
 
 
 @dataclass(slots=True)
@@ -65,7 +66,7 @@ class BoundedConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.app_state = {**self.app_state, _CONNECTION: self}
+        self.app_state = {**self.app_state, CONNECTION: self}
         self._pools = _pools.setdefault(self.server_state, _Pools())
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -170,7 +171,7 @@ class TlsDoor(asyncio.Protocol):
 
 def admitted(scope: Scope) -> bool:
     """Make the connection of a request a member's; False where there is no room for one more."""
-    connection: BoundedConnection | None = scope.get("state", {}).get(_CONNECTION)
+    connection: BoundedConnection | None = scope.get("state", {}).get(CONNECTION)
     return connection is None or connection.admit()  # None: the application is called without a server
 
 

@@ -1,4 +1,4 @@
-"""Streamable HTTP: the same server for several clients at once, behind a token.
+"""HTTP on TCP: the application for several clients at once, behind a token.
 
 Every request needs the bearer token, which is made at the first start and kept in the state directory, readable by its
 owner only (`guard.py` lets it in). Other interfaces than loopback need TLS or an explicit word.
@@ -6,34 +6,28 @@ owner only (`guard.py` lets it in). Other interfaces than loopback need TLS or a
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
-from mcp.server.transport_security import TransportSecuritySettings
 
-from helmsman.httpd.guard import Guard, refused
-from helmsman.httpd.listening import MCP_PATH, TOKEN_NAME, http_token, listen
-from helmsman.mcp.server import build_server
-from helmsman.web.login import Logins
-from helmsman.web.proof import Challenges
+from helmsman.httpd.application import build_app
+from helmsman.httpd.guard import refused
+from helmsman.httpd.listening import TOKEN_NAME, http_token, listen
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from starlette.applications import Starlette
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from helmsman.httpd.listening import HttpOptions
     from helmsman.service import HelmsmanService
+    from helmsman.tasks.calls import CallLog
+    from helmsman.web.login import Logins
 
-log = logging.getLogger(__name__)
-
-_MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 _SHUTDOWN_SECONDS: Final = 3
 _KEEP_ALIVE_SECONDS: Final = 75
 """Longer than clients keep an idle connection, so that none sends a request just as we close it."""
@@ -75,52 +69,19 @@ class Closable:
                 await refused(503, "closing", "The server is ending. Start it again.")(scope, receive, send)
 
 
-def build_app(
-    helm: HelmsmanService,
-    *,
-    token: str,
-    options: HttpOptions,
-    logins: Logins | None = None,
-    before_mcp: Callable[..., ASGIApp] | None = None,
-) -> Starlette:
-    """The web application: MCP at `/mcp`, the dashboard at `/`, behind the guard.
-
-    `before_mcp` makes what stands before the MCP endpoint, given that.
-    """
-    from starlette.routing import Route
-
-    from helmsman.web.api import api_routes
-    from helmsman.web.static_files import static_file
-
-    logins = logins or Logins(secure=options.scheme == "https")
-    app = build_server(helm).streamable_http_app(
-        streamable_http_path=MCP_PATH,
-        max_request_body_size=_MAX_BODY_BYTES,
-        # The guard has looked at Host and Origin already, for every path.
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-        custom_starlette_routes=[
-            *api_routes(helm, logins, Challenges(token)),
-            Route("/{path:path}", static_file, methods=["GET"]),
-        ],
-    )
-    if before_mcp is not None:
-        app.add_middleware(before_mcp)
-    app.add_middleware(Guard, token=token, answers_to=options.answers_to, logins=logins)
-    return app
-
-
 async def serve_http(
     helm: HelmsmanService,
     options: HttpOptions,
     announce: Callable[[str, Path], None],
     logins: Logins | None = None,
     listener: socket.socket | None = None,
-    before_mcp: Callable[..., ASGIApp] | None = None,
+    calls: CallLog | None = None,
+    epoch: int | None = None,
 ) -> None:
     """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect.
 
-    `logins` are the dashboard's, for a caller that hands out codes itself. `listener` is a socket that listens already;
-    `before_mcp` as in `build_app`.
+    `logins` are the dashboard's, for a caller that hands out codes itself. `listener` is a socket that listens already. The
+    rest is as in `build_app`.
     """
     import uvicorn
 
@@ -138,7 +99,7 @@ async def serve_http(
 
     tls = options.check()
     token = http_token(helm.settings.state_dir)
-    app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins, before_mcp=before_mcp)))
+    app = Closable(BoundedBody(build_app(helm, token=token, options=options, logins=logins, calls=calls, epoch=epoch)))
     with listener or listen(options) as listener:
         config = uvicorn.Config(
             app,

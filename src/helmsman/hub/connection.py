@@ -40,6 +40,22 @@ class Connection:
         self.descriptors: list[int] = []
         """Descriptors that the client has handed over, in order. The code that takes one closes it."""
 
+    async def begins_with(self, word: bytes) -> bool:
+        """Return whether the stream begins with this word. What was read stays to be read."""
+        while len(self._read) < len(word) and word.startswith(self._read):
+            chunk = await self._receive()
+            if not chunk:
+                break
+            self._read += chunk
+        return self._read.startswith(word)
+
+    def hand_on(self) -> tuple[socket.socket, bytes, list[int]]:
+        """Return the socket, the bytes read and the descriptors received, for a server that reads on by itself."""
+        read, descriptors = bytes(self._read), self.descriptors
+        self._read.clear()
+        self.descriptors = []
+        return self._socket, read, descriptors
+
     @property
     def is_full(self) -> bool:
         return len(self._waiting) > _BACKLOG_BYTES and not self.is_gone

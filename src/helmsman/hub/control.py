@@ -1,25 +1,31 @@
-"""Requests of `helmsman hub` to the hub's HTTP API (`helmsman.httpd.api`): its status, and its end.
+"""Requests of commands to the hub's HTTP API, on a bare socket: commands answer in some milliseconds.
 
-Commands answer in some milliseconds, so this is HTTP on a bare socket: one request for each connection.
+One request for each connection. A request may be a stream of events, for as long as the hub lives.
 """
 
 from __future__ import annotations
 
+import array
 import json
 import os
 import time
+from _socket import SCM_RIGHTS, SOL_SOCKET
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman._version import __version__
+from helmsman.base.json_values import json_object
 from helmsman.hub.launch import LATER, HubFailed, NoHub, Way, claim_place, connect
 
 if TYPE_CHECKING:
     from _socket import socket
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 HUB_PATH: Final = "/v1/hub"
 STAY_PATH: Final = f"{HUB_PATH}/stay"
+LISTEN_PATH: Final = f"{HUB_PATH}/listeners"
 STOP_PATH: Final = f"{HUB_PATH}/stop"
 RESTART_PATH: Final = f"{HUB_PATH}/restart"
 
@@ -27,8 +33,8 @@ _SECONDS: Final = 10.0
 _REPLACE_SECONDS: Final = 30.0
 _REPLACE_POLL: Final = 0.002
 _CHUNK_BYTES: Final = 65536
-_LAST_BYTES: Final = 100
-"""Number of bytes kept of a stream, for the last event in it."""
+END: Final = "end"
+"""The last event of a stream. Its data say whether the client starts the next hub."""
 _ACTIONS: Final = {"status": ("GET", HUB_PATH), "stop": ("POST", STOP_PATH), "restart": ("POST", RESTART_PATH)}
 
 
@@ -62,10 +68,61 @@ def request(state: str, method: str, path: str, content: object = None) -> Respo
         return None  # it ended in the middle of its answer
 
 
-def _send(connection: socket, method: str, path: str, content: object = None) -> None:
+def _send(connection: socket, method: str, path: str, content: object = None, descriptors: Sequence[int] = ()) -> None:
     body = b"" if content is None else json.dumps(content).encode()
     head = f"{method} {path} HTTP/1.1\r\nHost: hub\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
-    connection.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+    request = f"{head}Content-Type: application/json\r\n\r\n".encode() + body
+    sent = 0
+    if descriptors:
+        passed = array.array("i", descriptors)
+        sent = connection.sendmsg([request], [(SOL_SOCKET, SCM_RIGHTS, passed)])
+    connection.sendall(request[sent:])
+
+
+class Refused(Exception):
+    """The hub has answered a request for a stream with a problem."""
+
+    def __init__(self, content: dict[str, Any]) -> None:
+        super().__init__(content.get("detail", ""))
+        self.code = str(content.get("code", ""))
+
+
+def events(
+    connection: socket, method: str, path: str, content: object = None, descriptors: Sequence[int] = ()
+) -> Iterator[tuple[str, str]]:
+    """Send a request and yield the name and data of each event in its answer, until the hub ends. Blocks.
+
+    Raises:
+        Refused: The answer is a problem.
+    """
+    try:
+        _send(connection, method, path, content, descriptors)
+        lines = _lines(connection)
+        status = next(lines, b"").split()
+        head = {line.partition(b":")[0].lower(): line for line in iter(partial(next, lines, b""), b"")}
+        if status[1:2] != [b"200"]:
+            if status[1:2] and b"content-length" in head:
+                raise Refused(json_object(next(lines, b"")) or {})
+            return
+        name = ""
+        for line in lines:
+            field, _, value = line.decode().partition(": ")
+            if field == "event":
+                name = value
+            elif field == "data":
+                yield name, value
+    except OSError:
+        return
+
+
+def _lines(connection: socket) -> Iterator[bytes]:
+    """Yield the lines of a response, without their ends. Sizes of chunks are among them."""
+    read = b""
+    while part := connection.recv(_CHUNK_BYTES):
+        *lines, read = (read + part).split(b"\n")
+        yield from (line.removesuffix(b"\r") for line in lines)
+    if read:
+        yield read
 
 
 def ask_hub(state_dir: Path, action: str) -> dict[str, Any] | None:
@@ -81,23 +138,17 @@ def keep_hub(state_dir: Path) -> None:
         NoHub: There can be none.
         HubFailed: None comes up.
     """
-    way = Way(str(state_dir))
-    last = b""
-    while not last.endswith(last_event(LATER)):
-        last = b""
+    way, word = Way(str(state_dir)), ""
+    while word != LATER.decode():
         with closing(way.connection()) as connection:
-            try:
-                _send(connection, "GET", f"{STAY_PATH}?pid={os.getpid()}")
-                while part := connection.recv(_CHUNK_BYTES):
-                    last = (last + part)[-_LAST_BYTES:]
-                    way.welcomed()
-            except ConnectionError:
-                continue
+            for name, data in events(connection, "GET", f"{STAY_PATH}?pid={os.getpid()}"):
+                way.welcomed()
+                word = data if name == END else ""
 
 
 def last_event(word: bytes) -> bytes:
     """Return the last chunk of an event stream: the hub ends with this word."""
-    event = b"event: end\ndata: %s\n\n" % word
+    event = b"event: %s\ndata: %s\n\n" % (END.encode(), word)
     return b"%x\r\n%s\r\n" % (len(event), event)
 
 

@@ -41,7 +41,6 @@ _HELLO_SECONDS: Final = 30.0
 _STRANGERS_BYTES: Final = 1024 * 1024
 """Maximum number of bytes in the hello of a refused process. An agent's command could fill our memory otherwise."""
 _OWN_PROTOCOLS: Final = b"helmsman-"
-_PEEK_SECONDS: Final = 0.01
 _LOOK_SECONDS: Final = 5.0
 """Interval in seconds at which the hub checks its log and its lock."""
 _LOG_BYTES: Final = 1024 * 1024
@@ -64,7 +63,7 @@ class ClientConnection(Protocol):
 
 Serve: TypeAlias = "Callable[[Hub, Connection, list[str], str | None], Awaitable[None]]"
 """Serves a connection that began with these fields, to its end; the text says why it is refused, if it is."""
-ServeHttp: TypeAlias = "Callable[[socket.socket, str | None], Awaitable[None]]"
+ServeHttp: TypeAlias = "Callable[[Connection, str | None], Awaitable[None]]"
 """Serves a connection that speaks HTTP, in the same way."""
 
 
@@ -148,9 +147,9 @@ class Hub:
                 if refused is not None:
                     log.warning("a process was refused: %s", refused)
                 with anyio.move_on_after(_HELLO_SECONDS) as greeting:
-                    if await _speaks_http(connected):
+                    if not await connection.begins_with(_OWN_PROTOCOLS):
                         greeting.deadline = math.inf
-                        await http(connected, refused)
+                        await http(connection, refused)
                         return
                     hello = await connection.line(math.inf if refused is None else _STRANGERS_BYTES)
                     fields = hello.decode("utf-8", "surrogateescape").split("\t") if hello else [""]
@@ -216,21 +215,6 @@ class Hub:
             rotate_log(self.state_dir / LOG)
             with anyio.move_on_after(min(_LOOK_SECONDS, max(self.idle - idle, 0.01))):
                 await self._left.wait()
-
-
-async def _speaks_http(connected: socket.socket) -> bool:
-    """Return whether a connection begins with an HTTP request, without reading it."""
-    while True:
-        try:
-            first = connected.recv(len(_OWN_PROTOCOLS), socket.MSG_PEEK)
-        except BlockingIOError:
-            await anyio.wait_readable(connected)
-            continue
-        except OSError:
-            return False
-        if not first or first == _OWN_PROTOCOLS or not _OWN_PROTOCOLS.startswith(first):
-            return first not in (b"", _OWN_PROTOCOLS)
-        await anyio.sleep(_PEEK_SECONDS)  # the rest of its first word is on the way
 
 
 def rotate_log(path: Path) -> None:

@@ -9,6 +9,7 @@ being written is not in the log; the finished item is. Secrets are redacted.
 from __future__ import annotations
 
 import json
+import math
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -134,8 +135,11 @@ def _newest_source(events: Sequence[NewEvent]) -> Source | None:
     return max((one for one in sources if one.process == sources[-1].process), default=None)
 
 
-def read(connection: StoreConnection, session_id: str, since: int = 0) -> StoredEvents:
-    """Return the events of a session after a cursor. A session that the log does not know has none."""
+def read(connection: StoreConnection, session_id: str, since: int = 0, most_bytes: float = math.inf) -> StoredEvents:
+    """Return the events of a session after a cursor, the first ones only if all have more bytes than `most_bytes`.
+
+    A session that the log does not know has none.
+    """
     found = connection.execute(
         "SELECT number, last_seq, changed_at, source, source_offset FROM sessions WHERE id = ? AND last_seq > 0",
         (encodable(session_id),),
@@ -143,11 +147,18 @@ def read(connection: StoreConnection, session_id: str, since: int = 0) -> Stored
     if found is None:
         return StoredEvents()
     rows = connection.execute(
-        "SELECT at, kind, body FROM events WHERE session = ? AND seq > ? ORDER BY seq", (found["number"], since)
+        "SELECT seq, at, kind, body FROM events WHERE session = ? AND seq > ? ORDER BY seq", (found["number"], since)
     )
-    events = tuple(decode(row["kind"], row["body"]).with_time(from_microseconds(row["at"])) for row in rows)
+    events: list[Event] = []
+    cursor, left = found["last_seq"], most_bytes
+    for row in rows:
+        events.append(decode(row["kind"], row["body"]).with_time(from_microseconds(row["at"])))
+        left -= len(row["body"])
+        if left <= 0:
+            cursor = row["seq"]
+            break
     source = None if found["source"] is None else Source(found["source"], found["source_offset"])
-    return StoredEvents(events, found["last_seq"], from_microseconds(found["changed_at"]), source)
+    return StoredEvents(tuple(events), cursor, from_microseconds(found["changed_at"]), source)
 
 
 def heads(connection: StoreConnection) -> dict[str, LogHead]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sqlite3
 import time
 from datetime import UTC, datetime
@@ -420,9 +421,9 @@ class Registry:
         row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
         return None if row is None or row["client"] is None else unpack_if_valid(json_object(row["client"]), McpClient)
 
-    def events(self, session_id: str, since: int = 0) -> StoredEvents:
-        """Return the log of a session after a cursor."""
-        return self.read(partial(read, session_id=session_id, since=since))
+    def events(self, session_id: str, since: int = 0, most_bytes: float = math.inf) -> StoredEvents:
+        """Return the log of a session after a cursor, its beginning only if all of it has more bytes."""
+        return self.read(partial(read, session_id=session_id, since=since, most_bytes=most_bytes))
 
     def log_heads(self) -> dict[str, LogHead]:
         """Return the ends of all logs that have events, by session id."""
