@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -12,10 +13,13 @@ from starlette.responses import Response
 
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
+from helmsman.httpd.operation_routes import operation_routes
+from helmsman.web.api import api_routes
 from helmsman.web.login import CODE_SECONDS, Logins
+from helmsman.web.proof import Challenges
 
 if TYPE_CHECKING:
-    from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from helmsman.service import HelmsmanService
     from tests.web.browser import Browser
@@ -25,21 +29,19 @@ pytestmark = pytest.mark.anyio
 PAGE = {"X-Helmsman": "1", "Content-Type": "application/json"}
 
 
-def paths(app: Starlette, method: str) -> list[str]:
-    """Every path of the API that takes this method, with something in place of its parameters."""
-    found: list[str] = []
-    for route in app.routes:
-        path, methods = getattr(route, "path", ""), getattr(route, "methods", None) or set()
-        if path.startswith("/api/") and method in methods:
-            found.append(path.replace("{index:int}", "0").replace("{session_id}", "s").replace("{task_id}", "t"))
-    return [path.replace("{question_id}", "q") for path in found]
+def paths(helm: Helmsman, method: str) -> list[str]:
+    """Every path of the dashboard and of the API that takes this method, with something in place of its parameters."""
+    routes = api_routes(helm, Logins(secure=False), Challenges("a token of these tests"))
+    found = [route.path for route in routes if method in (route.methods or ())]
+    found += [route.path for route in operation_routes() if route.method == method]
+    return [re.sub(r"{[a-zA-Z_]+(:int)?}", "0", path) for path in found if "{path:path}" not in path]
 
 
 # --- every route -----------------------------------------------------------------------------------------------------
 
 
-async def test_without_token_or_cookie_nothing_of_the_api_answers(app: Starlette, anybody: httpx2.AsyncClient) -> None:
-    looks, acts = paths(app, "GET"), paths(app, "POST")
+async def test_without_token_or_cookie_nothing_of_the_api_answers(helm: Helmsman, anybody: httpx2.AsyncClient) -> None:
+    looks, acts = paths(helm, "GET"), paths(helm, "POST")
     assert len(looks) > 10
     assert len(acts) > 7
     for path in looks:
@@ -55,7 +57,7 @@ async def test_without_token_or_cookie_nothing_of_the_api_answers(app: Starlette
         assert (await anybody.request(method, path)).status_code == 401, (method, path)
 
 
-async def test_with_the_cookie_nothing_is_done_that_the_page_did_not_ask_for(app: Starlette, browser: Browser) -> None:
+async def test_with_the_cookie_nothing_is_done_that_the_page_did_not_ask_for(helm: Helmsman, browser: Browser) -> None:
     del browser.http.headers["x-helmsman"]
     wrong: list[dict[str, str]] = [
         {},
@@ -67,9 +69,10 @@ async def test_with_the_cookie_nothing_is_done_that_the_page_did_not_ask_for(app
         {**PAGE, "Sec-Fetch-Site": "cross-site"},
         {**PAGE, "Sec-Fetch-Site": "same-site"},
     ]
-    for path, headers in itertools.product(paths(app, "POST"), wrong):
+    for path, headers in itertools.product(paths(helm, "POST"), wrong):
         refused = await browser.http.post(path, content=b"{}", headers=headers)
-        assert (refused.status_code, refused.json()["code"]) == (403, "cross_site"), (path, headers)
+        expected = (403, "cross_site") if path.startswith("/api/") else (401, "wrong_token")
+        assert (refused.status_code, refused.json()["code"]) == expected, (path, headers)
     for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
         refused = await browser.http.get("/api/sessions", headers=headers)
         assert (refused.status_code, refused.json()["code"]) == (403, "cross_site")
@@ -183,9 +186,7 @@ async def test_one_logs_out_again(anybody: httpx2.AsyncClient, logins: Logins) -
     assert (cross_site.status_code, cross_site.json()["code"]) == (403, "cross_site")
 
 
-async def test_who_is_in_can_let_another_device_in(
-    browser: Browser, anybody: httpx2.AsyncClient, app: Starlette
-) -> None:
+async def test_who_is_in_can_let_another_device_in(browser: Browser, anybody: httpx2.AsyncClient, app: ASGIApp) -> None:
     made = await browser.post("/api/codes")
     assert made["path"] == f"/#login={made['code']}"
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost:9000") as phone:
