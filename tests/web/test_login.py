@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 PAGE = {"X-Helmsman": "1", "Content-Type": "application/json"}
 
 
-def paths(helm: Helmsman, method: str) -> list[str]:
+def paths(helm: HelmsmanService, method: str) -> list[str]:
     """Every path of the dashboard and of the API that takes this method, with something in place of its parameters."""
     routes = api_routes(helm, Logins(secure=False), Challenges("a token of these tests"))
     found = [route.path for route in routes if method in (route.methods or ())]
@@ -40,7 +40,9 @@ def paths(helm: Helmsman, method: str) -> list[str]:
 # --- every route -----------------------------------------------------------------------------------------------------
 
 
-async def test_without_token_or_cookie_nothing_of_the_api_answers(helm: Helmsman, anybody: httpx2.AsyncClient) -> None:
+async def test_without_token_or_cookie_nothing_of_the_api_answers(
+    helm: HelmsmanService, anybody: httpx2.AsyncClient
+) -> None:
     looks, acts = paths(helm, "GET"), paths(helm, "POST")
     assert len(looks) > 10
     assert len(acts) > 7
@@ -57,7 +59,9 @@ async def test_without_token_or_cookie_nothing_of_the_api_answers(helm: Helmsman
         assert (await anybody.request(method, path)).status_code == 401, (method, path)
 
 
-async def test_with_the_cookie_nothing_is_done_that_the_page_did_not_ask_for(helm: Helmsman, browser: Browser) -> None:
+async def test_with_the_cookie_nothing_is_done_that_the_page_did_not_ask_for(
+    helm: HelmsmanService, browser: Browser
+) -> None:
     del browser.http.headers["x-helmsman"]
     wrong: list[dict[str, str]] = [
         {},
