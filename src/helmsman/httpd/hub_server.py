@@ -29,7 +29,7 @@ from helmsman.base.structs import replace
 from helmsman.base.surroundings import Whereabouts
 from helmsman.httpd.api import Application, api_app
 from helmsman.httpd.limits import BoundedBody
-from helmsman.httpd.listeners import Listeners
+from helmsman.httpd.listeners import HttpListeners
 from helmsman.httpd.listening import http_token
 from helmsman.httpd.operation_routes import problem
 from helmsman.httpd.unix_connection import UnixConnection, connection_of
@@ -69,7 +69,7 @@ class HubServer:
             Route(STOP_PATH, self._stop, methods=["POST"]),
             Route(RESTART_PATH, self._restart, methods=["POST"]),
             Route(STAY_PATH, self._stay, methods=["GET"]),
-            Route(LISTEN_PATH, Listeners(hub, shared, calls), methods=["POST"]),
+            Route(LISTEN_PATH, HttpListeners(hub, shared, calls), methods=["POST"]),
         ]
         self._application = Application(api_app(self._service, shared.task_writer, calls, control), self._serve_front)
         self._config = uvicorn.Config(

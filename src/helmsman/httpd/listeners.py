@@ -77,7 +77,7 @@ class ListenInput(Input):
         )
 
 
-class Listeners:
+class HttpListeners:
     """The route that listens. The response is a stream of events that begins when clients can connect."""
 
     def __init__(self, hub: Hub, shared: Shared, calls: CallLog) -> None:
@@ -133,7 +133,7 @@ class Listeners:
             opened.enter_context(Whereabouts(environment, directory).entered())
             settings = load_settings(asked.flags, environment, directory)
             self._hub.admit(settings)  # they may have changed since the process chose this hub by them
-            self._hub.doors[connection] = Listener(asked, listener)
+            self._hub.doors[connection] = HttpListener(asked, listener)
             opened.callback(self._hub.doors.pop, connection, None)
             holder = running_process(asked.pid) or Process(asked.pid, "")
             logins = stored_logins(self._hub.state_dir, listener, holder, secure=options.scheme == "https")
@@ -163,7 +163,7 @@ async def _content(receive: Receive) -> dict[str, Any]:
     return content
 
 
-class Listener:
+class HttpListener:
     """A listener, as `helmsman hub` shows it."""
 
     def __init__(self, asked: ListenInput, listener: socket.socket) -> None:
