@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -22,7 +25,7 @@ from helmsman.testing import run, say
 from tests.hub.test_start import ping
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
     from helmsman.testing import ScriptedModel
@@ -40,6 +43,50 @@ async def test_curl_shows_the_hub(bare_place: Place) -> None:
         address = ["--unix-socket", str(bare_place.state_dir / SOCKET), f"http://hub{HUB_PATH}"]
         done = await anyio.run_process(["curl", "--silent", "--fail", "--max-time", str(SECONDS), *address])
         assert json.loads(done.stdout)["pid"] == bare_place.hub
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="There is no curl.")
+async def test_the_examples_of_the_page_work(place: Place, model: ScriptedModel) -> None:
+    model.on("Fix the failing test", run("touch made.txt", escalate="It is needed."), say("Made."))
+    examples = PAGE.read_text(encoding="utf-8").partition("```sh\n")[2].partition("```")[0].splitlines()
+    first, listing, start, status, events, answer = examples
+    assert first.startswith("SOCKET=")
+    known = {"$SOCKET": shlex.quote(str(place.state_dir / SOCKET)), "/home/you/project": str(place.directory)}
+
+    async def shown(example: str) -> Any:
+        done = await anyio.run_process(["bash", "-c", f"{filled(example, known)} --silent --fail --max-time {SECONDS}"])
+        return json.loads(done.stdout)
+
+    async with place.started() as server:
+        await ping(server)
+        assert await shown(listing) == {"sessions": []}
+        known["SESSION"] = (await shown(start))["sessionId"]
+        with anyio.fail_after(SECONDS):
+            while (now := await shown(status))["status"] != "awaiting_approval":
+                await anyio.sleep(0.05)
+        known["QUESTION"] = now["pendingQuestion"]["id"]
+        async with await anyio.open_process(["bash", "-c", f"exec {filled(events, known)} --silent"]) as following:
+            assert following.stdout is not None
+            seen = b""
+            with anyio.fail_after(SECONDS):
+                while b"data: " not in seen:
+                    seen += await following.stdout.receive()
+            following.terminate()
+        assert (await shown(answer))["sessionId"] == known["SESSION"]
+        with anyio.fail_after(SECONDS):
+            while (await shown(status))["status"] != "done":
+                await anyio.sleep(0.05)
+    assert (place.directory / "made.txt").exists()
+
+
+def filled(example: str, known: Mapping[str, str]) -> str:
+    """Return an example with values for its placeholders."""
+    for name, value in known.items():
+        example = example.replace(name, value)
+    return example
 
 
 async def test_an_error_is_a_problem_with_a_code_and_the_next_step(bare_place: Place) -> None:
@@ -186,3 +233,58 @@ def test_every_operation_has_a_route_of_its_own_and_is_described() -> None:
     names = [one["operationId"] for path in document["paths"].values() for one in path.values()]
     assert len(names) == len(set(names))
     OpenAPIV31SpecValidator(document).validate()
+
+
+# --- a client made by a public generator -------------------------------------------------------------------------------
+
+GENERATOR = "openapi-python-client==0.29.1"
+PROGRAM = """
+import sys, time
+import httpx
+from hub_client import Client
+from hub_client.api.default import respond, start, status
+from hub_client.models import RespondBody, StartBody, StartBodyApprovalPolicy
+
+socket, directory = sys.argv[1:]
+through = httpx.HTTPTransport(uds=socket)
+client = Client(base_url="http://hub").set_httpx_client(httpx.Client(transport=through, base_url="http://hub", timeout=30))
+asking = StartBodyApprovalPolicy.ON_REQUEST
+body = StartBody(prompt="make it", working_directory=directory, approval_policy=asking)
+session = start.sync(client=client, body=body, idempotency_key="once").session_id
+assert start.sync(client=client, body=body, idempotency_key="once").session_id == session
+
+def until(wanted):
+    while (now := status.sync(session, client=client)).status != wanted:
+        time.sleep(0.05)
+    return now
+
+question = until("awaiting_approval").pending_question
+respond.sync(session, client=client, body=RespondBody(id=question.id, answers=["approve"]))
+print(until("done").result)
+print(status.sync("nothing", client=client).code)
+"""
+
+
+@pytest.mark.rare
+async def test_a_generated_client_works_a_session(place: Place, model: ScriptedModel, tmp_path: Path) -> None:
+    generator = tmp_path / "generator"
+    await anyio.run_process([sys.executable, "-m", "venv", str(generator)])
+    installed = await anyio.run_process([generator / "bin" / "pip", "install", "--quiet", GENERATOR], check=False)
+    if installed.returncode:
+        pytest.skip("The generator cannot be fetched.")
+    (tmp_path / "openapi.json").write_text(json.dumps(openapi_document()), encoding="utf-8")
+    made = await anyio.run_process(
+        [
+            *(generator / "bin" / "openapi-python-client", "generate", "--meta", "none"),
+            *("--path", tmp_path / "openapi.json", "--output-path", tmp_path / "hub_client"),
+        ],
+        cwd=tmp_path,
+    )
+    assert b"Unsupported" not in made.stdout
+    model.on("make it", run("touch made.txt", escalate="It is needed."), say("Made."))
+    async with place.started() as server:
+        await ping(server)
+        arguments = [str(place.state_dir / SOCKET), str(place.directory)]
+        with anyio.fail_after(2 * SECONDS):
+            done = await anyio.run_process([generator / "bin" / "python", "-c", PROGRAM, *arguments], cwd=tmp_path)
+    assert done.stdout.decode().splitlines() == ["Made.", "session_not_found"]
