@@ -31,8 +31,8 @@ from helmsman.errors import (
     TurnTimedOut,
 )
 from helmsman.model.events import USAGE_LIMIT
-from helmsman.model.inputs import takes_start_options
-from helmsman.model.options import Placement, TurnLimits
+from helmsman.model.inputs import session_words, takes_turn_options
+from helmsman.model.options import TurnLimits
 from helmsman.model.own_words import CONTINUE
 from helmsman.model.questions import refusal
 from helmsman.sessions.watchdog import shows_life
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
     from helmsman.capabilities.service import AgentService
     from helmsman.model.client_tools import ClientTool
     from helmsman.model.events import Event, Usage
-    from helmsman.model.inputs import PathLike, StartOptions
+    from helmsman.model.options import PathLike, TurnOptions
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session
-    from helmsman.settings import OnLimit, Settings
+    from helmsman.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +58,9 @@ FAILED_PREFIX: Final = "FAILED:"
 
 _STOP_TIMEOUT: Final = 40.0
 """Long enough to find out that an engine hangs, and to give it up: only then can the next attempt use another."""
+
+
+_FIRST_TURN: Final = ("images", "kind", "placement")  # an attempt that continues is given all other options of the turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,14 +89,11 @@ class _Failed:
     """The task that goes on by itself later, though the step has failed."""
 
 
-@takes_start_options
+@takes_turn_options
 async def run_step(
     prompt: str,
     *,
     cwd: PathLike | None = None,
-    images: Sequence[PathLike] = (),
-    output_schema: Mapping[str, Any] | None = None,
-    effort: str | None = None,
     session_id: str | None = None,
     on_question: QuestionHandler | None = None,
     tools: Sequence[ClientTool] = (),
@@ -106,21 +106,16 @@ async def run_step(
     worktree: bool = False,
     bring: PathLike | None = None,
     bound: bool = True,
-    on_limit: OnLimit | None = None,
-    placement: Placement | None = None,
     helm: AgentService | None = None,
     settings: Settings | None = None,
     env: Mapping[str, str] | None = None,
-    **options: Unpack[StartOptions],
+    **options: Unpack[TurnOptions],
 ) -> StepResult:
     """Run one step and give its result.
 
     Args:
         prompt: What is to be done.
         cwd: Where; the current directory by default.
-        images: Files to show to the model.
-        output_schema: A JSON schema that the final message has to fit.
-        effort: How hard the model is to think, in its own words (`low`, `high`, …).
         session_id: Go on in this session instead of a new one.
         on_question: Answers what Codex asks. Without it every question is refused at once.
         tools: Functions of this program that the agent may call.
@@ -135,11 +130,9 @@ async def run_step(
         worktree: A new session has a git worktree of its own.
         bring: A directory of this machine whose repository is brought to that of `helm`; see `Helmsman.start`.
         bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
-        on_limit: What becomes of the turn when the account's usage limit is reached: `ask`, `wait` or `fail`; by default as
-            the settings say. One that goes on later has failed as a step; its task tells how it ends.
-        placement: Where and when a fleet does it.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
-        options: As for `Helmsman.start`.
+        options: `helmsman.model.options.TurnOptions`. A turn that waits for a usage limit (`on_limit`) and goes on later has
+            failed as a step; its task tells how it ends.
 
     Raises:
         StepFailed: The turn failed, had no final message, or that says that it failed (`FAILED: …`).
@@ -148,10 +141,10 @@ async def run_step(
         StepOutputInvalid: The final message does not fit the schema.
         HelmsmanError: The step could not begin: bad input, no Codex, …
     """
-    if plan and placement is not None:
+    if plan and options.get("placement") is not None:
         raise InvalidInput("Plans are made on this machine. Leave the placement out.", parameter="placement")
-    turn: dict[str, Any] = {"output_schema": output_schema, "effort": effort, "on_limit": on_limit}
-    placed: dict[str, Any] = {} if placement is None else {"placement": placement}
+    of_session = session_words(options)
+    again: Any = {name: value for name, value in options.items() if name not in of_session and name not in _FIRST_TURN}
     on_question = on_question or _refuse
     attempts = 1 if plan else attempts  # to continue is not to plan
     session: Session | None = None
@@ -163,16 +156,15 @@ async def run_step(
         if session is not None:
             await _interrupt(session)
             try:
-                return await helm.say(session.id, CONTINUE, **turn)
+                return await helm.say(session.id, CONTINUE, **again)
             except SessionNotFound:
                 log.debug("session %s left nothing to continue; starting over", session.id)
         if session_id is not None:
-            more: dict[str, Any] = {"images": images, "on_question": on_question, "tools": tools}
-            return await helm.say(session_id, prompt, **more, **turn, **placed, **options)
-        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "worktree": worktree, **placed}
+            return await helm.say(session_id, prompt, on_question=on_question, tools=tools, **options)
+        new: dict[str, Any] = {"cwd": cwd, "on_question": on_question, "worktree": worktree}
         new |= {} if bring is None else {"bring": bring}
         start = helm.extras.plans.start if plan else helm.start
-        return await start(prompt, images=images, tools=tools, **new, **turn, **options)
+        return await start(prompt, tools=tools, **new, **options)
 
     async with _opened(helm, settings, env) as helmsman:
         usual = helmsman.settings
@@ -192,7 +184,7 @@ async def run_step(
                 continue
             outcome = await _follow(session, limits, on_event, bound=bound)
             if outcome is None:
-                return _result(session, output_schema, tried)
+                return _result(session, options.get("output_schema"), tried)
             failed = outcome
             if failed.error is StepInterrupted:
                 failed = replace(failed, retry=retry_interrupted)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from helmsman.model.events import Event, Failure, Item, Usage
-    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import PathLike
     from helmsman.model.questions import Question
     from helmsman.sessions.session import QuestionHandler, Session, Until, WhenBusy
     from helmsman.sessions.state import SessionStatus

@@ -11,7 +11,8 @@ import pytest
 import helmsman
 from helmsman import load_settings, run_step, run_step_sync
 from helmsman.base.unknown_names import nearest
-from helmsman.model.inputs import StartOptions, only_known_arguments
+from helmsman.model.inputs import only_known_arguments
+from helmsman.model.options import StartOptions
 from helmsman.service import HelmsmanService
 
 if TYPE_CHECKING:
@@ -46,6 +47,14 @@ def test_a_misspelt_sandbox_is_a_type_error_and_nothing_runs(settings: Settings,
         calls(HelmsmanService(settings))[name](sanbox="read-only")
 
 
+DECORATORS = {
+    "SafetyOptions": "takes_safety_options",
+    "StartOptions": "takes_start_options",
+    "WorkOptions": "takes_work_options",
+    "TurnOptions": "takes_turn_options",
+}
+
+
 def test_every_public_function_that_passes_options_on_is_among_them() -> None:
     """A new one has to be checked, too."""
     taking: set[str] = set()
@@ -54,9 +63,10 @@ def test_every_public_function_that_passes_options_on_is_among_them() -> None:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef) or node.args.kwarg is None:
                 continue
-            if "StartOptions" in ast.unparse(node.args.kwarg.annotation or ast.Constant("")):
+            kind = ast.unparse(node.args.kwarg.annotation or ast.Constant("")).removeprefix("Unpack[").rstrip("]")
+            if kind in DECORATORS:
                 taking.add(f"{file.name}:{node.name}")
-                if "takes_start_options" in map(ast.unparse, node.decorator_list):
+                if DECORATORS[kind] in map(ast.unparse, node.decorator_list):
                     checked.add(f"{file.name}:{node.name}")
     assert taking
     assert taking == checked

@@ -22,7 +22,7 @@ from helmsman.mcp.compat_tools import compat_tools
 from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.toolset import Tool
 from helmsman.model import events, questions
-from helmsman.model.inputs import StartOptions
+from helmsman.model.options import TurnOptions
 from helmsman.operations.schemas import listed_schema
 from helmsman.settings import OTHER_TABLES, load_settings, setting_texts
 from helmsman.tasks.model import Task
@@ -179,7 +179,7 @@ def _is_in_library(reference: str) -> bool:
     found = reduce(lambda known, part: getattr(known, part, None), rest, getattr(helmsman, first))
     if found is None or not parameter:
         return found is not None
-    return parameter in {*inspect.signature(found).parameters, *StartOptions.__annotations__}
+    return parameter in {*inspect.signature(found).parameters, *TurnOptions.__annotations__}
 
 
 @cache

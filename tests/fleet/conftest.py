@@ -29,7 +29,7 @@ from helmsman.testing.postgres import Postgres, postgres_programs
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
-    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import StartOptions
     from helmsman.tasks.model import Task
     from helmsman.testing import CodexHome, ScriptedModel
     from helmsman.testing.home import HomeTemplates

@@ -12,14 +12,14 @@ import pytest
 from helmsman.base.structs import pack, replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import AnsweredBy
-from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
-from helmsman.model.request import TurnRequest
+from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.call_key import CallKey, call_key
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from tests.hub_service import hub_service
+from tests.turns import requested
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,9 +44,14 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 def leave(settings: Settings, directory: Path, *, spec: Any = None, session_id: str | None = None, **more: Any) -> Task:
     """A task that a hub has acknowledged, and has not come to run."""
     options = SessionOptions(cwd=directory)
-    known = TurnRequest(turn=TurnInput(text="work"), options=options).packed()
+    known = requested("work", options).packed()
     policy = pack(TurnPolicy.of(settings, TurnLimits(), "of somebody who is away"))
-    _, draft = draft_task("work", options, session_id=session_id, policy=policy, spec=known if spec is None else spec)
+    _, draft = draft_task(
+        requested("work", options),
+        session_id=session_id,
+        policy=policy,
+        spec=known if spec is None else spec,
+    )
     with closing(Registry(settings.state_dir / REGISTRY_NAME)) as registry:
         task, _ = registry.add(replace(draft, **more))
     return task

@@ -26,8 +26,7 @@ from helmsman.hub import recovery
 from helmsman.hub.control import ask_hub
 from helmsman.hub.launch import Way
 from helmsman.hub.recovery import Recovery
-from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
-from helmsman.model.request import TurnRequest
+from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.steering.turn_policy import TurnPolicy
@@ -41,6 +40,7 @@ from mcp import Client
 from tests.clients.server_process import SECONDS
 from tests.hub_service import hub_service
 from tests.mcp.caller import error_of
+from tests.turns import requested
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -208,11 +208,11 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
     policy = pack(TurnPolicy(3.0, (), limits, surroundings="of somebody who is away"))
     path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
     with closing(Registry(path, clock=lambda: long_ago)) as registry:
-        _, old = draft_task("old", options, policy=policy)
-        old_one, _ = registry.add(replace(old, spec=TurnRequest(turn=TurnInput(text="old"), options=options).packed()))
+        _, old = draft_task(requested("old", options), policy=policy)
+        old_one, _ = registry.add(replace(old, spec=requested("old", options).packed()))
     with closing(Registry(path)) as registry:
-        _, new = draft_task("new", options, policy=policy)
-        new = replace(new, spec=TurnRequest(turn=TurnInput(text="new"), options=options).packed())
+        _, new = draft_task(requested("new", options), policy=policy)
+        new = replace(new, spec=requested("new", options).packed())
         new_one, _ = registry.add(new)
     path.rename(tmp_path / "aside")
     path.mkdir()

@@ -43,6 +43,7 @@ from helmsman.tasks.drafts import draft_task
 from helmsman.testing import always, fail, hang, run, say
 from helmsman.testing.script import Call
 from tests.shared_engine import on_its_own_engine, on_shared_engine
+from tests.turns import requested
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -196,7 +197,11 @@ async def test_a_session_of_another_process_goes_on_where_it_was(
 
 @on_its_own_engine
 async def test_a_session_of_another_process_has_the_agent_its_task_has(helm: HelmsmanService, folder: Path) -> None:
-    task, draft = draft_task("one", SessionOptions(cwd=folder, agent="other"), session_id="s-1", policy=None)
+    task, draft = draft_task(
+        requested("one", SessionOptions(cwd=folder, agent="other")),
+        session_id="s-1",
+        policy=None,
+    )
     await helm.task_writer.registry(lambda registry: registry.add(draft))
     session = await helm.session("s-1")
     assert (session.options.agent, session.task_ids) == ("other", (task,))
@@ -521,7 +526,7 @@ async def test_a_turn_that_could_not_begin_is_over_and_what_waits_behind_it_runs
     for _ in range(5):  # what the end of the first turn set off has looked at the queue
         await anyio.lowlevel.checkpoint()
 
-    session.attach_queued("T-local-later", QueuedTurn(turn_input("later"), session.options, helm.run_queued))
+    session.attach_queued("T-local-later", QueuedTurn(session.request(turn_input("later")), helm.run_queued))
     session.apply(MessageQueued(session_id=session.id, task_id="T-local-later", text="later"))
     with pytest.raises(InvalidInput):
         await helm.say(session.id, "x", output_schema={"type": "object", "default": {1, 2}})

@@ -13,13 +13,13 @@ from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.model.request import TurnRequest
 from helmsman.service import HelmsmanService
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import hang, run, say, usage
 from tests.engines import start_turn
 from tests.hub_service import hub_service
+from tests.turns import requested
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,8 +114,16 @@ async def test_a_hub_that_died_before_its_turn_was_known_to_have_begun_leaves_a_
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        lost = await add(helm, draft_task("work", options, policy=None)[1], engine=engine.id)
-        never_ran = await add(helm, draft_task("work", options, policy=None)[1], engine=engine.id)
+        lost = await add(
+            helm,
+            draft_task(requested("work", options), policy=None)[1],
+            engine=engine.id,
+        )
+        never_ran = await add(
+            helm,
+            draft_task(requested("work", options), policy=None)[1],
+            engine=engine.id,
+        )
         opened = await start_turn(engine, options, TurnInput(text="work"))
         await helm.task_writer.registry(lambda registry: registry.update(lost.id, opened_session=opened.session_id))
         with anyio.fail_after(SECONDS):
@@ -140,7 +148,11 @@ async def test_a_key_whose_hub_died_before_its_turn_was_known_to_have_begun_star
     options = SessionOptions(cwd=folder, writes="nothing", asks="when_needed")
     async with hub_service(detached, codex_home.env) as helm:
         engine = await helm.engine()
-        dead = await add(helm, draft_task("work", options, idempotency_key="key", policy=None)[1], engine=engine.id)
+        dead = await add(
+            helm,
+            draft_task(requested("work", options), idempotency_key="key", policy=None)[1],
+            engine=engine.id,
+        )
         opened = await start_turn(engine, options, TurnInput(text="work"))
         await helm.task_writer.registry(lambda registry: registry.update(dead.id, opened_session=opened.session_id))
         with anyio.fail_after(SECONDS):
@@ -156,7 +168,7 @@ async def test_a_key_whose_process_died_before_it_began_is_free_again(
     helm: HelmsmanService, model: ScriptedModel, folder: Path
 ) -> None:
     model.on("work", say("All done."))
-    draft = draft_task("work", SessionOptions(cwd=folder), idempotency_key="key", policy=None)
+    draft = draft_task(requested("work", SessionOptions(cwd=folder)), idempotency_key="key", policy=None)
     dead = await add(helm, of_dead_process(draft))
     session = await helm.start("work", cwd=folder, idempotency_key="key")
     assert dead.id not in session.task_ids
@@ -174,7 +186,7 @@ async def test_a_turn_that_never_began_is_not_taken_for_the_one_before_it(
     session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
     await helm.tasks.get(session.task_ids[0])  # by now it is written down
-    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, policy=None))
+    draft = of_dead_process(draft_task(requested("second", session.options), session_id=session.id, policy=None))
     second = await add(helm, draft, status=status, engine="gone")
     task = await helm.tasks.get(second.id)
     assert (task.status, task.result) == ("unknown", None)
@@ -187,7 +199,7 @@ async def test_a_turn_that_began_later_is_not_taken_for_one_that_never_did(
     model.on("third", say("Three."))
     session = await helm.start("first", cwd=folder)
     await session.wait(until="end", timeout=SECONDS)
-    draft = of_dead_process(draft_task("second", session.options, session_id=session.id, policy=None))
+    draft = of_dead_process(draft_task(requested("second", session.options), session_id=session.id, policy=None))
     second = await add(helm, draft, status="unknown")
     await session.say("third")
     await session.wait(until="end", timeout=SECONDS)
@@ -202,9 +214,9 @@ async def test_a_turn_that_began_while_later_messages_waited_is_that_of_its_task
     model.on("second", say("Two."))
     session = await helm.start("first", cwd=git_repo)
     await session.wait(until="end", timeout=SECONDS)
-    second = of_dead_process(draft_task("second", session.options, session_id=session.id, policy=None))
-    third = of_dead_process(draft_task("third", session.options, session_id=session.id, policy=None))
-    spec = TurnRequest(turn=TurnInput(text="third"), options=session.options).packed()
+    second = of_dead_process(draft_task(requested("second", session.options), session_id=session.id, policy=None))
+    third = of_dead_process(draft_task(requested("third", session.options), session_id=session.id, policy=None))
+    spec = requested("third", session.options).packed()
     asked = await add(helm, second)
     waiting = await add(helm, replace(third, spec=spec))
     await helm.task_writer.registry(

@@ -15,7 +15,7 @@ from helmsman.settings import load_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import StartOptions
 
 
 def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from helmsman.testing import git, make_repository, say
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import StartOptions
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
 

@@ -14,6 +14,7 @@ from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.registry import Registry
 from helmsman.tasks.writer import TaskWriter
+from tests.turns import requested
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +42,7 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = TaskWriter(tmp_path, AgentRecords(Agents()), Fence(1, lambda _: None))
-    task_id, draft = draft_task("work", SessionOptions(agent="codex"), session_id=None, policy={})
+    task_id, draft = draft_task(requested("work", SessionOptions(agent="codex")), session_id=None, policy={})
     await writer.enter(draft)
 
     async def say_more_and_fail(_: object) -> None:
@@ -64,7 +65,12 @@ async def test_a_waiting_task_that_could_not_be_read_can_be_taken_once_it_can_be
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = TaskWriter(tmp_path, AgentRecords(Agents()), Fence(1, lambda _: None))
-    _, draft = draft_task("work", SessionOptions(agent="codex"), session_id=None, policy={}, spec={})
+    _, draft = draft_task(
+        requested("work", SessionOptions(agent="codex")),
+        session_id=None,
+        policy={},
+        spec={},
+    )
     task, _ = await writer.registry(lambda registry: registry.add(draft))
 
     async def fail(_: object) -> None:

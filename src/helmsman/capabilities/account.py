@@ -15,13 +15,13 @@ from helmsman.agents.account import Account, Login, Model, SkillList
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import refuse_outside
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
-from helmsman.model.inputs import PathLike
 from helmsman.model.inputs import directory as existing_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from helmsman.model.events import RateLimit, RateLimitsReported
+    from helmsman.model.options import PathLike
     from helmsman.steering.core import Steering
 
 Outlook = Literal["likely", "uncertain", "unlikely", "no", "unknown"]

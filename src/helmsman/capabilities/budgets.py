@@ -26,6 +26,7 @@ import anyio.to_thread
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
 from helmsman.base.repositories import project_places
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
@@ -34,7 +35,6 @@ from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, 
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
-from helmsman.model.request import TurnRequest
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
 from helmsman.tasks.model import BUDGET, GRANTED
@@ -380,7 +380,7 @@ class Budgets:
             return False
         turn = turn_input(MORE_GRANTED, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = None if session.engine is None else session.engine.id
-        spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
+        spec = replace(session.request(turn), engine=engine).packed()
         self._helm.task_writer.go_on_later(session.id, {"spec": spec, "note": _WAITS, "waiting_for": BUDGET})
         self._helm.in_background(partial(self._go_on_with, session, ended, turn, task_id))
         return True

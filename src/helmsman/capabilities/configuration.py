@@ -12,7 +12,6 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.model.inputs import PathLike
 from helmsman.model.inputs import directory as existing_directory
 
 if TYPE_CHECKING:
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
+    from helmsman.model.options import PathLike
     from helmsman.steering.core import Steering
 
 

@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, TurnEnded
 from helmsman.model.inputs import turn_input
 from helmsman.model.own_words import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
-from helmsman.model.request import TurnRequest
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA
 
@@ -114,19 +114,19 @@ class UsageLimits:
         assert task_id is not None
         turn = turn_input(GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
         engine = self._helm.task_writer.engine_of(session.id)
-        spec = TurnRequest(turn=turn, options=session.options, engine=engine).packed()
+        request = replace(session.request(turn), engine=engine)
         note = waits_until(resumes_at)
         self._helm.task_writer.go_on_later(
             session.id,
             {
-                "spec": spec,
+                "spec": request.packed(),
                 "note": note,
                 "waiting_for": QUOTA,
                 "resumes_at": resumes_at,
                 "limit_reached_at": reached_at,
             },
         )
-        session.attach_queued(task_id, QueuedTurn(turn, session.options, self._helm.run_queued))
+        session.attach_queued(task_id, QueuedTurn(request, self._helm.run_queued))
         session.apply(
             MessageQueued(session_id=session.id, task_id=task_id, text=turn.text, not_before=resumes_at, first=True)
         )

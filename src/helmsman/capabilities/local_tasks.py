@@ -15,7 +15,7 @@ import anyio.to_thread
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import TaskNotOurs
 from helmsman.model.events import CommandExecution, MessageUnqueued
-from helmsman.model.inputs import takes_start_options
+from helmsman.model.inputs import takes_work_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.call_key import CallKey, call_key, done_before
 from helmsman.worktrees.places import places
@@ -23,7 +23,7 @@ from helmsman.worktrees.places import places
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from helmsman.model.inputs import PathLike, StartOptions
+    from helmsman.model.options import PathLike, WorkOptions
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -70,16 +70,15 @@ class LocalTasks:
 
     # --- run ---------------------------------------------------------------------------------------------------------
 
-    @takes_start_options
+    @takes_work_options
     async def run(
         self,
         instruction: str,
         *,
         cwd: PathLike | None = None,
         on_question: QuestionHandler | None = None,
-        max_cost_usd: float | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[WorkOptions],
     ) -> str:
         """Begin a task and give its id at once: the agent is started behind the caller's back.
 
@@ -96,21 +95,19 @@ class LocalTasks:
                 idempotency_key=idempotency_key,
                 on_task=start.enter,
                 limits=self._limits_of_tasks,
-                max_cost_usd=max_cost_usd,
                 **options,
             )
         )
 
-    @takes_start_options
+    @takes_work_options
     async def follow_up(
         self,
         session_id: str,
         message: str,
         *,
         on_question: QuestionHandler | None = None,
-        max_cost_usd: float | None = None,
         idempotency_key: str | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[WorkOptions],
     ) -> str:
         """The next turn of a session as a task; its id at once. The same `idempotency_key` again gives the same task.
 
@@ -132,7 +129,6 @@ class LocalTasks:
                     on_question=on_question,
                     on_task=start.enter,
                     limits=self._limits_of_tasks,
-                    max_cost_usd=max_cost_usd,
                     **options,
                 )
             )

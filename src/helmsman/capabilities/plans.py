@@ -31,8 +31,7 @@ from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Ques
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
 
-    from helmsman.model.inputs import PathLike
-    from helmsman.model.options import TurnInput
+    from helmsman.model.options import PathLike, TurnInput
     from helmsman.sessions.session import OwnAnswer, Session
     from helmsman.steering.core import Steering
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import anyio.to_thread
 from msgspec import structs
@@ -37,13 +37,14 @@ from helmsman.capabilities.review_scope import (
 )
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.events import Review
-from helmsman.model.inputs import PathLike, session_options, turn_input
-from helmsman.model.options import DEFAULT_AGENT, ReviewTarget
+from helmsman.model.inputs import session_options, takes_safety_options, turn_input
+from helmsman.model.options import DEFAULT_AGENT, PathLike, ReviewTarget
 from helmsman.sessions.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from helmsman.model.options import SafetyOptions
     from helmsman.sessions.session import QuestionHandler
     from helmsman.steering.core import Steering
 
@@ -92,6 +93,7 @@ class Reviews:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
 
+    @takes_safety_options
     async def start(
         self,
         target: ReviewTarget | None = None,
@@ -102,10 +104,9 @@ class Reviews:
         detached: bool = False,
         agent: str | None = None,
         model: str | None = None,
-        unenforced: bool = False,
-        trust_repository: bool = False,
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
+        **safety: Unpack[SafetyOptions],
     ) -> BegunReview:
         """Begin a review. Returns when it is under way.
 
@@ -118,10 +119,9 @@ class Reviews:
             detached: With a session: review where it works, but in its own session.
             agent: Who reviews, if not the session's agent or else the default one.
             model: A model other than the configured one.
-            unenforced: Let an agent review that no sandbox can hold to reading.
-            trust_repository: As for `Helmsman.start`.
             on_question: Answers what Codex asks.
             on_task: Told the id of the task as soon as it is registered.
+            safety: As for `Helmsman.start`.
 
         Raises:
             InvalidInput: There is no such branch or commit, or this is no git repository.
@@ -159,8 +159,7 @@ class Reviews:
                 model=model if session is None or is_other else session.options.model,
                 sandbox="read-only",
                 approval_policy="never",
-                unenforced=unenforced,
-                trust_repository=trust_repository,
+                **safety,
             )
         else:
             await self._helm.agent_records.refuse_archived(session.id)

@@ -9,16 +9,15 @@ from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
-from helmsman.model.inputs import PathLike, StartOptions, session_options, takes_start_options, turn_input
-from helmsman.model.options import TurnLimits
-from helmsman.model.request import TurnRequest
+from helmsman.model.inputs import session_options, session_words, takes_work_options, turn_request
+from helmsman.model.options import PathLike, TurnLimits, WorkOptions
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
 from helmsman.steering.shared import surroundings_of_hub
 from helmsman.steering.turn_policy import TurnPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
     from datetime import datetime
 
     from helmsman.model.options import SessionOptions
@@ -58,7 +57,7 @@ class Schedules:
         self._helm = helm
         self._store: Store = store or helm.schedules
 
-    @takes_start_options
+    @takes_work_options
     async def add(
         self,
         prompt: str,
@@ -71,10 +70,7 @@ class Schedules:
         missed: Missed = "run",
         overlap: bool = False,
         worktree: bool = False,
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
-        max_cost_usd: float | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[WorkOptions],
     ) -> Schedule:
         """Have work begin by itself: by a `cron` line, `every` so often, or once, `at` a time.
 
@@ -98,23 +94,23 @@ class Schedules:
         when = parse_when(now, cron=cron, every=every, at=at, timezone=timezone)
         helm = self._helm
         roots, agent = helm.allowed_roots, helm.settings.default_agent
-        checked = session_options(cwd if cwd is not None else ".", options, roots, default_agent=agent)
+        words = session_words(options)
+        checked = session_options(cwd if cwd is not None else ".", words, roots, default_agent=agent)
         _ = helm.agents[checked.agent]
-        turn = turn_input(prompt, output_schema=output_schema, effort=effort)
-        spec = TurnRequest(turn=turn, options=checked, worktree=worktree).packed()
+        request = replace(turn_request(prompt, checked, options, helm.settings), worktree=worktree)
+        spec = request.packed()
         if spec is None:
             raise InvalidInput("An option looks as if it held a secret, which would be kept on disk.")
         client = asking_client()
         schedule = Schedule(
             id=new_schedule_id(self.prefix),
-            prompt=turn.text,
+            prompt=request.turn.text,
             when=when,
             directory=str(checked.cwd),
             spec=spec,
             policy=await self._policy(checked),
             missed=missed,
             overlap=overlap,
-            max_cost_usd=max_cost_usd,
             created_at=now,
             next_at=when.next_after(now) if client is None else None,
             is_paused=client is not None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.model.events import Event, PastTurn
-    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import PathLike
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.settings import Settings

@@ -9,13 +9,14 @@ import click
 
 from helmsman.base.json_values import present
 from helmsman.base.shown_text import one_line, visible
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.outcomes import run_outcome
 from helmsman.cli.output import markdown_or_text, print_json
+from helmsman.cli.run import PERMISSION_OPTIONS
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
 
@@ -65,8 +66,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 )
 @click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
-@click.option("--unenforced", is_flag=True, help="Allow an agent that no sandbox can keep read-only.")
-@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
+@with_options(*PERMISSION_OPTIONS)
 @click.option(
     "--session",
     "session_id",
@@ -97,12 +97,11 @@ def command(
     verify: bool,
     detach: bool,
     model: str | None,
-    unenforced: bool,
-    trust_repository: bool,
     session_id: str | None,
     fail_on: str | None,
     timeout: float,
     as_json: bool,
+    **permissions: Any,
 ) -> int:
     """Let Codex review a change, or with --agent another agent, and show what it found: priority, place, what is wrong, how
     sure it is.
@@ -113,7 +112,7 @@ def command(
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
     if verify:
-        if session_id is not None or model is not None or unenforced or trust_repository:
+        if session_id is not None or model is not None or any(permissions.values()):
             raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust-repository.")
         from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
 
@@ -154,8 +153,7 @@ def command(
             instructions=instructions,
             agent=agent,
             model=model,
-            unenforced=unenforced,
-            trust_repository=trust_repository,
+            **permissions,
         )
         if begun.session is None:
             shown = {"status": "done", "nothingToReview": True, "findings": [], "text": begun.nothing, "verified": True}

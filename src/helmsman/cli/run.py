@@ -33,9 +33,17 @@ if TYPE_CHECKING:
 _STDIN: Final = "-"
 
 
-# options of every command that starts a step
-STEP_OPTIONS: Final = (
-    click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
+# permissions of every command that starts or reviews work
+PERMISSION_OPTIONS: Final = (
+    click.option("--unenforced", is_flag=True, help="Start an agent even if no sandbox can confine it."),
+    click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run."),
+)
+
+# options of every command that starts work, now or later
+WORK_OPTIONS: Final = (
+    click.option(
+        "-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one."
+    ),
     click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them)."),
     click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it."),
     click.option(
@@ -47,22 +55,22 @@ STEP_OPTIONS: Final = (
     click.option(
         "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
     ),
-    click.option(
-        "--unenforced",
-        is_flag=True,
-        help="Start an agent without a sandbox of its own even if none can be put around it.",
-    ),
-    click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run."),
+    *PERMISSION_OPTIONS,
     click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request."),
     click.option("--profile", metavar="NAME", help="A profile of your Codex configuration."),
     click.option(
         *("-c", "--config"), metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration. Repeatable."
     ),
-    click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable."),
     click.option(
         "--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message must match."
     ),
     click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …"),
+)
+
+# options of every command that starts a step
+STEP_OPTIONS: Final = (
+    *WORK_OPTIONS,
+    click.option("--image", "images", metavar="FILE", multiple=True, help="Show the model an image. Repeatable."),
 )
 
 
@@ -131,7 +139,6 @@ def command(
     engine: str | None,
     timeout: float | None,
     attempts: int | None,
-    on_limit: OnLimit | None,
     as_json: bool,
     **options: Any,
 ) -> int:
@@ -159,8 +166,6 @@ def command(
         directory = None
     if worktree:
         arguments["worktree"] = True
-    if on_limit is not None:
-        arguments["on_limit"] = on_limit
     if prompt is None and (as_json or detach or not has_terminal()):
         raise click.UsageError("Missing argument 'PROMPT': what to do. It can be left out only on a terminal.")
     text = None if prompt is None else prompt_text(prompt)
@@ -274,11 +279,11 @@ async def start_detached(
 
 
 def step_arguments(
-    *, config: Sequence[str], images: Sequence[str], schema_file: str | None, effort: str | None, **options: Any
+    *, config: Sequence[str], images: Sequence[str], schema_file: str | None, **options: Any
 ) -> dict[str, Any]:
     """Return the arguments for `run_step`. Omitted options are not passed, so that a continued session keeps its own."""
     given = {key: value for key, value in (options | {"config": config_values(config)}).items() if value}
-    return {"images": images, "output_schema": schema_in(schema_file), "effort": effort} | given
+    return {"images": images, "output_schema": schema_in(schema_file)} | given
 
 
 def prompt_text(prompt: str) -> str:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from helmsman.base.json_values import present
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.followed_turn import until_sent
 from helmsman.cli.host import host
 from helmsman.cli.on_session import names_ways_out, session_argument
 from helmsman.cli.output import print_result
-from helmsman.cli.run import prompt_text
+from helmsman.cli.run import PERMISSION_OPTIONS, prompt_text
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import OutcomeUnknown
@@ -48,8 +48,7 @@ if TYPE_CHECKING:
 @click.option(
     "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
 )
-@click.option("--unenforced", is_flag=True, help="With --agent: start it even if no sandbox can confine it.")
-@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
+@with_options(*PERMISSION_OPTIONS)
 @click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
 @click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
 def command(
@@ -59,11 +58,10 @@ def command(
     agent: str | None,
     sandbox: SandboxMode | None,
     approval_policy: ApprovalPolicy | None,
-    unenforced: bool,
-    trust_repository: bool,
     images: tuple[str, ...],
     wait: bool,
     as_json: bool,
+    **permissions: Any,
 ) -> int:
     """Send the next message to a session: Helmsman's own, one from an earlier run, or one made in the agent's terminal.
 
@@ -77,7 +75,7 @@ def command(
         host().require_own_process()
     text = prompt_text(message)
     given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy}
-    options: Any = present({**given, "unenforced": unenforced or None, "trust_repository": trust_repository or None})
+    options: Any = present({**given, **{name: value or None for name, value in permissions.items()}})
     host().begin_change("repeatable")
 
     async def send(helm: Helmsman, display: Display) -> int:

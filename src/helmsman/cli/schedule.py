@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from helmsman.approvals.deadline import in_words
 from helmsman.base.shown_text import one_line, visible
-from helmsman.cli.command import Named, cli_command, cli_group
+from helmsman.cli.command import Named, cli_command, cli_group, with_options
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result, task_word
-from helmsman.cli.run import config_values, prompt_text, schema_in
+from helmsman.cli.run import WORK_OPTIONS, config_values, prompt_text, schema_in
 from helmsman.cli.tables import Column
-from helmsman.model.options import ApprovalPolicy, SandboxMode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,25 +106,7 @@ def _list_schedules(*, as_json: bool) -> None:
     help="What to do about a run missed while the machine was asleep.",
 )
 @click.option("--overlap", is_flag=True, help="Start even if the previous run is still going.")
-@click.option("-C", "--cd", "--cwd", "directory", metavar="DIR", help="Work in this directory, not the current one.")
-@click.option("--agent", metavar="NAME", help="Who does it (`helmsman agents` lists them).")
-@click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
-@click.option(
-    "-s",
-    "--sandbox",
-    type=click.Choice(get_args(SandboxMode)),
-    help="What it may write: nothing, its directory, or anything.  [default: as the agent is configured]",
-)
-@click.option(
-    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="When it asks before it acts."
-)
-@click.option("--unenforced", is_flag=True, help="Start an agent even if no sandbox can confine it.")
-@click.option("--trust-repository", is_flag=True, help="Let it also run what the repository tells it to run.")
-@click.option("--full-auto", is_flag=True, help="The same as -s workspace-write -a on-request.")
-@click.option("--profile", metavar="NAME", help="A profile of your Codex configuration.")
-@click.option("-c", "--config", metavar="KEY=VALUE", multiple=True, help="Set a key of Codex's configuration.")
-@click.option("--output-schema", "schema_file", metavar="FILE", help="A JSON schema that the final message must match.")
-@click.option("--effort", metavar="LEVEL", help="How hard the model thinks: low, medium, high, …")
+@with_options(*WORK_OPTIONS)
 @click.option("--worktree", is_flag=True, help="Give each run its own git worktree.")
 @click.option("--max-cost-usd", type=float, metavar="USD", help="Stop a run that costs more than this.")
 def _add(

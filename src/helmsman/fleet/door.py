@@ -8,7 +8,7 @@ fleet. Listings contain the sessions and tasks of both.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 import anyio
 import anyio.to_thread
@@ -28,7 +28,14 @@ from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
 from helmsman.model.handover_text import own_words
-from helmsman.model.inputs import changed_options, searched_directory, session_options, turn_input
+from helmsman.model.inputs import (
+    changed_options,
+    searched_directory,
+    session_options,
+    session_words,
+    takes_turn_options,
+    turn_request,
+)
 from helmsman.model.options import LIST_LIMIT, Placement, without_secrets
 from helmsman.model.request import TurnRequest
 from helmsman.service import HelmsmanService
@@ -45,8 +52,8 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import SessionInfo
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event
-    from helmsman.model.inputs import PathLike
-    from helmsman.model.options import SessionOptions, TurnInput, TurnKind, TurnLimits
+    from helmsman.model.options import PathLike, SessionOptions, TurnOptions
+    from helmsman.model.request import TurnRequest
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
     from helmsman.steering.shared import OpenFleet, Shared
     from helmsman.tasks.model import Task
@@ -140,26 +147,19 @@ class FleetDoor:
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
+    @takes_turn_options
     async def start(
         self,
         prompt: str,
         *,
         cwd: PathLike | None = None,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
-        kind: TurnKind | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
         tools: Sequence[Any] = (),
-        on_limit: str | None = None,
-        placement: Placement | None = None,
-        **options: Any,
+        **options: Unpack[TurnOptions],
     ) -> Session:
         """A new session, accepted by the fleet: it is stored with all that is needed to run it, and runs when a machine
         has room.
@@ -169,23 +169,24 @@ class FleetDoor:
                 "A fleet's machines have accounts of their own. Leave min_remaining_percent out.",
                 parameter="min_remaining_percent",
             )
-        settings, in_place = self._helm.settings, placement is not None and placement.in_place
+        settings, placement = self._helm.settings, options.get("placement")
+        in_place = placement is not None and placement.in_place
         if in_place and worktree:
             raise InvalidInput("in_place works in the directory itself: leave worktree out.", parameter="worktree")
         place = from_here("." if cwd is None else cwd)
         checked = session_options(
             None if in_place else place,
-            options,  # type: ignore[arg-type]
+            session_words(options),
             self._helm.allowed_roots,
             default_agent=settings.default_agent,
             defaults=settings,
         )
         if in_place:
             checked = replace(checked, cwd=self._there(place))
-        turn, pictures = await self._turn(prompt, images, output_schema=output_schema, effort=effort, kind=kind)
-        _refuse_what_stays_here(tools, on_limit)
-        draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
-        draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(limits)})
+        _refuse_what_stays_here(tools, options)
+        request, pictures = await self._request(prompt, checked, options)
+        draft = replace(self._draft(request, idempotency_key), images=pictures)
+        draft = replace(draft, metadata={**draft.metadata, **silence_to_keep(request.limits)})
         task, notes = await self._packed(draft, None if in_place else checked.cwd)
         session = await self._accepted(task, on_question, on_task)
         session.fold(RemarksChanged(session_id=session.id, remarks=(*session.notes, *notes)))
@@ -208,31 +209,26 @@ class FleetDoor:
             refuse_outside(there, self._helm.allowed_roots, "cwd")
         return there.resolve()
 
+    @takes_turn_options
     async def say(
         self,
         session_id: str,
         message: str,
         *,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
         when_busy: WhenBusy = "error",
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
         tools: Sequence[Any] = (),
-        on_limit: str | None = None,
-        placement: Placement | None = None,
         idempotency_key: str | None = None,
-        **options: Any,
+        **options: Unpack[TurnOptions],
     ) -> Session:
         """The next message of a session of the fleet. It runs when those before it have ended."""
         session = await self.session(session_id)
-        refuse_unasked(session, self._helm.settings, "send it a message", changes_options=bool(options))
+        words, placement = session_words(options), options.get("placement")
+        refuse_unasked(session, self._helm.settings, "send it a message", changes_options=bool(words))
         if session.state.is_running and when_busy == "steer":
-            _refuse_what_stays_here(tools, on_limit)
-            if images:
+            _refuse_what_stays_here(tools, options)
+            if options.get("images"):
                 raise InvalidInput("Images travel with a message of their own: queue it.", parameter="images")
             await self.link.steer(session.id, message)
             return session
@@ -244,37 +240,31 @@ class FleetDoor:
             raise InvalidInput(
                 "Where a session works is said when it begins: leave in_place out.", parameter="placement"
             )
-        turn, pictures = await self._turn(message, images, output_schema=output_schema, effort=effort)
-        _refuse_what_stays_here(tools, on_limit)
+        _refuse_what_stays_here(tools, options)
         known = session.options
-        changed = changed_options(known, options)  # type: ignore[arg-type]
-        checked = session_options(None, changed, self._helm.allowed_roots) if options else known
+        changed = changed_options(known, words)
+        checked = session_options(None, changed, self._helm.allowed_roots) if words else known
         checked = replace(checked, cwd=known.cwd)  # the directory may not exist on this machine
-        draft = replace(self._draft(turn, checked, placement, idempotency_key, max_cost_usd), images=pictures)
+        request, pictures = await self._request(message, checked, options)
+        draft = replace(self._draft(request, idempotency_key), images=pictures)
         lane = lane_of(session.id)
         earlier = (await self.link.lanes.of_lanes([lane]))[lane]
-        held = silence_to_keep(silence_of(earlier[-1].metadata) if limits is None else limits)
+        held = silence_to_keep(silence_of(earlier[-1].metadata) if request.limits is None else request.limits)
         draft = replace(draft, lane=lane, metadata={**draft.metadata, PLACE: earlier[0].directory, **held})
         session.fold(OptionsChanged(session_id=session.id, options=checked))
         return await self._accepted((await self._packed(draft, None))[0], on_question, on_task)
 
-    async def _turn(
-        self, text: str, images: Sequence[PathLike], **more: Any
-    ) -> tuple[TurnInput, tuple[tuple[str, bytes], ...]]:
-        """A message, and the images that travel with it."""
-        turn = turn_input(text, images=images, allowed_roots=image_roots(self._helm.settings), **more)
-        pictures = await anyio.to_thread.run_sync(read_images, turn.images)
-        return replace(turn, images=()), pictures
+    async def _request(
+        self, text: str, session: SessionOptions, options: TurnOptions
+    ) -> tuple[TurnRequest, tuple[tuple[str, bytes], ...]]:
+        """A message as it was asked for, and the images that travel with it."""
+        settings = self._helm.settings
+        request = turn_request(text, session, options, settings, image_roots=image_roots(settings))
+        pictures = await anyio.to_thread.run_sync(read_images, request.turn.images)
+        return replace(request, turn=replace(request.turn, images=())), pictures
 
-    def _draft(
-        self,
-        turn: TurnInput,
-        options: SessionOptions,
-        placement: Placement | None,
-        key: str | None,
-        max_cost_usd: float | None,
-    ) -> FleetDraft:
-        spec = TurnRequest(turn=turn, options=options).packed()
+    def _draft(self, request: TurnRequest, key: str | None) -> FleetDraft:
+        spec = request.packed()
         if spec is None:
             raise InvalidInput(
                 "An option looks as if it held a secret, and what a fleet is asked for is stored. Put secrets into the "
@@ -282,14 +272,14 @@ class FleetDoor:
             )
         if key is None and (called := call_key.get()) is not None:
             key = called.take()
-        wanted = placement or Placement()
+        wanted, options = request.placement or Placement(), request.options
         if wanted.on_machine_loss is not None:
             spec[ON_LOSS] = wanted.on_machine_loss
         extra: dict[str, Any] = {} if wanted.priority is None else {"priority": wanted.priority}
         place = None if options.cwd is None else str(options.cwd)
         return FleetDraft(
             agent=options.agent,
-            instruction=own_words(turn.text) or "",
+            instruction=own_words(request.turn.text) or "",
             spec=spec,
             directory=place,
             model=options.model,
@@ -297,7 +287,7 @@ class FleetDoor:
                 OPTIONS: pack(without_secrets(replace(options, tools=()))),
                 PLACE: place,
                 **({} if (client := asking_client()) is None else {CLIENT: pack(client)}),
-                **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
+                **({} if request.max_cost_usd is None else {MAX_COST: request.max_cost_usd}),
             },
             idempotency_key=key,
             delay=wanted.delay,
@@ -443,8 +433,8 @@ def refusal(what: str) -> Unsupported:
     return Unsupported(f"{what} does not work on a session of a fleet: what it needs is on the machine that runs it.")
 
 
-def _refuse_what_stays_here(tools: Sequence[Any], on_limit: str | None) -> None:
+def _refuse_what_stays_here(tools: Sequence[Any], options: TurnOptions) -> None:
     if tools:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
-    if on_limit is not None:
+    if options.get("on_limit") is not None:
         raise InvalidInput("A fleet's machines have limits of their own: set on_limit there.", parameter="on_limit")

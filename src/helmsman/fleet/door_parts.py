@@ -32,7 +32,7 @@ from helmsman.worktrees.places import projects
 from helmsman.worktrees.returning import apply_result, diff_of_result
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.capabilities.budgets import BudgetState
@@ -60,9 +60,11 @@ class _Door(Protocol):
     trees: DoorTrees
     post: FleetPost
 
-    async def start(self, prompt: str, **options: Any) -> Session: ...
+    @property
+    def start(self) -> Callable[..., Awaitable[Session]]: ...
 
-    async def say(self, session_id: str, message: str, **options: Any) -> Session: ...
+    @property
+    def say(self) -> Callable[..., Awaitable[Session]]: ...
 
     async def session(self, session_id: str) -> Session: ...
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from helmsman.model.answered_by import AnsweredBy
-    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import PathLike
     from helmsman.model.questions import Question
     from helmsman.sessions.session import WhenBusy
     from helmsman.settings import Settings

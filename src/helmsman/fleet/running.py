@@ -367,10 +367,7 @@ class TaskRun:
         """Start the turn in a new session or in the session to resume."""
         row, turn, options = self._owned.row, spec.turn, spec.options
         asked: Any = {
-            "effort": turn.effort,
-            "output_schema": turn.output_schema,
             "images": await self._images(),
-            "max_cost_usd": row["metadata"].get("maxCostUsd"),
             "limits": silence_of(row["metadata"]),
             "on_task": self._entered,
         }

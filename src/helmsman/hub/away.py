@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.hub.client import HubClient
-    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import PathLike
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.worktrees import Discarded, Unsaved

@@ -23,7 +23,7 @@ from helmsman.hub.hosts import HostFailed, named_host
 from helmsman.hub.links import Links
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
-from helmsman.model.inputs import takes_start_options
+from helmsman.model.inputs import takes_start_options, takes_turn_options
 from helmsman.model.options import LIST_LIMIT
 from helmsman.settings import load_settings
 
@@ -41,11 +41,10 @@ if TYPE_CHECKING:
     from helmsman.hub.hosts import OtherHost
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.events import Event, PastTurn
-    from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import Placement, TurnKind, TurnLimits
+    from helmsman.model.options import PathLike, StartOptions, TurnOptions
     from helmsman.sessions.session import QuestionHandler, Session, WhenBusy
     from helmsman.sessions.state import SessionStatus
-    from helmsman.settings import OnLimit, Settings
+    from helmsman.settings import Settings
     from helmsman.tasks.jobs import RunningJob
     from helmsman.tasks.model import Task
 
@@ -310,28 +309,20 @@ class ServiceClient:
         done: Capabilities = await self._ask("capabilities", agent)
         return done
 
-    @takes_start_options
+    @takes_turn_options
     async def start(
         self,
         prompt: str,
         *,
         cwd: PathLike | None = None,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
         bring: PathLike | None = None,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
-        kind: TurnKind | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
-        on_limit: OnLimit | None = None,
-        placement: Placement | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[TurnOptions],
     ) -> Session:
         """Start a new session and its first turn. Return when the turn is under way.
 
@@ -339,10 +330,8 @@ class ServiceClient:
         git worktree for it. `bring`, with `Helmsman(host=…)`, creates one there of the repository around this directory
         here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while that much of
         the account's rate limit is left. The same `idempotency_key` again returns the same session. `on_task` is called with
-        the id of the task as soon as it is registered. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
-        silence of its turns replace those of the settings. The turn is stopped when it costs more than `max_cost_usd`.
-        `tools` are functions of this program that the agent may call. `on_limit` selects the action when the account's usage
-        limit is reached: `ask`, `wait` or `fail`. `placement` is for fleets.
+        the id of the task as soon as it is registered. `tools` are functions of this program that the agent may call.
+        `helmsman.model.options.TurnOptions` lists the other options.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -354,49 +343,34 @@ class ServiceClient:
             "start",
             prompt,
             cwd=cwd,
-            images=images,
-            output_schema=output_schema,
-            effort=effort,
             on_question=on_question,
             worktree=worktree,
             bring=bring,
             min_remaining_percent=min_remaining_percent,
             idempotency_key=idempotency_key,
             on_task=on_task,
-            kind=kind,
-            limits=limits,
-            max_cost_usd=max_cost_usd,
             tools=tools,
-            on_limit=on_limit,
-            placement=placement,
             **options,
         )
         return done
 
-    @takes_start_options
+    @takes_turn_options
     async def say(
         self,
         session_id: str,
         message: str,
         *,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
         when_busy: WhenBusy = "error",
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
-        on_limit: OnLimit | None = None,
-        placement: Placement | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[TurnOptions],
     ) -> Session:
         """Send the next message of a session: ours, an earlier process's, or one that a person made in the terminal.
 
-        `options`, `limits` and `on_limit` replace those of the session, from this turn on. So does `on_question` its
-        handler, and `tools` the functions that it was started with: Codex continues to call those. `on_task` and
-        `max_cost_usd` are as for `start`.
+        Options of the session and limits replace those of the session, from this turn on. So does `on_question` its
+        handler, and `tools` the functions that it was started with: Codex continues to call those. `on_task` is as for
+        `start`.
 
         With another `agent` than the session's, the session is handed over (`helmsman.steering.handing_over`). The result is
         a new session of that agent, which continues in the same place with a summary of the earlier turns.
@@ -405,17 +379,10 @@ class ServiceClient:
             "say",
             session_id,
             message,
-            images=images,
-            output_schema=output_schema,
-            effort=effort,
             when_busy=when_busy,
             on_question=on_question,
             on_task=on_task,
-            limits=limits,
-            max_cost_usd=max_cost_usd,
             tools=tools,
-            on_limit=on_limit,
-            placement=placement,
             **options,
         )
         return done

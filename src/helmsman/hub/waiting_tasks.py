@@ -140,7 +140,7 @@ class WaitingTasks:
             return
         self._messages[task.id] = session, waiting
         run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
-        session.attach_queued(task.id, QueuedTurn(spec.turn, spec.options, run, is_away, waiting.policy.limits))
+        session.attach_queued(task.id, QueuedTurn(replace(spec, limits=waiting.policy.limits), run, is_away))
         queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
         if all(one.task_id != task.id for one in session.queue):
             session.apply(queued)

@@ -18,7 +18,7 @@ from helmsman.model.options import ApprovalPolicy, SandboxMode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import StartOptions
 
 _GIVES: Final[dict[str, Any]] = {
     "type": "object",

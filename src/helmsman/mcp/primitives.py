@@ -102,13 +102,8 @@ async def _run(call: CallContext, args: contract.LocalRunInput) -> str:
         agent=call.agent,
         cwd=args.working_dir,
         on_question=call.on_question,
-        max_cost_usd=args.max_cost_usd,
-        idempotency_key=args.idempotency_key,
-        model=args.model,
         sandbox=args.mode,
-        approval_policy=args.approval_policy,
-        trust_repository=args.trust_repository,
-        unenforced=args.unenforced,
+        **args.model_dump(exclude={"task", "mode", "working_dir", "thread_id"}),
     )
 
 

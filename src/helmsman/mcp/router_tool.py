@@ -538,13 +538,9 @@ async def _run(
             agent=call.agent,
             cwd=place,
             on_question=call.on_question,
-            max_cost_usd=limit,
             idempotency_key=key,
             model=args.context.model,
-            sandbox=args.safety.sandbox,
-            approval_policy=args.safety.approval_policy,
-            trust_repository=args.safety.trust_repository,
-            unenforced=args.safety.unenforced,
+            **args.safety.model_dump(exclude={"require_confirmation", "confirmation_token", "allow_dirty"}),
         )
     task = await tasks.find(task_id)
     if args.hints.sync == "sync":

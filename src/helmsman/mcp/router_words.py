@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 _RETRY_MS: Final = 5000
+_OF_ALL_WORK: Final = {"require_confirmation", "confirmation_token", "allow_dirty", "max_cost_usd"}
 _WHICH: Final = "Which task do you mean?"
 WHAT_TO_SAY: Final = (
     'Say what you want done ("fix the failing login test"), or ask about a task ("check my task", "list my tasks", "wait '
@@ -227,10 +228,7 @@ def terms(args: contract.CodexInput) -> dict[str, Any]:
     hints, safety = args.hints, args.safety
     return {
         "context.model": args.context.model,
-        "safety.sandbox": safety.sandbox,
-        "safety.approval_policy": safety.approval_policy,
-        "safety.trust_repository": safety.trust_repository or None,
-        "safety.unenforced": safety.unenforced or None,
+        **{f"safety.{name}": value or None for name, value in safety.model_dump(exclude=_OF_ALL_WORK).items()},
         "hints.environment": hints.environment,
         "hints.attempts": hints.attempts,
         "hints.branch": hints.branch,

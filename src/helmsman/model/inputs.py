@@ -10,11 +10,12 @@ import functools
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast, get_args
 
 from helmsman.base.config_values import over, read_value
 from helmsman.base.files import refuse_outside
 from helmsman.base.pinned_directory import refuse_moved
+from helmsman.base.structs import replace
 from helmsman.base.surroundings import expand_home, from_here
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
@@ -24,17 +25,24 @@ from helmsman.model.options import (
     WRITES,
     ApprovalPolicy,
     Placement,
+    SafetyOptions,
     SandboxMode,
     SessionOptions,
+    StartOptions,
     TurnInput,
+    TurnLimits,
+    TurnOptions,
+    WorkOptions,
     approval_word,
     sandbox_word,
 )
+from helmsman.model.request import TurnRequest
+from helmsman.settings import OnLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.model.options import TurnKind
+    from helmsman.model.options import PathLike, TurnKind
     from helmsman.settings import Settings
 
 MAX_PROMPT_CHARS: Final = 1_048_576
@@ -43,29 +51,8 @@ MAX_PROMPT_CHARS: Final = 1_048_576
 _MISSPELT: Final = 0.85
 """How like a policy's key another must be to be taken for a slip: `sanbox_mode` is, `sandbox_private_desktop` is not."""
 
-PathLike = str | os.PathLike[str]
-
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
-
-
-class StartOptions(TypedDict, total=False):
-    """The options of a new session, all optional. What is left out is left to the agent's own configuration."""
-
-    agent: str | None
-    model: str | None
-    approval_policy: ApprovalPolicy | None
-    sandbox: SandboxMode | None
-    full_auto: bool
-    dangerously_bypass_approvals_and_sandbox: bool
-    writable_roots: Sequence[PathLike]
-    profile: str | None
-    config: Mapping[str, Any] | None
-    base_instructions: str | None
-    developer_instructions: str | None
-    skip_git_repo_check: bool
-    trust_repository: bool
-    unenforced: bool
 
 
 def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
@@ -93,18 +80,21 @@ def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]],
     return decorate
 
 
+takes_safety_options: Final = only_known_arguments(SafetyOptions)
 takes_start_options: Final = only_known_arguments(StartOptions)
-"""For every function that passes `StartOptions` on: a misspelt one raises TypeError before anything starts."""
+takes_work_options: Final = only_known_arguments(WorkOptions)
+takes_turn_options: Final = only_known_arguments(TurnOptions)
+"""For functions that pass options on: a misspelt one raises TypeError before anything starts."""
 
 _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions", "sandbox_workspace_write")
 """What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
 
 
-_STAYS: Final = (
-    *("model", "profile", "config", "base_instructions", "developer_instructions"),
-    *("skip_git_repo_check", "trust_repository"),
-)
-"""What a session keeps of its options when others are changed, beside its policy."""
+_CHOSEN: Final = frozenset({"agent", "cwd", "asks", "writes", "writable_roots", "unenforced", "tools"})
+_STAYS: Final = tuple(name for name in SessionOptions.__struct_fields__ if name not in _CHOSEN)
+"""Options of a session that stay as they are when others are changed. Its policy stays too (`changed_options`)."""
+_SWITCHES: Final = tuple(name for name, kind in SessionOptions.__annotations__.items() if kind == "bool")
+_OF_TURN: Final = tuple(name for name in TurnInput.__struct_fields__ if name != "text")
 
 
 def session_options(
@@ -141,8 +131,8 @@ def session_options(
     _refuse_misspelt_policy(config)
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
-    unenforced = _switch(options, "unenforced")
-    for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", unenforced)):
+    switches: Any = {name: _switch(options, name) for name in _SWITCHES}
+    for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", switches["unenforced"])):
         if allowed_roots and is_free:  # said at once; the engine compares the policy as a whole
             raise InvalidInput(
                 "Without a sandbox a session could write outside the allowed roots. Use workspace-write.",
@@ -159,9 +149,7 @@ def session_options(
         config=config,
         base_instructions=options.get("base_instructions"),
         developer_instructions=options.get("developer_instructions"),
-        skip_git_repo_check=_switch(options, "skip_git_repo_check"),
-        trust_repository=_switch(options, "trust_repository"),
-        unenforced=unenforced,
+        **switches,
     )
 
 
@@ -193,6 +181,46 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
             kept["sandbox"] = sandbox_word(known.writes)
             kept["writable_roots"] = changes.get("writable_roots") or known.writable_roots
     return {**changes, **unsaid, **kept}
+
+
+def session_words(options: StartOptions) -> StartOptions:
+    """Return those of the options that are the session's."""
+    return cast("StartOptions", {name: options[name] for name in StartOptions.__annotations__ if name in options})  # type: ignore[literal-required]
+
+
+def turn_request(
+    text: str,
+    session: SessionOptions,
+    options: WorkOptions,
+    settings: Settings,
+    *,
+    limits: TurnLimits | None = None,
+    image_roots: Sequence[Path] = (),
+) -> TurnRequest:
+    """Return a turn as it was asked for, checked. `limits` are those of its session.
+
+    Raises:
+        InvalidInput: See `turn_input`; or an option is wrong.
+    """
+    options = cast("TurnOptions", options)
+    of_turn: Any = {name: options[name] for name in _OF_TURN if name in options}  # type: ignore[literal-required]
+    return TurnRequest(
+        turn=turn_input(text, **of_turn, allowed_roots=image_roots),
+        options=session,
+        limits=_turn_limits(limits, options, settings),
+        max_cost_usd=options.get("max_cost_usd"),
+        placement=options.get("placement"),
+    )
+
+
+def _turn_limits(known: TurnLimits | None, options: TurnOptions, settings: Settings) -> TurnLimits | None:
+    given = options.get("limits")
+    limits = known if given is None else given
+    choice = _one_of("on_limit", options.get("on_limit"), get_args(OnLimit))
+    if choice is None:
+        return limits
+    usual = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
+    return replace(usual if limits is None else limits, on_limit=choice)
 
 
 def turn_input(

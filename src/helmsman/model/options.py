@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from msgspec import field
 from msgspec.structs import force_setattr
@@ -189,3 +190,50 @@ class TurnLimits(Value, frozen=True):
 
     def __bool__(self) -> bool:
         return not (math.isinf(self.first_event) and math.isinf(self.inactivity))
+
+
+# --- what callers pass -------------------------------------------------------------------------------------------------
+
+PathLike = str | os.PathLike[str]
+
+
+class SafetyOptions(TypedDict, total=False):
+    """Options that let an agent do more than its sandbox would."""
+
+    trust_repository: bool
+    unenforced: bool
+
+
+class StartOptions(SafetyOptions, total=False):
+    """Options of a session, all optional. The agent's own configuration decides what is left out."""
+
+    agent: str | None
+    model: str | None
+    approval_policy: ApprovalPolicy | None
+    sandbox: SandboxMode | None
+    full_auto: bool
+    dangerously_bypass_approvals_and_sandbox: bool
+    writable_roots: Sequence[PathLike]
+    profile: str | None
+    config: Mapping[str, Any] | None
+    base_instructions: str | None
+    developer_instructions: str | None
+    skip_git_repo_check: bool
+
+
+class WorkOptions(StartOptions, total=False):
+    """Options of a session and of work in it, which may begin later."""
+
+    output_schema: Mapping[str, Any] | None
+    effort: str | None
+    max_cost_usd: float | None
+
+
+class TurnOptions(WorkOptions, total=False):
+    """Options of a session and of a turn that begins now."""
+
+    images: Sequence[PathLike]
+    kind: TurnKind | None
+    limits: TurnLimits | None
+    on_limit: OnLimit | None
+    placement: Placement | None

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final, cast
 
 from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
-from helmsman.model.options import SessionOptions, TurnInput, approval_word, sandbox_word, without_secrets
+from helmsman.model.options import (
+    Placement,
+    SessionOptions,
+    StartOptions,
+    TurnInput,
+    TurnLimits,
+    TurnOptions,
+    WorkOptions,
+    approval_word,
+    sandbox_word,
+    without_secrets,
+)
 
 
 class TurnRequest(Value, frozen=True, kw_only=True):
-    """A turn, the options of its session, and the detached engine that was there for it."""
+    """A turn as it was asked for, from every front end to every agent. `helmsman.model.inputs.turn_request` checks it.
+
+    Attributes:
+        turn: The prompt, and the options of this turn alone.
+        options: Options of its session, from this turn on.
+        limits: Limits on its silence; None applies those of the session, or else of the settings.
+        max_cost_usd: It is stopped when it costs more.
+        placement: Place and time for it in a fleet.
+        worktree: Its session gets a new worktree.
+        engine: The detached engine that was there for it.
+        place: The directory that it was asked for in.
+    """
 
     turn: TurnInput
     options: SessionOptions
+    limits: TurnLimits | None = None
+    max_cost_usd: float | None = None
+    placement: Placement | None = None
     worktree: bool = False
     engine: str | None = None
     place: DirectoryIdentity | None = None
-    """Which directory it was asked for in."""
 
     def packed(self) -> dict[str, Any] | None:
         """Return the request for the store; None if the next hub could not run all of it.
@@ -38,21 +62,14 @@ class TurnRequest(Value, frozen=True, kw_only=True):
         there = tuple(directory for directory in request.options.writable_roots if directory.is_dir())
         return replace(request, options=replace(request.options, writable_roots=there))
 
-    def words(self) -> dict[str, Any]:
-        """Return the options of its session as callers say them."""
+    def words(self) -> TurnOptions:
+        """Return the options as callers pass them, without images, limits and placement."""
         options = self.options
-        words: dict[str, Any] = {
-            "agent": options.agent,
-            "model": options.model,
-            "sandbox": sandbox_word(options.writes),
-            "approval_policy": approval_word(options.asks),
-            "writable_roots": options.writable_roots,
-            "profile": options.profile,
-            "config": options.config,
-            "base_instructions": options.base_instructions,
-            "developer_instructions": options.developer_instructions,
-            "skip_git_repo_check": options.skip_git_repo_check,
-            "trust_repository": options.trust_repository,
-            "unenforced": options.unenforced,
-        }
-        return {name: value for name, value in words.items() if value}
+        words: dict[str, Any] = {name: getattr(options, name) for name in _SAME_WORDS}
+        words |= {"sandbox": sandbox_word(options.writes), "approval_policy": approval_word(options.asks)}
+        words |= {name: getattr(self.turn, name) for name in _SAME_WORDS_OF_TURN} | {"max_cost_usd": self.max_cost_usd}
+        return cast("TurnOptions", {name: value for name, value in words.items() if value})
+
+
+_SAME_WORDS: Final = tuple(name for name in SessionOptions.__struct_fields__ if name in StartOptions.__annotations__)
+_SAME_WORDS_OF_TURN: Final = tuple(name for name in TurnInput.__struct_fields__ if name in WorkOptions.__annotations__)

@@ -9,7 +9,7 @@ from pydantic import Field
 from helmsman.base.shown_text import exact
 from helmsman.capabilities.outcomes.reports import EvidenceData
 from helmsman.errors import InvalidInput
-from helmsman.model.options import ReviewKind, ReviewTarget
+from helmsman.model.options import ReviewKind, ReviewTarget, SafetyOptions
 from helmsman.operations.nature import REVIEWS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.operations.texts import CODEX
@@ -154,7 +154,7 @@ async def review(call: OperationCall, args: ReviewInput) -> ReviewOutput:
     nothing. Waits up to timeoutSec; while status is active, call it again with sessionId alone. Where nothing changed,
     it says so at once. For other questions about code use {tool}_start with sandbox read-only."""
     reviews = call.helm.extras.reviews
-    given = args.model_dump(include={"agent", "trust_repository", "unenforced"})
+    given = args.model_dump(include={"agent", *SafetyOptions.__annotations__})
     session = None
     if args.session_id is not None and args.target is None:
         session = await call.helm.session(args.session_id)

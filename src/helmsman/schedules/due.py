@@ -62,11 +62,9 @@ def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
     if spec is None:
         return None
     return draft_task(
-        schedule.prompt,
-        spec.options,
+        spec,
         idempotency_key=key,
         policy=schedule.policy,
-        max_cost_usd=schedule.max_cost_usd,
         schedule=schedule.id,
         spec=schedule.spec,
     )[1]

@@ -49,7 +49,6 @@ class Schedule(Value, frozen=True, kw_only=True):
         policy: Policy of its turns, beside their options (`helmsman.steering.turn_policy`).
         missed: What becomes of a time at which nobody was there, since the machine slept: one run for all of them, or none.
         overlap: Whether a run begins while the one before still works.
-        max_cost_usd: What a run may cost.
         proposed_by: The MCP client whose model proposed it. It is paused until a person confirms it by resuming it.
         next_at: When it is due next; None if it is paused, or never is again.
         last: Its newest run.
@@ -63,7 +62,6 @@ class Schedule(Value, frozen=True, kw_only=True):
     policy: Mapping[str, Any]
     missed: Missed = "run"
     overlap: bool = False
-    max_cost_usd: float | None = None
     is_paused: bool = False
     proposed_by: str | None = None
     created_at: datetime

@@ -37,8 +37,8 @@ from helmsman.model.events import (
     TurnRequested,
     UserMessage,
 )
-from helmsman.model.options import SessionOptions, TurnInput, TurnLimits
 from helmsman.model.questions import BUDGET_ASKED, OWN_ASKER
+from helmsman.model.request import TurnRequest
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, Source, ToolCalled, Usage
-    from helmsman.model.inputs import PathLike
+    from helmsman.model.options import PathLike, SessionOptions, TurnInput, TurnLimits
     from helmsman.model.questions import Choice, Question
     from helmsman.model.rules import Rule
     from helmsman.model.worktree import Worktree
@@ -93,15 +93,13 @@ class QuestionHandler(Protocol):
 
 
 class QueuedTurn(Value, frozen=True):
-    """Queued message (`Session.queue`) that this process runs, with its options, limits and service."""
+    """Queued message (`Session.queue`) that this process runs, and its service."""
 
-    turn: TurnInput
-    options: SessionOptions
+    request: TurnRequest
     run: Callable[[Session, str, QueuedTurn], Awaitable[Session]]
     """Runs it in a session, as the task with this id."""
     is_away: Callable[[], bool] = lambda: False
     """Return whether no client is connected that provides an environment to run it with."""
-    limits: TurnLimits | None = None
 
 
 class Verbs(Protocol):
@@ -397,6 +395,10 @@ class Session:
         """Add remarks for the caller."""
         if remarks:
             self.apply(RemarksChanged(session_id=self.id, remarks=(*self.notes, *remarks)))
+
+    def request(self, turn: TurnInput) -> TurnRequest:
+        """Return a turn with the options and limits of the session, as a request."""
+        return TurnRequest(turn=turn, options=self.options, limits=self.limits)
 
     def attach_queued(self, task_id: str, queued: QueuedTurn) -> None:
         """Let this process run a message that waits."""

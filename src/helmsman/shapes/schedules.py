@@ -61,6 +61,7 @@ def what_begins(schedule: Schedule) -> str:
     """Return everything that confirming a proposed schedule allows."""
     shown = schedule_as_dict(schedule)
     request = TurnRequest.unpacked(schedule.spec)
+    max_cost = None if request is None else request.max_cost_usd
     facts = {
         "When": shown["when"],
         "Directory": shown["cwd"],
@@ -69,7 +70,7 @@ def what_begins(schedule: Schedule) -> str:
         "Asks": shown.get("approvalPolicy", "as configured"),
         "Sandbox not enforced": "yes" if shown.get("enforced") is False else None,
         "Trusts the repository": "yes" if request is not None and request.options.trust_repository else None,
-        "Costs at most": f"${schedule.max_cost_usd:g} a run" if schedule.max_cost_usd is not None else None,
+        "Costs at most": None if max_cost is None else f"${max_cost:g} a run",
     }
     lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
     # The prompt is a model's text: it comes last and with a margin, so that it cannot imitate the lines above.
@@ -101,7 +102,7 @@ def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:
         "worktree": True if request is not None and request.worktree else None,
         "missed": schedule.missed,
         "overlap": schedule.overlap or None,
-        "maxCostUsd": schedule.max_cost_usd,
+        "maxCostUsd": None if request is None else request.max_cost_usd,
         "createdAt": utc_time(schedule.created_at),
         "lastRun": None if schedule.last is None else run_as_dict(schedule.last),
     }

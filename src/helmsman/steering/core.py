@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack, get_args
+from typing import TYPE_CHECKING, Final, Unpack
 
 import anyio
 import anyio.to_thread
@@ -48,13 +48,15 @@ from helmsman.model.inputs import (
     require_place,
     searched_directory,
     session_options,
+    session_words,
     takes_start_options,
+    takes_turn_options,
     turn_input,
+    turn_request,
 )
-from helmsman.model.options import LIST_LIMIT, TurnLimits
+from helmsman.model.options import LIST_LIMIT
 from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.sessions.tool_calls import runners_of
-from helmsman.settings import OnLimit
 from helmsman.steering.handing_over import hand_over
 from helmsman.steering.listing import first_shown, page_of_all
 from helmsman.steering.opening import fork_session, image_roots, start_session
@@ -67,13 +69,12 @@ from helmsman.tasks.drafts import draft_task
 from helmsman.worktrees.places import directories_of, places
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from helmsman.agents.found_programs import Installed
     from helmsman.agents.protocol import Engine, SessionInfo
     from helmsman.model.client_tools import ClientTool, ToolDefinition
-    from helmsman.model.inputs import PathLike, StartOptions
-    from helmsman.model.options import Placement, SessionOptions, TurnInput, TurnKind
+    from helmsman.model.options import PathLike, SessionOptions, StartOptions, TurnInput, TurnLimits, TurnOptions
     from helmsman.model.request import TurnRequest
     from helmsman.notices.store import NoticeStore
     from helmsman.schedules.store import ScheduleStore
@@ -116,29 +117,21 @@ class Steering(TurnRunner):
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 
-    @takes_start_options
+    @takes_turn_options
     async def start(
         self,
         prompt: str,
         *,
         cwd: PathLike | None = None,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
         on_question: QuestionHandler | None = None,
         worktree: bool = False,
         bring: PathLike | None = None,
         min_remaining_percent: float | None = None,
         idempotency_key: str | None = None,
         on_task: Callable[[str], None] | None = None,
-        kind: TurnKind | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
-        on_limit: OnLimit | None = None,
-        placement: Placement | None = None,
         carried: Carried | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[TurnOptions],
     ) -> Session:
         """Start a new session and its first turn. Return when the turn is under way.
 
@@ -146,10 +139,8 @@ class Steering(TurnRunner):
         git worktree for it. `bring`, with `Helmsman(host=…)`, creates one there of the repository around this directory
         here: `Helmsman.workspaces` brings its changes back. With `min_remaining_percent` it starts only while that much of
         the account's rate limit is left. The same `idempotency_key` again returns the same session. `on_task` is called with
-        the id of the task as soon as it is registered. `kind` is for `extras.reviews` and `extras.plans`. `limits` on the
-        silence of its turns replace those of the settings. The turn is stopped when it costs more than `max_cost_usd`.
-        `tools` are functions of this program that the agent may call. `on_limit` selects the action when the account's usage
-        limit is reached: `ask`, `wait` or `fail`. `placement` and `carried` are for fleets.
+        the id of the task as soon as it is registered. `tools` are functions of this program that the agent may call.
+        `carried` is for fleets. `helmsman.model.options.TurnOptions` lists the other options.
 
         Raises:
             InvalidInput: An argument is wrong; nothing was started.
@@ -160,32 +151,21 @@ class Steering(TurnRunner):
         if bring is not None:
             raise InvalidInput("`bring` is for another machine: use it with Helmsman(host=…).", parameter="bring")
         roots, agent, place = self.allowed_roots, self.settings.default_agent, "." if cwd is None else cwd
-        checked = session_options(place, options, roots, default_agent=agent, defaults=self.settings)
+        checked = session_options(place, session_words(options), roots, default_agent=agent, defaults=self.settings)
         runners: dict[str, ToolRunner] = {}
         if tools:
             checked, runners = replace(checked, tools=definitions_of(tools)), runners_of(tools)
         _ = self.agents[checked.agent]  # or it is refused before anything is registered
-        pictures = image_roots(self.settings)
-        turn = turn_input(
-            prompt, images=images, output_schema=output_schema, effort=effort, kind=kind, allowed_roots=pictures
-        )
-        limits = self._limits(limits, on_limit)
+        request = replace(self._request(prompt, checked, options), worktree=worktree)
         worktrees_in = self.settings.state_dir if worktree else None
         opener = start_session(checked, on_question, worktrees_in=worktrees_in, tools=runners, carried=carried)
 
         async def begin() -> Session:
             least = min_remaining_percent
             note = () if least is None else await self.check_remaining(least, checked.agent)
+            is_repeatable = carried is None
             session = await self._new_session(
-                checked,
-                turn,
-                opener,
-                key=idempotency_key,
-                on_task=on_task,
-                limits=limits,
-                max_cost_usd=max_cost_usd,
-                worktree=worktree if carried is None else None,
-                in_worktree=worktree,
+                checked, request, opener, key=idempotency_key, on_task=on_task, is_repeatable=is_repeatable
             )
             session.handle_questions(on_question)
             session.remark(*note)
@@ -216,55 +196,50 @@ class Steering(TurnRunner):
         self._loader.refuse_outside(session)  # another client may have used the key first
         return session
 
-    def _limits(self, limits: TurnLimits | None, on_limit: OnLimit | None) -> TurnLimits | None:
-        if on_limit is None:
-            return limits
-        if on_limit not in get_args(OnLimit):
-            raise InvalidInput(f"on_limit cannot be {on_limit!r:.100}. Use ask, wait or fail.", parameter="on_limit")
-        usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
-        return replace(usual if limits is None else limits, on_limit=on_limit)
+    def _request(
+        self, text: str, session: SessionOptions, options: TurnOptions, limits: TurnLimits | None = None
+    ) -> TurnRequest:
+        pictures = image_roots(self.settings)
+        return turn_request(text, session, options, self.settings, limits=limits, image_roots=pictures)
 
     async def _new_session(
         self,
         options: SessionOptions,
-        turn: TurnInput | None,
+        request: TurnRequest | None,
         open_session: SessionOpener,
         *,
         key: str | None = None,
         on_task: Callable[[str], None] | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
-        worktree: bool | None = None,
-        in_worktree: bool = False,
+        is_repeatable: bool = False,
         waited_as: str | None = None,
     ) -> Session:
-        """`worktree` says whether one is wanted by a start that another hub can do again; None of what only we can do.
+        """Open a session, and run its first turn if one is requested.
 
-        `in_worktree` says that it gets one, `waited_as` is the task, where it is in the registry already.
+        `is_repeatable` says whether another hub can start it again, `waited_as` is its task if that is registered already.
         """
         self._check_room()
         self._shared.turn_limiter.starting += 1
         task_id = waited_as or ""
         try:
-            if turn is not None and waited_as is None:
-                task_id, draft = draft_task(
-                    turn.text, options, idempotency_key=key, policy=self.policy(limits), max_cost_usd=max_cost_usd
-                )
-                spec = None if worktree is None else await self._spec(task_id, turn, options, worktree=worktree)
+            if request is not None and waited_as is None:
+                task_id, draft = draft_task(request, idempotency_key=key, policy=self.policy(request.limits))
+                spec = await self._spec(task_id, request) if is_repeatable else None
                 soon = key is None and self._enters_soon(options, on_task)
                 task_id, known = await self._writer.enter(replace(draft, spec=spec), soon=soon)
-                self._writer.hold_to_cost(task_id, None if known else max_cost_usd)
+                self._writer.hold_to_cost(task_id, None if known else request.max_cost_usd)
                 if on_task is not None:
                     on_task(task_id)
                 if known is not None and known.session_id is not None:
                     return await self.session(known.session_id)
             self.remember_writable(options, options.cwd)
+            turn = None if request is None else request.turn
             engine = await self.engine(*self._needed(options, turn, task_id), agent=options.agent)
-            waits = turn is not None and await self._waits(options, engine, task_id, in_worktree=in_worktree)
+            waits = request is not None and await self._waits(options, engine, task_id, in_worktree=request.worktree)
+            limits = None if request is None else request.limits
             opening = partial(self._open, open_session, None if waits else turn, task_id, limits)
             session = await self.engines.try_in(engine, opening)
         except Exception as error:
-            if turn is not None:
+            if request is not None:
                 self._writer.fail(task_id, self.as_known(error, options.agent))
             self.make_room()
             raise
@@ -273,7 +248,7 @@ class Steering(TurnRunner):
         if turn is None or not waits:
             return session
         self._writer.update(task_id, {"session_id": session.id, "opened_session": session.id})
-        return await self.run_turn(session, turn, task_id)  # which asks first
+        return await self.run_turn(session, session.request(turn), task_id)  # which asks first
 
     async def _waits(self, options: SessionOptions, engine: Engine, task_id: str, *, in_worktree: bool) -> bool:
         """Return whether a new session has no turn yet: a person is asked first, or its worktree is set up.
@@ -297,16 +272,8 @@ class Steering(TurnRunner):
             replaced = spec.place and options.cwd and spec.place.replaced_at(options.cwd)
             opener = start_session(options, None, worktrees_in=self.settings.state_dir if spec.worktree else None)
             self._writer.hold_to_cost(task.id, task.max_cost_usd)
-            session = await self._begin_shielded(
-                lambda: self._new_session(
-                    options,
-                    spec.turn,
-                    opener,
-                    limits=policy.limits if policy else None,
-                    in_worktree=spec.worktree,
-                    waited_as=task.id,
-                )
-            )
+            request = spec if policy is None else replace(spec, limits=policy.limits)
+            session = await self._begin_shielded(lambda: self._new_session(options, request, opener, waited_as=task.id))
             if task.handed_over_from is not None:
                 session.apply(HandedOver(session_id=session.id, from_session=task.handed_over_from))
             if replaced:
@@ -341,30 +308,23 @@ class Steering(TurnRunner):
         except HelmsmanError as error:
             log.warning("a turn that nobody waits for could not be stopped: %s", error)
 
-    @takes_start_options
+    @takes_turn_options
     async def say(
         self,
         session_id: str,
         message: str,
         *,
-        images: Sequence[PathLike] = (),
-        output_schema: Mapping[str, Any] | None = None,
-        effort: str | None = None,
         when_busy: WhenBusy = "error",
         on_question: QuestionHandler | None = None,
         on_task: Callable[[str], None] | None = None,
-        limits: TurnLimits | None = None,
-        max_cost_usd: float | None = None,
         tools: Sequence[ClientTool | ToolDefinition] = (),
-        on_limit: OnLimit | None = None,
-        placement: Placement | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[TurnOptions],
     ) -> Session:
         """Send the next message of a session: ours, an earlier process's, or one that a person made in the terminal.
 
-        `options`, `limits` and `on_limit` replace those of the session, from this turn on. So does `on_question` its
-        handler, and `tools` the functions that it was started with: Codex continues to call those. `on_task` and
-        `max_cost_usd` are as for `start`.
+        Options of the session and limits replace those of the session, from this turn on. So does `on_question` its
+        handler, and `tools` the functions that it was started with: Codex continues to call those. `on_task` is as for
+        `start`.
 
         With another `agent` than the session's, the session is handed over (`helmsman.steering.handing_over`). The result is
         a new session of that agent, which continues in the same place with a summary of the earlier turns.
@@ -375,13 +335,12 @@ class Steering(TurnRunner):
         session = await self.session(session_id)
         known, agent = session.options, options.pop("agent", None)
         agent = None if agent == known.agent else agent  # another one gets a new session, which is the caller's own
-        changes = bool(options) and agent is None
+        words = session_words(options)
+        changes = bool(words) and agent is None
         refuse_unasked(session, self.settings, "send it a message", changes_options=changes)
         narrowed = self._loader.narrowed(known)
         if agent is not None:
-            of_turn: dict[str, Any] = {"images": images, "output_schema": output_schema, "effort": effort}
-            of_turn |= {"limits": limits, "on_limit": on_limit, "max_cost_usd": max_cost_usd, "tools": tools}
-            start = partial(self.start, on_question=on_question, **of_turn)
+            start = partial(self.start, on_question=on_question, tools=tools)
             return await hand_over(self, session, message, agent, narrowed, options, when_busy, on_task, start)
         session.handle_questions(on_question)
         if tools:
@@ -393,64 +352,46 @@ class Steering(TurnRunner):
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
             )
-        pictures = image_roots(self.settings)
-        turn = turn_input(message, images=images, output_schema=output_schema, effort=effort, allowed_roots=pictures)
-        limits = self._limits(session.limits if limits is None else limits, on_limit)
+        request = self._request(message, narrowed, options, session.limits)
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.agent_records.refuse_archived(session.id)
-        changed = changed_options(narrowed, options)
-        wanted = session_options(known.cwd, changed, self.allowed_roots) if options else narrowed
-        wanted = replace(wanted, tools=known.tools)
+        changed = changed_options(narrowed, words)
+        wanted = session_options(known.cwd, changed, self.allowed_roots) if words else narrowed
+        request = replace(request, options=replace(wanted, tools=known.tools))
         if session.state.is_running:
-            return await self._say_to_busy(session, turn, when_busy, wanted, limits, max_cost_usd)
-        run = partial(self.run_turn, session, turn, on_task=on_task, options=wanted, limits=limits)
+            return await self._say_to_busy(session, request, when_busy)
         try:
-            return await self._begin_shielded(partial(run, max_cost_usd=max_cost_usd))
+            return await self._begin_shielded(partial(self.run_turn, session, request, on_task=on_task))
         except TooManySessions:
             if when_busy != "queue":
                 raise
-            return await self._enqueue(session, turn, wanted, limits, max_cost_usd)
+            return await self._enqueue(session, request)
 
-    async def _say_to_busy(
-        self,
-        session: Session,
-        turn: TurnInput,
-        when_busy: WhenBusy,
-        wanted: SessionOptions,
-        limits: TurnLimits | None,
-        max_cost_usd: float | None,
-    ) -> Session:
+    async def _say_to_busy(self, session: Session, request: TurnRequest, when_busy: WhenBusy) -> Session:
         match when_busy:
             case "queue":
-                return await self._enqueue(session, turn, wanted, limits, max_cost_usd)
-            case "steer" if turn.images or wanted != session.options:
+                return await self._enqueue(session, request)
+            case "steer" if request.turn.images or request.options != session.options:
                 raise InvalidInput(
                     "A message into a running turn takes no options and no images. Leave them out, or queue the message."
                 )
             case "steer":
-                await self.steer(session.id, turn.text)
-                if limits != session.limits:
-                    session.apply(OptionsChanged(session_id=session.id, limits=limits))
+                await self.steer(session.id, request.turn.text)
+                if request.limits != session.limits:
+                    session.apply(OptionsChanged(session_id=session.id, limits=request.limits))
             case "error":
                 raise busy(session.id)
         return session
 
-    async def _enqueue(
-        self,
-        session: Session,
-        turn: TurnInput,
-        options: SessionOptions,
-        limits: TurnLimits | None,
-        max_cost_usd: float | None,
-    ) -> Session:
-        policy = self.policy(session.limits if limits is None else limits)
-        task_id, draft = draft_task(turn.text, options, session_id=session.id, policy=policy, max_cost_usd=max_cost_usd)
-        self._writer.hold_to_cost(task_id, max_cost_usd)
-        spec = await self._spec(task_id, turn, options, session.engine)
+    async def _enqueue(self, session: Session, request: TurnRequest) -> Session:
+        policy = self.policy(session.limits if request.limits is None else request.limits)
+        task_id, draft = draft_task(request, session_id=session.id, policy=policy)
+        self._writer.hold_to_cost(task_id, request.max_cost_usd)
+        spec = await self._spec(task_id, request, session.engine)
         await self._writer.enter(replace(draft, spec=spec))
-        session.attach_queued(task_id, QueuedTurn(turn, options, self.run_queued, limits=limits))
-        session.apply(MessageQueued(session_id=session.id, task_id=task_id, text=turn.text))
+        session.attach_queued(task_id, QueuedTurn(request, self.run_queued))
+        session.apply(MessageQueued(session_id=session.id, task_id=task_id, text=request.turn.text))
         self.make_room()  # the turn that it waits for may have ended by now
         return session
 
@@ -468,7 +409,9 @@ class Steering(TurnRunner):
         """
         session = await self.session(session_id)
         refuse_unasked(session, self.settings, "have it work")
-        return await self._begin_shielded(lambda: self.run_turn(session, turn, on_task=on_task, begin=begin))
+        return await self._begin_shielded(
+            lambda: self.run_turn(session, session.request(turn), on_task=on_task, begin=begin)
+        )
 
     async def steer(self, session_id: str, text: str) -> None:
         """Put a message into the running turn.
@@ -655,7 +598,6 @@ class Steering(TurnRunner):
         refuse_unasked(source, self.settings, "fork it")
         require_place(source.id, source.directory)
         await self.agent_records.refuse_archived(source.id)
-        turn = turn_input(message) if message is not None else None
         narrowed = self._loader.narrowed(source.options)
         changed = changed_options(narrowed, options)
         checked = session_options(narrowed.cwd, changed, self.allowed_roots) if options else narrowed
@@ -666,7 +608,8 @@ class Steering(TurnRunner):
         )
 
         async def begin() -> Session:
-            forked = await self._new_session(checked, turn, opener)
+            request = None if message is None else self._request(message, checked, {})
+            forked = await self._new_session(checked, request, opener)
             if source.worktree is not None:  # both work in it
                 forked.apply(WorktreeAssigned(session_id=forked.id, worktree=source.worktree))
             return forked

@@ -36,7 +36,7 @@ from helmsman.tasks.drafts import NextTurn, next_turn
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from helmsman.model.inputs import StartOptions
+    from helmsman.model.options import StartOptions
     from helmsman.sessions.session import Session, WhenBusy
     from helmsman.steering.turn_runner import TurnRunner
 

@@ -278,18 +278,16 @@ class TurnRunner(Verbs, Hooks):
     async def run_turn(
         self,
         session: Session,
-        turn: TurnInput,
+        request: TurnRequest,
         queued_as: str | None = None,
         on_task: Callable[[str], None] | None = None,
         begin: TurnBeginner | None = None,
-        max_cost_usd: float | None = None,
-        options: SessionOptions | None = None,
-        limits: TurnLimits | None = None,
     ) -> Session:
         """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages.
 
-        `options` and `limits` replace those of the session, unless the turn does not begin.
+        Its options and limits replace those of the session, unless the turn does not begin.
         """
+        turn = request.turn
         if session.state.has_turn:
             raise busy(session.id)
         session.refuse_reserved()
@@ -299,15 +297,13 @@ class TurnRunner(Verbs, Hooks):
         before = OptionsChanged(session_id=session.id, options=session.options, limits=session.limits)
         wanted = OptionsChanged(
             session_id=session.id,
-            options=options or session.options,
-            limits=session.limits if limits is None else limits,
+            options=request.options,
+            limits=session.limits if request.limits is None else request.limits,
         )
         if wanted != before:
             session.apply(wanted)
         policy = self.policy(session.limits, is_message=is_message)
-        task_id, draft = draft_task(
-            turn.text, session.options, session_id=session.id, policy=policy, max_cost_usd=max_cost_usd
-        )
+        task_id, draft = draft_task(request, session_id=session.id, policy=policy)
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id, is_message=is_message)
         self.watch(session)
@@ -317,9 +313,9 @@ class TurnRunner(Verbs, Hooks):
         begins = False
         try:
             if queued_as is None:
-                spec = None if begin else await self._spec(task_id, turn, session.options, session.engine)
+                spec = None if begin else await self._spec(task_id, request, session.engine)
                 await self._writer.enter(replace(draft, spec=spec), soon=self._enters_soon(session.options, on_task))
-                self._writer.hold_to_cost(task_id, max_cost_usd)
+                self._writer.hold_to_cost(task_id, request.max_cost_usd)
             if on_task is not None:
                 on_task(task_id)
             if session.lacks_history:
@@ -375,7 +371,7 @@ class TurnRunner(Verbs, Hooks):
         """End a turn and run the next one of the same work. No client sees the session idle between them."""
         session.apply(ended.changed(continues=True))
         try:
-            await self.run_turn(session, turn, task_id)
+            await self.run_turn(session, session.request(turn), task_id)
         except Exception as error:
             if session.state.between_turns is not None:
                 session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
@@ -432,7 +428,7 @@ class TurnRunner(Verbs, Hooks):
         else:
             self._writer.update(task_id, {"input_position": position}, urgent=False)
             if turn is not None and not turn.images and session.worktree is None:  # as far as it is simple
-                spec = await self._spec(task_id, turn, session.options, engine)
+                spec = await self._spec(task_id, session.request(turn), engine)
                 self._writer.update(task_id, {"spec": spec}, urgent=False)
         await self._writer.write_intent(task_id)
         begun = await run()
@@ -579,21 +575,14 @@ class TurnRunner(Verbs, Hooks):
         held = usual if limits is None else limits
         return dict(pack(TurnPolicy.of(self.settings, held, self.surroundings, goes_on=is_message)))
 
-    async def _spec(
-        self,
-        task_id: str,
-        turn: TurnInput,
-        options: SessionOptions,
-        engine: Engine | None = None,
-        *,
-        worktree: bool = False,
-    ) -> dict[str, Any] | None:
+    async def _spec(self, task_id: str, request: TurnRequest, engine: Engine | None = None) -> dict[str, Any] | None:
         """In a hub, return the request that the next hub needs to run a turn; see `helmsman.model.request`. Else None."""
         if self._shared.fence is None:
             return None
-        known = engine.id if engine is not None and engine.lost is None else self.engines.known(options.agent)
-        spec = TurnRequest(turn=turn, options=options, worktree=worktree, engine=known)
-        if not turn.images:
+        agent = request.options.agent
+        known = engine.id if engine is not None and engine.lost is None else self.engines.known(agent)
+        spec = replace(request, engine=known)
+        if not request.turn.images:
             return spec.packed()
         return await anyio.to_thread.run_sync(packed_with_copies, spec, self._shared.state_dir, task_id)
 
@@ -630,7 +619,7 @@ class TurnRunner(Verbs, Hooks):
             self.engines.require(session.options.agent)  # or the turn would have failed, and not wait
             if all(one.task_id != task_id for one in session.queue):
                 return session  # it was taken back in the meantime
-            return await self.run_turn(session, queued.turn, task_id, options=queued.options, limits=queued.limits)
+            return await self.run_turn(session, queued.request, task_id)
 
     def run_later(self, session: Session, task_id: str) -> None:
         """See to it that what waits in a session, and may not begin before its time, begins then."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from helmsman.model.events import ItemStarted, TaskLinked, TurnEnded, TurnStarted, UserMessage
+from helmsman.model.options import TurnInput
 from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
@@ -55,9 +56,8 @@ class UnrequestedTurns:
 
     async def _register(self, session: Session, text: str) -> None:
         try:
-            task_id, draft = draft_task(
-                text, session.options, session_id=session.id, policy=self._policy(session.limits)
-            )
+            request = session.request(TurnInput(text=text))
+            task_id, draft = draft_task(request, session_id=session.id, policy=self._policy(session.limits))
             await self._writer.enter(draft)
         finally:
             self._shared.registering.discard(session.id)

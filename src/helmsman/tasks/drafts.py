@@ -14,7 +14,7 @@ from helmsman.tasks.model import MAX_COST, OPTIONS, POLICY, SCHEDULE, TaskDraft,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.model.options import SessionOptions
+    from helmsman.model.request import TurnRequest
 
 
 class TurnOrigin(NamedTuple):
@@ -40,18 +40,16 @@ next_turn: Final[ContextVar[NextTurn | None]] = ContextVar("next_turn", default=
 
 
 def draft_task(
-    instruction: str,
-    options: SessionOptions,
+    request: TurnRequest,
     *,
     session_id: str | None = None,
     idempotency_key: str | None = None,
     policy: Mapping[str, Any] | None,
-    max_cost_usd: float | None = None,
     schedule: str | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> tuple[str, TaskDraft]:
     """A turn as a task that has not begun: its id, and all that is known of it."""
-    task_id = new_task_id("local")
+    task_id, options = new_task_id("local"), request.options
     turn = next_turn.get()
     origin = TurnOrigin() if turn is None else turn.take()
     if idempotency_key is None and (called := call_key.get()) is not None:
@@ -59,7 +57,7 @@ def draft_task(
     return task_id, TaskDraft(
         id=task_id,
         agent=options.agent,
-        instruction=own_words(instruction) or "",
+        instruction=own_words(request.turn.text) or "",
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,
         idempotency_key=idempotency_key,
@@ -69,7 +67,7 @@ def draft_task(
         metadata={
             OPTIONS: pack(without_secrets(replace(options, tools=()))),
             **({} if policy is None else {POLICY: dict(policy)}),
-            **({} if max_cost_usd is None else {MAX_COST: max_cost_usd}),
+            **({} if request.max_cost_usd is None else {MAX_COST: request.max_cost_usd}),
             **({} if schedule is None else {SCHEDULE: schedule}),
         },
         spec=spec,

@@ -21,7 +21,7 @@ from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
-from helmsman.model.inputs import takes_start_options, turn_input
+from helmsman.model.inputs import takes_turn_options, turn_input
 from helmsman.tasks.drafts import NextTurn, next_turn
 from helmsman.tasks.jobs import TurnGate
 from helmsman.tasks.model import SESSIONS
@@ -36,12 +36,10 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.wanted import Wanted
     from helmsman.capabilities.repository_commands import CommandAllowance, Consent
-    from helmsman.model.inputs import StartOptions
-    from helmsman.model.options import TurnKind
+    from helmsman.model.options import TurnOptions
     from helmsman.model.questions import Choice, Question
     from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
-    from helmsman.settings import OnLimit
     from helmsman.steering.core import Steering
     from helmsman.tasks.jobs import RunningJob
     from helmsman.tasks.model import Task, TaskChanges
@@ -147,7 +145,7 @@ class Work:
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
-    @takes_start_options
+    @takes_turn_options
     async def start(
         self,
         step: str,
@@ -155,10 +153,8 @@ class Work:
         *,
         cwd: str | Path | None = None,
         worktree: bool = False,
-        kind: TurnKind | None = None,
         gate: TurnGate | None = None,
-        on_limit: OnLimit | None = None,
-        **options: Unpack[StartOptions],
+        **options: Unpack[TurnOptions],
     ) -> DoneTurn:
         """Start a session and wait for the end of its first turn. `gate` runs before the turn begins.
 
@@ -174,14 +170,12 @@ class Work:
                 self.job.gates[task_id] = gate
 
         async def start() -> Session:
+            options["max_cost_usd"] = await self._left_usd()
             return await self.helm.start(
                 prompt,
                 cwd=self.wanted.directory if cwd is None else cwd,
                 worktree=worktree,
-                kind=kind,
                 idempotency_key=self._key(step),
-                max_cost_usd=await self._left_usd(),
-                on_limit=on_limit,
                 on_task=note,
                 **options,
             )
