@@ -638,7 +638,7 @@ FilesState = tuple[tuple[int, int, int, int] | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _CachedConfiguration:
+class CachedConfiguration:
     """An answer of Codex, and the files it was made of as they were then."""
 
     config: Mapping[str, Any]
@@ -653,18 +653,18 @@ class Configuration:
     def __init__(self, api: AppServer, codex_home: Path) -> None:
         self._api = api
         self.homes = tuple(dict.fromkeys((codex_home, codex_home.resolve())))
-        self._answers: dict[str, _CachedConfiguration] = {}
+        self._answers: dict[str, CachedConfiguration] = {}
         self._asking = anyio.Lock()
 
     async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
         """The effective configuration for a directory: the keys of config.toml."""
-        if (known := self._cached(cwd)) is not None:
+        if (known := self.cached(cwd)) is not None:
             return known.config
         async with self._asking:  # of many who ask at once, the first asks Codex
-            known = self._cached(cwd)
+            known = self.cached(cwd)
             return known.config if known is not None else await self._ask(cwd)
 
-    def _cached(self, cwd: Path | None) -> _CachedConfiguration | None:
+    def cached(self, cwd: Path | None) -> CachedConfiguration | None:
         """The answer that still holds, if there is one."""
         known = self._answers.get(str(cwd))
         if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
@@ -680,7 +680,7 @@ class Configuration:
         if cwd is not None and not self._api.is_elsewhere and _comes_from(answer.layers, watched):
             if len(self._answers) >= _REMEMBERED:
                 del self._answers[next(iter(self._answers))]
-            self._answers[str(cwd)] = _CachedConfiguration(answer.values, watched, before, time.monotonic() + _SECONDS)
+            self._answers[str(cwd)] = CachedConfiguration(answer.values, watched, before, time.monotonic() + _SECONDS)
         return answer.values
 
 

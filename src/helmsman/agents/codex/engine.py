@@ -47,6 +47,7 @@ from helmsman.agents.codex.processes import (
 )
 from helmsman.agents.codex.questions import OpenQuestions, thread_of
 from helmsman.agents.codex.reviews import from_text, is_of, read_review
+from helmsman.agents.codex.spare_thread import SpareThread
 from helmsman.agents.codex.threads import (
     InheritedThreads,
     ThreadState,
@@ -241,6 +242,7 @@ class AppServerEngine(RoutedEngine):
         self._api = AppServer(self._peer, binary)
         self._configuration = Configuration(self._api, codex_home)
         self._logins = CodexLogins(self._api, self._configuration)
+        self._spare = SpareThread(tasks, self._api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
         self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
         self._rate_limits: list[RateLimitsReported] = []
@@ -332,7 +334,7 @@ class AppServerEngine(RoutedEngine):
             raise InvalidInput("A session needs a working directory. Name one that exists.")
         access = await self._plan(options, resuming=False)
         await self._logins.require(options)
-        return self._opened(await self._api.start_thread(thread_settings(options, access)), options, access)
+        return self._opened(await self._spare.open(thread_settings(options, access)), options, access)
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         access = await self._plan(options, resuming=True)
@@ -672,6 +674,7 @@ class AppServerEngine(RoutedEngine):
         state.asked_about.clear()
         state.idle.set()
         self._questions.withdraw_of(event.session_id, by=str(TURN_ENDED))
+        self._spare.turn_ended(self._is_busy)
 
     def _state(self, thread_id: str) -> ThreadState:
         state = self._threads.get(thread_id)

@@ -97,6 +97,7 @@ class Feature(Enum):
     PROFILE_IN_CONFIG = "take a profile by its name in a thread's config", None, "0.133.0"
     TRUST_ON_START = "mark a repository as trusted when a thread starts with a writable sandbox", "0.120.0"
     UNTRUSTED_RULES_IGNORED = "leave the rules of a repository alone that nobody trusts", "0.130.0"
+    TRACELESS_THREADS = "open a session that leaves no trace before its first message", "0.115.0"
 
     # --- turns ---
     STEER = "put a message into a running turn", "0.99.0"
