@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.agent_process import AgentProcess, Greeting, Launch
     from helmsman.agents.event_router import EventRouter
-    from helmsman.agents.protocol import Capabilities, Opened
+    from helmsman.agents.protocol import Capabilities, Opened, Trust
     from helmsman.agents.sandbox import Sandbox
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
@@ -317,6 +317,11 @@ class AgentDialect(ABC):
     """The version of the program, if it is known before a process says it."""
     idle_seconds: ClassVar[float | None] = None
     """Seconds that a process waits for the next turn, if that is less than the setting."""
+
+    @property
+    @abstractmethod
+    def trust(self) -> Trust:
+        """How far the agent is trusted."""
 
     @abstractmethod
     def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> Conversation:
@@ -773,8 +778,11 @@ class ProcessEngine(RoutedEngine):
             return
         assert session.conversation is not None
         session.process = None
-        session.conversation.close()
         session.enter(State.STORED)
+        if loss is not None and session.turn is not None and session.turn.interrupted:
+            session.conversation.end_turn(session.turn)  # it has stopped, though not by itself
+            loss = None
+        session.conversation.close()
         turn, session.turn = session.turn, None
         if turn is not None:
             turn.ended.set()

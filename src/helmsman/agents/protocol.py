@@ -134,6 +134,26 @@ def is_enforced(options: SessionOptions) -> bool:
     return options.writes != "anything" and not options.unenforced
 
 
+class Trust(Value, frozen=True, kw_only=True):
+    """How far an agent is trusted. There are no defaults: a new agent must answer each question.
+
+    Attributes:
+        asking_mode: The mode in which it asks before it acts; every session is set to it. None if it has no modes.
+        safe_modes: Other modes in which it asks or changes nothing. It is set back from them, and stopped in all others.
+        memory: Patterns below its home of what later sessions follow. It may not write there without asking.
+        runs_repository_files: Whether it may run files of a repository that the user has not trusted.
+        variables: Variables with secrets that its sandbox shows, by their names or as `NAME_*`.
+        shared: Directories of its home that its sandbox shows as they are: those of its sessions.
+    """
+
+    asking_mode: str | None
+    safe_modes: tuple[str, ...]
+    memory: tuple[str, ...]
+    runs_repository_files: bool
+    variables: tuple[str, ...]
+    shared: tuple[str, ...]
+
+
 class Opened(Value, frozen=True, kw_only=True):
     """A session as the engine opened it: the settings in force, and remarks for the caller.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.acp.profile import Profile
+from helmsman.agents.acp.profile import AgentHome, Profile
 from helmsman.base.json_values import optional_text
 from helmsman.base.processes import with_variable
 from helmsman.model.events import AgentMessage
@@ -31,7 +31,22 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
 
 
-class ClaudeAdapter(Profile):
+class Adapter(Profile):
+    """An adapter, which has no sandbox here."""
+
+    reading_mode = None
+    memory = ()
+    runs_repository_files = False
+    variables = ()
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        return []
+
+    def home(self, env: Mapping[str, str]) -> AgentHome | None:
+        return None
+
+
+class ClaudeAdapter(Adapter):
     name = "claude-agent-acp"
     title = "Claude"
     asking_mode = "default"
@@ -39,7 +54,6 @@ class ClaudeAdapter(Profile):
     steering = "request"
     counting = "turn"
     cached_beside = True
-    runs_repository_files = False
 
     def session_meta(self, options: SessionOptions) -> Mapping[str, Any]:
         return {"claudeCode": {"options": {"settingSources": [], "strictMcpConfig": True}}}
@@ -50,12 +64,11 @@ class ClaudeAdapter(Profile):
         return output, int(code[1]) if code else None
 
 
-class CodexAdapter(Profile):
+class CodexAdapter(Adapter):
     name = "codex-acp"
     title = "Codex"
     asking_mode = "read-only"
     steering = "request"
-    runs_repository_files = False
 
     def is_remark(self, text: str) -> bool:
         return text.startswith("Warning: ")

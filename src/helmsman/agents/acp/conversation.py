@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.process_engine import AgentSession, EngineContext
+    from helmsman.agents.protocol import Trust
     from helmsman.base.jsonrpc import IncomingRequest, RequestId
     from helmsman.model.events import Event, TurnOutcome
     from helmsman.model.options import SessionOptions, TurnInput
@@ -178,11 +179,13 @@ class AcpConversation(Conversation):
         session: AgentSession,
         process: AgentProcess,
         profile: Profile,
+        trust: Trust,
         env: Mapping[str, str],
     ) -> None:
         """`env` says where the agent keeps its sessions."""
         super().__init__(context, session, process, profile.title)
         self._profile = profile
+        self._trust = trust
         self._reader = profile.reader(env)
         self._env = env
         self.access = self._profile.access(session.options)
@@ -527,7 +530,7 @@ class AcpConversation(Conversation):
         wanted = self.access.mode
         if wanted is None or mode == wanted:
             return
-        asks_then = mode is not None and mode in (self._profile.asking_mode, self._profile.reading_mode)
+        asks_then = mode is not None and mode in (self._trust.asking_mode, *self._trust.safe_modes)
         if not asks_then and self.access.answers != "yes":
             self._stop_unasking(f"its mode to {mode}")
             return

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
+    from helmsman.agents.protocol import Trust
     from helmsman.agents.replay_window import ReplayWindow
     from helmsman.agents.supervisor.output_log import OutputLine
     from helmsman.model.events import PastTurn
@@ -115,9 +116,14 @@ class AcpDialect(AgentDialect):
         self.capabilities = profile.capabilities
         self.reader = profile.reader(env)
         self._env = env
+        self._trust = profile.trust(env)
+
+    @property
+    def trust(self) -> Trust:
+        return self._trust
 
     def converse(self, context: EngineContext, session: AgentSession, process: AgentProcess) -> AcpConversation:
-        return AcpConversation(context, session, process, self.profile, self._env)
+        return AcpConversation(context, session, process, self.profile, self._trust, self._env)
 
     def opened(self, session: AgentSession, options: SessionOptions) -> Opened:
         assert isinstance(session.conversation, AcpConversation)

@@ -7,10 +7,11 @@ the exit code of a command is, or whether its token counts are of one call or of
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from helmsman.agents.protocol import Capabilities, Capability, is_enforced
+from helmsman.agents.protocol import Capabilities, Capability, Trust, is_enforced
 from helmsman.agents.sandbox import NETWORK
 from helmsman.base.json_values import count, integer, mapping, optional_text, sequence, text
 from helmsman.base.structs import Value
@@ -69,8 +70,8 @@ class AgentHome(Value, frozen=True, kw_only=True):
     mark: str | None = None
 
 
-class Profile:
-    """Profile of one agent. The base class has the defaults for an unknown agent; subclasses override them."""
+class Profile(ABC):
+    """Profile of one agent. What it is trusted with has no defaults (`Trust`); the rest has those for an unknown agent."""
 
     name: str = ""
     title: str = ""
@@ -81,12 +82,8 @@ class Profile:
     """The command that installs it."""
     start_seconds: float = 180.0
     """Seconds until the first answer, which may take long on a busy machine and on the agent's very first start."""
-    asking_mode: str | None = None
-    """The mode in which it asks before it writes or runs anything but harmless commands."""
     asking_options: Mapping[str, str] = {}
     """Settings of a session, besides its mode, in which it asks, where it has them."""
-    reading_mode: str | None = None
-    """The mode in which it changes nothing."""
     model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
     """The way to choose the model."""
     steering: SteeringWay = "no"
@@ -97,8 +94,6 @@ class Profile:
     """True if thought tokens are counted separately from the output tokens."""
     tells_later: bool = False
     """True if the agent asks about a call before it reports the tool's input."""
-    runs_repository_files: bool = True
-    """True if the agent may run files of a repository that the user has not trusted. Assumed unless known otherwise."""
     has_history: bool = False
     """True if `reader` reads its sessions."""
     moves: bool = False
@@ -108,18 +103,58 @@ class Profile:
     writable: tuple[Path, ...] = ()
     """Paths that it may write in a sandbox, besides those of the session and the shared parts of its home."""
 
-    variables: tuple[str, ...] = ()
-    """Variables with secrets that it gets in a sandbox, by their names or as `NAME_*`."""
+    # --- what it is trusted with, without defaults ---------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def asking_mode(self) -> str | None:
+        """The mode in which it asks before it writes or runs anything but harmless commands; None if it has no modes."""
+
+    @property
+    @abstractmethod
+    def reading_mode(self) -> str | None:
+        """The mode in which it changes nothing, if it has one."""
+
+    @property
+    @abstractmethod
+    def memory(self) -> tuple[str, ...]:
+        """Patterns below its home of what later sessions follow, and it would write without asking."""
+
+    @property
+    @abstractmethod
+    def runs_repository_files(self) -> bool:
+        """Whether it may run files of a repository that the user has not trusted."""
+
+    @property
+    @abstractmethod
+    def variables(self) -> tuple[str, ...]:
+        """Variables with secrets that it gets in a sandbox, by their names or as `NAME_*`."""
+
+    @abstractmethod
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        """Files that it would run in this directory before anybody has been asked, whatever it is started with."""
+
+    @abstractmethod
+    def home(self, env: Mapping[str, str]) -> AgentHome | None:
+        """Return the agent's home and the parts that a sandbox exposes; None if it needs nothing there."""
+
+    def trust(self, env: Mapping[str, str]) -> Trust:
+        """Return all of this together."""
+        home, safe = self.home(env), (self.reading_mode,)
+        return Trust(
+            asking_mode=self.asking_mode,
+            safe_modes=tuple(mode for mode in safe if mode is not None),
+            memory=self.memory,
+            runs_repository_files=self.runs_repository_files,
+            variables=self.variables,
+            shared=() if home is None else home.shared,
+        )
 
     # --- starting it -------------------------------------------------------------------------------------------------
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
         """Return the environment to start the agent with; `places` is a directory for Helmsman's files."""
         return dict(env)
-
-    def dangerous_files(self, directory: Path) -> list[Path]:
-        """Files that it would run in this directory before anybody has been asked, whatever it is started with."""
-        return []
 
     def refuse_danger(self, options: SessionOptions, directory: Path) -> None:
         """Refuse to work where the agent would run files of the repository before anybody was asked.
@@ -149,10 +184,6 @@ class Profile:
         """Return the `_meta` for starting and loading a session, beyond the fields of the protocol."""
         return {}
 
-    def home(self, env: Mapping[str, str]) -> AgentHome | None:
-        """Return the agent's home and the parts that a sandbox exposes; None if it needs nothing there."""
-        return None
-
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
         """Return the paths that it reads in a sandbox besides its home: its code, and logins of other programs."""
         return ()
@@ -161,7 +192,7 @@ class Profile:
         """Return the directory with the sessions of one project; None if all projects share one. Blocks, briefly."""
         return None
 
-    def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:  # noqa: B027 - most need nothing
         """Do what must be done outside before it can run in a sandbox. Blocks.
 
         Raises:
@@ -260,10 +291,10 @@ class Profile:
         """Its sessions on disk as what can be carried to another machine; None where they cannot."""
         return None
 
-    async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
+    async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:  # noqa: B027 - most may at once
         """Wait until a session can be loaded without harm."""
 
-    def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:
+    def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:  # noqa: B027 - most need nothing
         """Do what must be done after a load for no harm to come of it. Blocks."""
 
     # --- capabilities ------------------------------------------------------------------------------------------------

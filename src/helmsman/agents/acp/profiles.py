@@ -61,6 +61,7 @@ class Gemini(Profile):
     reading_mode = "plan"
     model_by = "set_model"
     counting = "files"
+    memory = ()
     runs_repository_files = False
     variables = ("GEMINI_*", "GOOGLE_*")
 
@@ -73,6 +74,9 @@ class Gemini(Profile):
         if options.trust_repository:
             made[self._TRUST] = "true"
         return made
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        return []
 
     def tool_of(self, call: Mapping[str, Any]) -> str | None:
         named = re.fullmatch(r"(.+)__\1_\d+_\d+", text(call.get("toolCallId")))
@@ -162,6 +166,9 @@ class OpenCode(Profile):
     install = "npm install -g opencode-ai"
     has_history = True
     asking_mode = "build"
+    reading_mode = None
+    memory = ()
+    variables = ()
     model_by = "set_model"
     steering = "second prompt"
     counting = "files"
@@ -208,6 +215,9 @@ class OpenCode(Profile):
             found += [path for path in configurations if _may_say(path, self._PLUGIN)]
         return found
 
+    def home(self, env: Mapping[str, str]) -> AgentHome | None:
+        return None  # no sandbox is put around it
+
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
         return optional_text(output.get("output")), integer(mapping(output.get("metadata")).get("exit"))
@@ -245,8 +255,7 @@ class Qwen(Profile):
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
     _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
     """What it does of itself after a turn: it writes down, unasked, what each later session is told to heed."""
-    _KEPT = ("memories", "projects/*/memory")
-    """Where it does so. Nor does it ask about what its model writes there."""
+    memory = ("memories", "projects/*/memory")  # nor does it ask about what its model writes there
     _WRITERS = ("Edit", "WriteFile")
 
     def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
@@ -255,7 +264,7 @@ class Qwen(Profile):
         settings["memory"] = {**mapping(settings.get("memory")), **dict.fromkeys(self._MEMORY, False)}
         if self.access(options).answers != "yes":
             homes = (*spellings(self.home(env).path), places.resolve())
-            denied = [f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self._KEPT for tool in self._WRITERS]
+            denied = [f"{tool}(/{home}/{kept}/**)" for home in homes for kept in self.memory for tool in self._WRITERS]
             rules = mapping(settings.get("permissions"))
             settings["permissions"] = {**rules, "deny": [*sequence(rules.get("deny")), *denied]}
         if not options.trust_repository:
@@ -266,6 +275,9 @@ class Qwen(Profile):
         made = {**env, self._SETTINGS: str(path)}
         made.setdefault("QWEN_CODE_SYSTEM_DEFAULTS_PATH", str(Path(theirs).with_name("system-defaults.json")))
         return made
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        return []
 
     def tool_of(self, call: Mapping[str, Any]) -> str | None:
         return optional_text(mapping(call.get("_meta")).get("toolName"))
@@ -322,6 +334,8 @@ class Copilot(Profile):
     install = "npm install -g @github/copilot"
     has_history = True
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
+    reading_mode = None
+    memory = ()
     asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps what its terminal was told
     model_by = "environment"
     counting = "process"
@@ -393,6 +407,12 @@ class Copilot(Profile):
 class OwnAgent(Profile):
     """An agent of the user's own, from `[agents.NAME]` in `helmsman.toml`."""
 
+    asking_mode: str | None = None
+    reading_mode: str | None = None
+    memory: tuple[str, ...] = ()
+    runs_repository_files: bool = True
+    variables = ("*",)  # which of them it needs is not known
+
     def __init__(
         self, name: str, title: str, *, mode: str | None, runs_repository_files: bool, writable: tuple[Path, ...] = ()
     ) -> None:
@@ -401,7 +421,12 @@ class OwnAgent(Profile):
         self.asking_mode = mode
         self.runs_repository_files = runs_repository_files
         self.writable = writable
-        self.variables = ("*",)  # which of them it needs is not known
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        return []  # none are known
+
+    def home(self, env: Mapping[str, str]) -> AgentHome | None:
+        return None
 
     def access(self, options: SessionOptions) -> AgentAccess:
         found = super().access(options)

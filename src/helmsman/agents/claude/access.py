@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.agents.claude.binary import PROJECTS, spelled
+from helmsman.agents.protocol import Trust
 from helmsman.agents.sandbox import NETWORK, Confined, spellings
 from helmsman.model.options import Writes, approval_word, sandbox_word
 
@@ -52,11 +53,16 @@ user's own terminal, nor `jobs`, which start without asking, nor the `backups` o
 """
 
 
-_VARIABLES: Final = ("ANTHROPIC_*", "CLAUDE_*")
-"""Its own, of those that hold secrets."""
 _SUB_AGENTS: Final = "agent-memory*/**"
-_MEMORY: Final = (f"{PROJECTS}/*/memory/**", _SUB_AGENTS)
-"""Places in its home for the memory of Claude Code and its sub-agents.
+TRUST: Final = Trust(
+    asking_mode="default",
+    safe_modes=("plan",),
+    memory=(f"{PROJECTS}/*/memory/**", _SUB_AGENTS),
+    runs_repository_files=False,  # its settings, hooks, plugins and servers are left out (`--setting-sources`)
+    variables=("ANTHROPIC_*", "CLAUDE_*"),
+    shared=WRITABLE_AT_HOME,
+)
+"""How far Claude Code is trusted. Its memory is that of its sub-agents too.
 
 It writes there without asking, by its tools and by commands, and each later session follows the instructions there: also
 sessions with more access, and those in the user's own terminal. Rules that ask do not cover its commands, so these deny.
@@ -138,12 +144,12 @@ def plan_launch(
     if access.writes == "nothing":
         # A plan is a file in its own home: its mode asks before it writes to any other, and gets no.
         left_out += [*(() if turn.plan else _WRITING), *(() if enforced else _RUNNING)]
-    arguments = [*_PROTOCOL, "--permission-mode", "plan" if turn.plan else "default"]
+    arguments = [*_PROTOCOL, "--permission-mode", "plan" if turn.plan else TRUST.asking_mode or ""]
     arguments.append(f"--disallowedTools={','.join(left_out)}")
     # Also of MCP servers these are all: those of the user, and of a repository only where it is trusted.
     arguments += ["--setting-sources", "user,project,local" if options.trust_repository else "user"]
     if access.answers != "allow":
-        denied = [f"Edit(/{home}/{place})" for home in spellings(binary.home) for place in _MEMORY]
+        denied = [f"Edit(/{home}/{place})" for home in spellings(binary.home) for place in TRUST.memory]
         rules = [*denied, f"Edit(//**/.claude/{_SUB_AGENTS})"]
         arguments.append(f"--settings={json.dumps({'permissions': {'deny': rules}})}")
     for flag, value in (
@@ -171,6 +177,6 @@ def plan_launch(
             directory=directory.resolve(),
             needs=(binary.home, binary.home.with_name(f"{binary.home.name}.json")),
             hides=(binary.home / PROJECTS,),  # sessions of other directories
-            variables=_VARIABLES,
+            variables=TRUST.variables,
         )
     return PlannedLaunch(arguments=tuple(arguments), directory=directory, confined=confined, access=access)

@@ -16,7 +16,7 @@ import anyio.to_thread
 
 from helmsman.agents.account import Account, Model
 from helmsman.agents.agent_process import TURN, Greeting, Launch, open_child_agent
-from helmsman.agents.claude.access import WRITABLE_AT_HOME, access_of, plan_launch
+from helmsman.agents.claude.access import TRUST, WRITABLE_AT_HOME, access_of, plan_launch
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities
 from helmsman.agents.claude.conversation import COMPACT, ClaudeConversation, control
 from helmsman.agents.claude.open_sessions import refuse_if_open
@@ -104,6 +104,7 @@ class ClaudeDialect(AgentDialect):
     agent = CLAUDE
     title = TITLE
     engine_name = CLAUDE
+    trust = TRUST
     greeting = _GREETING
     starts_with_session = False
     idle_seconds: ClassVar[float | None] = 120.0  # it holds 200 MB, and another one starts within a second

@@ -1,0 +1,229 @@
+"""The life of sessions and processes that all dialects share, on a toy agent, also when something is killed in any state."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import signal
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from helmsman.agents.acp.profile import Profile
+from helmsman.agents.process_engine import TRANSITIONS, AgentDialect, State, Supervision, open_process_engine
+from helmsman.agents.protocol import Trust
+from helmsman.agents.supervisor.client import Owner
+from helmsman.agents.supervisor.records import read_records
+from helmsman.base.processes import with_variable
+from helmsman.errors import SessionNotFound
+from helmsman.model.events import EngineGone, Event, QuestionAsked, TurnEnded, TurnStarted
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice
+from tests.agents.toy.dialect import ToyDialect
+from tests.sandboxes import launch_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+    from helmsman.agents.process_engine import AgentSession, ProcessEngine
+    from helmsman.agents.supervisor.records import ProcessRecord
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
+
+SECONDS = 30
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Place:
+    """A state directory, and the hubs that follow one another in it."""
+
+    state_dir: Path
+    sessions: Path
+    options: SessionOptions
+
+    @asynccontextmanager
+    async def hub(self, epoch: int, left: Sequence[ProcessRecord] = ()) -> AsyncIterator[ProcessEngine]:
+        supervision = Supervision(engine_id="toy-1", owner=Owner(epoch), about={})
+        async with open_process_engine(
+            ToyDialect(self.sessions),
+            launch_config((), dict(os.environ), self.state_dir),
+            state_dir=self.state_dir,
+            idle=900,
+            supervision=supervision,
+            left=left,
+        ) as engine:
+            yield engine
+
+    @property
+    def record(self) -> ProcessRecord:
+        (record,) = read_records(self.state_dir)
+        return record
+
+
+@pytest.fixture
+def place(tmp_path: Path, git_repo: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    )  # its supervisor finds the watcher
+    sessions = tmp_path / "sessions"
+    sessions.mkdir()
+    options = SessionOptions(agent="toy", cwd=git_repo, unenforced=True)
+    yield Place(tmp_path / "state", sessions, options)
+    for record in read_records(tmp_path / "state"):
+        record.stop()
+
+
+class Heard:
+    """What an engine tells of a session."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def of(self, *kinds: type[Event]) -> list[Event]:
+        return [event for event in self.events if isinstance(event, kinds)]
+
+
+async def until(found: Callable[[], object]) -> None:
+    with anyio.fail_after(SECONDS):
+        while not found():
+            await anyio.sleep(0.01)
+
+
+async def begun(engine: ProcessEngine, place: Place, prompt: str) -> tuple[AgentSession, Heard]:
+    opened = await engine.open(place.options)
+    heard = Heard()
+    engine.attach(opened.session_id, heard)
+    await engine.run_turn(opened.session_id, place.options, TurnInput(text=prompt))
+    return engine._sessions[opened.session_id], heard
+
+
+async def goes_on(engine: ProcessEngine, place: Place, session_id: str, heard: Heard) -> None:
+    """The session takes a turn, and that comes to its end."""
+    before = len(heard.of(TurnEnded))
+    await engine.run_turn(session_id, place.options, TurnInput(text="short"))
+    await until(lambda: len(heard.of(TurnEnded)) > before)
+    last = heard.of(TurnEnded)[-1]
+    assert isinstance(last, TurnEnded)
+    assert last.outcome == "completed"
+
+
+def test_every_state_leads_back_to_the_one_without_a_process() -> None:
+    assert set(TRANSITIONS) == set(State)
+    assert all(State.STORED in TRANSITIONS[state] for state in State if state is not State.STORED)
+    assert TRANSITIONS[State.ENDING] == {State.STORED}, "nothing begins in a process that is ending"
+    assert [state for state in State if State.RUNNING in TRANSITIONS[state]] == [State.STARTING, State.IDLE]
+
+
+def test_a_dialect_is_not_made_without_all_its_answers() -> None:
+    questions = sorted(AgentDialect.__abstractmethods__)
+    assert {"trust", "check", "converse", "fingerprint", "launch", "find", "history", "opened"} <= set(questions)
+    for question in questions:
+        answers = {name: getattr(ToyDialect, name) for name in questions if name != question}
+        incomplete = type("Incomplete", (AgentDialect,), answers)
+        assert inspect.isabstract(incomplete)
+
+
+def test_what_an_agent_is_trusted_with_has_no_defaults() -> None:
+    answers = {name: getattr(ToyDialect.trust, name) for name in inspect.signature(Trust).parameters}
+    for question in answers:
+        with pytest.raises(TypeError):
+            Trust(**{name: answer for name, answer in answers.items() if name != question})
+    assert {
+        "asking_mode",
+        "reading_mode",
+        "memory",
+        "runs_repository_files",
+        "variables",
+        "dangerous_files",
+        "home",
+    } <= (Profile.__abstractmethods__)
+
+
+async def test_a_new_protocol_needs_only_a_dialect(place: Place) -> None:
+    async with place.hub(1) as engine:
+        session, heard = await begun(engine, place, "ask")
+        await until(lambda: heard.of(QuestionAsked))
+        (asked,) = heard.of(QuestionAsked)
+        assert isinstance(asked, QuestionAsked)
+        await engine.answer(asked.question, (Choice("approve"),))
+        await until(lambda: heard.of(TurnEnded))
+        assert place.options.cwd is not None
+        assert (place.options.cwd / "made.txt").exists()
+        await goes_on(engine, place, session.id, heard)
+        with pytest.raises(SessionNotFound):
+            await engine.resume("unknown", place.options)
+    async with place.hub(2) as engine:
+        resumed = await engine.resume(session.id, place.options)
+        assert (resumed.session_id, resumed.turn_id) == (session.id, None)
+
+
+async def test_the_next_hub_follows_the_turn_and_answers_its_question(place: Place) -> None:
+    async with place.hub(1) as engine:
+        session, heard = await begun(engine, place, "ask")
+        await until(lambda: heard.of(QuestionAsked))
+    assert not heard.of(TurnEnded, EngineGone)
+    async with place.hub(2, [place.record]) as engine:
+        again = Heard()
+        engine.attach(session.id, again)
+        await engine.adopt(session.id, place.options)
+        await until(lambda: again.of(QuestionAsked))
+        (asked,) = again.of(QuestionAsked)
+        assert isinstance(asked, QuestionAsked)
+        assert [event.turn_id for event in again.of(TurnStarted)] == [heard.of(TurnStarted)[0].turn_id]
+        await engine.answer(asked.question, None)
+        await until(lambda: again.of(TurnEnded))
+        await goes_on(engine, place, session.id, again)
+
+
+async def enter(engine: ProcessEngine, session: AgentSession, state: State, tasks: anyio.abc.TaskGroup) -> None:
+    """Bring a session that was begun to a state."""
+    if state is State.STOPPING:
+        tasks.start_soon(engine.interrupt, session.id)
+    if state is State.ENDING:
+        tasks.start_soon(engine.end, session)
+    await until(lambda: session.state is state)
+
+
+PROMPTS = {State.IDLE: "short", State.RUNNING: "long", State.STOPPING: "deaf", State.ENDING: "deaf"}
+
+
+@pytest.mark.parametrize("killed", ["child", "supervisor"])
+@pytest.mark.parametrize("state", PROMPTS, ids=lambda state: state.value)
+async def test_a_session_goes_on_after_a_kill_in_any_state(place: Place, state: State, killed: str) -> None:
+    async with place.hub(1) as engine, anyio.create_task_group() as tasks:
+        session, heard = await begun(engine, place, PROMPTS[state])
+        await enter(engine, session, state, tasks)
+        record = place.record
+        os.kill(getattr(record, killed).pid, signal.SIGKILL)
+        await until(lambda: session.state is State.STORED and session.gone.is_set())
+        await until(lambda: not with_variable("KEPT_BY_HELMSMAN", str(record.directory)))
+        if state in (State.RUNNING, State.STOPPING):
+            await until(lambda: heard.of(TurnEnded, EngineGone))
+        await goes_on(engine, place, session.id, heard)
+        assert len(heard.of(TurnEnded, EngineGone)) == (1 if state is State.ENDING else 2 + (state is State.IDLE))
+
+
+@pytest.mark.parametrize("state", PROMPTS, ids=lambda state: state.value)
+async def test_a_session_goes_on_under_a_hub_that_takes_it_over_in_any_state(place: Place, state: State) -> None:
+    async with place.hub(1) as engine, anyio.create_task_group() as tasks:
+        session, heard = await begun(engine, place, PROMPTS[state])
+        await enter(engine, session, state, tasks)
+        async with place.hub(2, read_records(place.state_dir)) as other:
+            again = Heard()
+            other.attach(session.id, again)
+            if session.id in await other.running_sessions():
+                await other.adopt(session.id, place.options)
+                await other.interrupt(session.id)
+                await until(lambda: again.of(TurnEnded, EngineGone))
+            await other.resume(session.id, place.options)
+            await goes_on(other, place, session.id, again)
+        assert not [event for event in heard.of(TurnEnded) if state is State.RUNNING], "the earlier hub says nothing"

@@ -1,0 +1,38 @@
+"""What the supervisor of a toy agent knows of its turn (`helmsman.agents.supervisor.watcher`)."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from helmsman.agents.supervisor.watcher import Activity, read_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class ToyWatcher:
+    """One session: whether its turn runs, and whether it waits."""
+
+    def __init__(self) -> None:
+        self._session = ""
+        self._is_waiting = False
+
+    def on_output(self, line: bytes) -> None:
+        message = read_line(line)
+        self._is_waiting = "ask" in message
+        if "ended" in message:
+            self._session = ""
+
+    def on_input(self, line: bytes) -> None:
+        message = read_line(line)
+        self._session = message.get("session", self._session)
+        self._is_waiting = self._is_waiting and "answer" not in message
+
+    def activity(self) -> Activity:
+        if not self._session:
+            return Activity()
+        return Activity(waiting=(self._session,)) if self._is_waiting else Activity(working=(self._session,))
+
+    def interrupt(self) -> Sequence[bytes]:
+        return [json.dumps({"stop": True}).encode()] if self._session else []
