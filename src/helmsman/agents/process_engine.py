@@ -608,6 +608,7 @@ class ProcessEngine(RoutedEngine):
         session = AgentSession(record.session_id, place, policy)
         session.launch, session.about = text(record.about.get("launch")), record.about
         session.confinement = optional_text(record.about.get("confinement"))
+        session.cost = None  # how much of it belongs to this turn is not known
         left = _Left(record, await anyio.to_thread.run_sync(record.notes), is_running)
         session.enter(State.STARTING)
         await self._tasks.start(self._serve, session, self._owning(record), left)

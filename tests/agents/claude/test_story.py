@@ -31,6 +31,7 @@ from helmsman.model.events import (
     Notice,
     QuestionAsked,
     TurnEnded,
+    UsageReported,
 )
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
@@ -188,6 +189,9 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
             await engine.answer(asked_again.question, (Choice("approve"),))
             assert (await again.first(TurnEnded)).outcome == "completed"
             assert (place.repo / "made.txt").exists()
+            used = [event.turn for event in again.events if isinstance(event, UsageReported)][-1]
+            assert used is not None
+            assert used.cost_usd is None, "what the session had cost before the turn is not known here"
             assert not await second.takes_work(settings, {**place.env, "ANTHROPIC_API_KEY": "another"}, engine_id)
             assert await second.takes_work(settings, place.env, engine_id)
 

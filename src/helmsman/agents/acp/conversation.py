@@ -466,7 +466,7 @@ class AcpConversation(Conversation):
         sent = [prompt_id for prompt_id, before in prompts if self.process.inputs > before]
         if not sent:
             return  # the earlier owner died before it was sent
-        session.left_turn, session.cost = text(notes.get("id")), None
+        session.left_turn = text(notes.get("id"))
         self.process.turn_begins()
         turn = self._new_turn(session.left_turn)
         turn.recall(notes)

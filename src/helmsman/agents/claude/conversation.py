@@ -138,6 +138,10 @@ class ClaudeConversation(Conversation):
     def _reader(self, turn_id: str) -> TurnReader:
         return TurnReader(self.session.id, turn_id or None, str(self.session.directory))
 
+    async def set_up(self, options: SessionOptions) -> None:
+        """Answer questions as these options say. A process that an earlier hub left may have been adopted under others."""
+        self.access = access_of(options, enforced=self.access.enforced, plans=self.access.plans)
+
     async def prompt(self, turn: TurnInput) -> AgentTurn:
         message = await anyio.to_thread.run_sync(prompt_message, turn) if turn.images else prompt_message(turn)
         begun = self._new_turn(str(uuid.uuid4()))
