@@ -558,6 +558,13 @@ class SessionState:
     def _apply_to_turn(self, event: Event) -> None:
         match event:
             case TurnRequested():
+                if (
+                    self.has_turn
+                    and self.turn_id is None
+                    and event.task_id is not None
+                    and event.task_id in self.task_ids
+                ):
+                    self.turn_count -= 1  # the hub that requested it first was killed before it sent it
                 self._begin(None, event.text)
                 self.turn_kind, self.output_schema = event.kind or "message", event.output_schema
                 if event.task_id is not None:

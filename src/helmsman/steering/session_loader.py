@@ -28,6 +28,7 @@ from helmsman.model.events import (
     Event,
     Failure,
     ItemEnded,
+    MessageQueued,
     MessageUnqueued,
     Notice,
     OptionsChanged,
@@ -50,7 +51,7 @@ from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
     from helmsman.model.events import ModelUsage
@@ -305,7 +306,8 @@ class SessionLoader:
             last = await self._writer.now(last)
         running = last if last is not None and last.is_running else None
         turn = await self._agent_records.turn(session_id) if running is None else None
-        logged = await self.log_of(session_id)
+        waiting = {task.id for task in tasks if task.is_waiting}
+        logged = with_unsent_queued(await self.log_of(session_id), waiting)
         ending, outside = ((), ()) if running is not None else _unlogged(session_id, logged, last, turn)
         return StoredSession(
             options=self._options(directory, tasks, info),
@@ -449,6 +451,22 @@ def _was_a_turn(task: Task) -> bool:
         return False
     was_refused = task.error is not None and task.error.get("code") == SessionBusy.code
     return task.turn_id is not None or not (task.status == "canceled" or was_refused)
+
+
+def with_unsent_queued(logged: StoredEvents, waiting: Collection[str]) -> StoredEvents:
+    """Return a log in which a turn that was requested, and whose task still waits, is a queued message.
+
+    A hub was killed between the request and its intent to send it. The next one sends it.
+    """
+    events = logged.events
+    place = next((at for at in reversed(range(len(events))) if isinstance(events[at], TurnRequested)), None)
+    if place is None or any(isinstance(event, TurnStarted | TurnAdopted | TurnEnded) for event in events[place:]):
+        return logged
+    asked = events[place]
+    if not isinstance(asked, TurnRequested) or asked.task_id not in waiting or asked.task_id is None:
+        return logged
+    queued = MessageQueued(session_id=asked.session_id, task_id=asked.task_id, text=asked.text).with_time(asked.at)
+    return logged._replace(events=(*events[:place], queued, *events[place + 1 :]))
 
 
 def _unlogged(
