@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from pathlib import Path
 
-    from helmsman import Session
+    from helmsman import Helmsman, Session
     from helmsman.capabilities.changes import AppliedSession
     from helmsman.model.events import PastTurn
     from helmsman.schedules.store import Schedule
-    from helmsman.service import HelmsmanService
     from helmsman.tasks.model import Task
     from helmsman.testing import ScriptedModel
     from tests.notices.receivers import Receiver
@@ -68,7 +67,7 @@ class Story:
 
     # --- the steps ---------------------------------------------------------------------------------------------------
 
-    async def tell(self, helm: HelmsmanService) -> None:
+    async def tell(self, helm: Helmsman) -> None:
         """Go through all of it."""
         session = await self._start(helm)
         await self._answer(session)
@@ -77,7 +76,7 @@ class Story:
         await self._change_and_apply(helm, session)
         await self._schedule(helm)
 
-    async def _start(self, helm: HelmsmanService) -> Session:
+    async def _start(self, helm: Helmsman) -> Session:
         session = await self._opened(helm)
         with self._step("first request"):
             while not self._saw(FIRST):
@@ -87,7 +86,7 @@ class Story:
                 await anyio.sleep(0.02)
         return session
 
-    async def _opened(self, helm: HelmsmanService) -> Session:
+    async def _opened(self, helm: Helmsman) -> Session:
         options: dict[str, Any] = {"sandbox": "workspace-write", "approval_policy": "on-request"}
 
         async def start() -> Session:
@@ -110,13 +109,13 @@ class Story:
         with self._step("approved command"):
             await self._running.reached()
 
-    async def _steer_and_queue(self, helm: HelmsmanService, session: Session) -> None:
+    async def _steer_and_queue(self, helm: Helmsman, session: Session) -> None:
         await self._acknowledged("steer", lambda: session.steer(STEERED))
         await self._acknowledged("queue", lambda: session.say(QUEUED, when_busy="queue"))
         self._running.release()
         await self._turn(helm, session, QUEUED, lambda: is_done(session, "queued is done"))
 
-    async def _interrupt(self, helm: HelmsmanService, session: Session) -> None:
+    async def _interrupt(self, helm: Helmsman, session: Session) -> None:
         await self._acknowledged("say", lambda: session.say(HELD))
         await self._turn(helm, session, HELD, lambda: self._saw(HELD))
         await self._acknowledged("interrupt", session.interrupt)
@@ -125,7 +124,7 @@ class Story:
                 await session.feed.changed()
         self._holding.release()
 
-    async def _change_and_apply(self, helm: HelmsmanService, session: Session) -> None:
+    async def _change_and_apply(self, helm: Helmsman, session: Session) -> None:
         await self._acknowledged("say again", lambda: session.say(CHANGE))
         await self._turn(helm, session, CHANGE, lambda: is_done(session, "change is done"))
         with self._step("diff"):
@@ -136,7 +135,7 @@ class Story:
 
         await self._acknowledged("apply", apply)
 
-    async def _schedule(self, helm: HelmsmanService) -> None:
+    async def _schedule(self, helm: Helmsman) -> None:
         options: dict[str, Any] = {"sandbox": "read-only", "approval_policy": "never"}
 
         async def schedule() -> Schedule:
@@ -154,7 +153,7 @@ class Story:
             while not self._told(task.id):
                 await anyio.sleep(0.01)
 
-    async def _turn(self, helm: HelmsmanService, session: Session, prompt: str, has_come: Callable[[], bool]) -> None:
+    async def _turn(self, helm: Helmsman, session: Session, prompt: str, has_come: Callable[[], bool]) -> None:
         """Wait for something in a turn. One that the agent may not have heard of is `unknown`: the user asks again."""
         with self._step(f"turn {prompt}"):
             while not has_come():
@@ -164,7 +163,7 @@ class Story:
                     await session.say(prompt)
                 await anyio.sleep(0.02)
 
-    async def _is_unknown(self, helm: HelmsmanService, prompt: str) -> bool:
+    async def _is_unknown(self, helm: Helmsman, prompt: str) -> bool:
         task = await self._task(helm, prompt)
         return task is not None and task.status == "unknown"
 
@@ -184,7 +183,7 @@ class Story:
                 self.unknown.append(name)
         return None
 
-    async def _task(self, helm: HelmsmanService, instruction: str) -> Task | None:
+    async def _task(self, helm: Helmsman, instruction: str) -> Task | None:
         return next((task for task in await tasks_of(helm) if task.instruction == instruction), None)
 
     def _told(self, what: str) -> bool:
@@ -198,7 +197,7 @@ class Story:
 
     # --- what is true ------------------------------------------------------------------------------------------------
 
-    async def check(self, helm: HelmsmanService) -> None:
+    async def check(self, helm: Helmsman) -> None:
         """Compare what the hub says with what the model, the files and the receiver of notifications saw.
 
         Raises:
@@ -219,7 +218,7 @@ class Story:
         same("runs of the schedule", [one.task_id for one in runs], [by_prompt[SCHEDULED].id])
         await self._check_notifications(helm)
 
-    async def _check_prompts(self, helm: HelmsmanService, session_id: str) -> None:
+    async def _check_prompts(self, helm: Helmsman, session_id: str) -> None:
         """The model saw each prompt once, and the session's history has it once."""
         scheduled = [request for request in self._model.requests if SCHEDULED in request.user_texts]
         if scheduled or SCHEDULED not in self.unknown:
@@ -251,7 +250,7 @@ class Story:
         lines = (self._state_dir / AUDIT_NAME).read_text(encoding="utf-8").splitlines()
         same("answers in the audit log", [json.loads(line)["decision"] for line in lines], ["approve"])
 
-    async def _check_notifications(self, helm: HelmsmanService) -> None:
+    async def _check_notifications(self, helm: Helmsman) -> None:
         """One for each event; two with the same id where the hub says that it does not know whether the first arrived."""
         with anyio.fail_after(SECONDS):
             while any(one.status in ("pending", "sending") for one in await helm.extras.notices.log()):
@@ -270,7 +269,7 @@ def is_done(session: Session, result: str) -> bool:
     return session.result == result and not session.state.is_running
 
 
-async def tasks_of(helm: HelmsmanService) -> list[Task]:
+async def tasks_of(helm: Helmsman) -> list[Task]:
     tasks, _ = await helm.tasks.list(limit=50)
     return list(tasks)
 

@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 
+from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.hub import launch
-from helmsman.service import HelmsmanService
 from helmsman.testing import codex_versions
 from tests import warm
 from tests.notices.receivers import Receiver
@@ -110,9 +110,9 @@ class Laboratory:
         try:
             with self._killed_at(points):
                 assert launch.start(str(state_dir))
-                async with HelmsmanService(self._settings, env=self._env) as helm:
+                async with Helmsman(self._settings, env=self._env) as helm:
                     await self._story.tell(helm)
-            async with HelmsmanService(self._settings, env=self._env) as helm:
+            async with Helmsman(self._settings, env=self._env) as helm:
                 await self._story.check(helm)
         except BaseException as error:
             story, log = self._story, (state_dir / launch.LOG).read_text(encoding="utf-8")
