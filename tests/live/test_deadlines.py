@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.model.events import Decision, QuestionClosed
@@ -127,8 +128,8 @@ async def test_a_question_that_another_program_shows_is_not_denied_and_all_of_th
 ) -> None:
     """The hub has the question; one program began the session, and another shows what it asks."""
     async with (
-        HelmsmanService(replace(in_hub, approval_timeout=4), env=codex_home.env) as one,
-        HelmsmanService(in_hub, env=codex_home.env) as other,
+        Helmsman(replace(in_hub, approval_timeout=4), env=codex_home.env) as one,
+        Helmsman(in_hub, env=codex_home.env) as other,
     ):
         session = await one.start("touch", **asks)
         question_id = await asked(session)
@@ -157,7 +158,7 @@ async def test_a_question_of_a_persons_session_waits_until_somebody_answers(
     in_hub: Settings, codex_home: CodexHome, asks: dict[str, Any], folder: Path
 ) -> None:
     """Unless a time is configured. A person who is only away denies nothing."""
-    async with HelmsmanService(in_hub, env=codex_home.env) as helm:
+    async with Helmsman(in_hub, env=codex_home.env) as helm:
         session = await helm.start("touch", **asks)
         question_id = await asked(session)
         deadline = session.deadlines[question_id]
