@@ -116,7 +116,12 @@ class Cli:
             start_new_session=True,
         )
         async with process:
-            yield process
+            try:
+                yield process
+            except BaseException:  # a test that failed does not send the signals that would end it
+                with suppress(ProcessLookupError):
+                    process.kill()
+                raise
 
     @asynccontextmanager
     async def on_terminal(

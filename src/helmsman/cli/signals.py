@@ -14,11 +14,13 @@ from helmsman.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
     from anyio.abc import TaskStatus
 
 
 _MEANING: Final = {signal.SIGINT: ExitCode.INTERRUPTED, getattr(signal, "SIGQUIT", None): ExitCode.OK}
+_SHUTDOWN_SECONDS: Final = 2.0
 
 
 async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: TaskStatus[None]) -> None:
@@ -26,10 +28,19 @@ async def handle_signals(on_signal: Callable[[ExitCode], None], *, task_status: 
     if sys.platform == "win32":  # no signals on Windows: Ctrl-C cancels everything, as in any Python program
         task_status.started()
         return
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT) as signals:
-        task_status.started()
-        async for number in signals:
-            on_signal(_MEANING.get(number, ExitCode.TERMINATED))
+    try:
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT) as signals:
+            task_status.started()
+            async for number in signals:
+                on_signal(_MEANING.get(number, ExitCode.TERMINATED))
+    finally:
+        signal.signal(signal.SIGINT, _interrupt_shutdown)
+
+
+def _interrupt_shutdown(_number: int, _frame: FrameType | None) -> None:
+    """Interrupt a shutdown. A task that a `KeyboardInterrupt` has torn may never end, so the exit is forced."""
+    exit_after(_SHUTDOWN_SECONDS, ExitCode.INTERRUPTED)
+    raise KeyboardInterrupt
 
 
 def exit_after(seconds: float, code: int) -> None:
