@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import pytest
 
-from helmsman import HelmsmanService, load_settings
+from helmsman import load_settings
 from helmsman.agents import sandbox
 from helmsman.agents.claude.access import own_project
 from helmsman.agents.claude.agent import ClaudeAgent
@@ -35,6 +35,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
+from helmsman.service import HelmsmanService
 from helmsman.testing import add, ask_user, call, fail, patch, question, run, say, think, update
 from tests.claude import claude_binary, claude_environment
 
