@@ -73,7 +73,7 @@ def place(codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path:
 
 @asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[HelmsmanService]:
-    async with HelmsmanService(place.settings, env=place.env, inside=True) as helm:
+    async with HelmsmanService(place.settings, env=place.env) as helm:
         yield helm
 
 
