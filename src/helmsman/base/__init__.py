@@ -1,1 +1,1 @@
-"""The ground everything stands on: processes, files, concurrency. Knows no agent."""
+"""Shared foundations: processes, files, git, concurrency, text. Knows no agent."""

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from urllib.parse import SplitResult
 
 REMOTE_TOKEN: Final = "HELMSMAN_CODEX_REMOTE_TOKEN"  # noqa: S105 - its name
-"""The variable with the token of a remote engine. No file can set it, and no Codex that Helmsman starts is given it."""
+"""Variable with the token of a remote engine. No file can set it, and Helmsman passes it to no Codex that it starts."""
 
 
 def is_loopback(host: str) -> bool:
@@ -25,7 +25,7 @@ def is_loopback(host: str) -> bool:
 
 
 def engine_address(url: str) -> SplitResult:
-    """The address of a remote engine: encrypted, or on this machine.
+    """Return the address of a remote engine: encrypted, or on this machine.
 
     Raises:
         InvalidSetting: It is not one to connect to.

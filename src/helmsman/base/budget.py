@@ -1,13 +1,13 @@
-"""What may be spent before somebody is asked: the table `[budget]` of `helmsman.toml`.
+"""Spending limits that ask the user when reached: the table `[budget]` of `helmsman.toml`.
 
     [budget]
     task_usd = 5                  # one task, however many turns it takes
     project_day_usd = 10          # one project in a day
     day_usd = 25                  # everything in a day
-    day_tokens = 50_000_000       # each of them in tokens, too: input and output together
+    day_tokens = 50_000_000       # any limit can be in tokens: input and output together
 
-The user's file gives; a project's file came with the repository, and may only narrow: a smaller amount counts, or one where
-the user has none. What is spent, and who is asked, `helmsman.capabilities.budgets` knows.
+A project's file comes with the repository, so it may only lower the user's limits, or add one.
+`helmsman.capabilities.budgets` measures what was spent and asks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_TOKENS: Final = 10**15
 
 
 class Budget(Value, frozen=True, kw_only=True):
-    """How much may be used of each; None: as much as one likes. Days are those of the local time."""
+    """Limits per task, project and day; None means unlimited. Days are local days."""
 
     task_usd: float | None = None
     task_tokens: float | None = None
@@ -41,7 +41,7 @@ class Budget(Value, frozen=True, kw_only=True):
         """Read the table of a file.
 
         Raises:
-            InvalidSetting: It is none; the message names the file, the key and what is allowed.
+            InvalidSetting: The value is not a budget; the message names the file, the key and the allowed values.
         """
         if not isinstance(table, dict):
             raise InvalidSetting(f"budget in {path} is {table!r:.100}. Make it a table: [budget].")
@@ -50,11 +50,11 @@ class Budget(Value, frozen=True, kw_only=True):
         return cls(**{key: _amount(key, value, path) for key, value in table.items()})
 
     def narrowed(self, asked: Budget) -> Self:
-        """What holds where another one asks for less."""
+        """Return this budget, reduced wherever `asked` allows less."""
         return type(self)(**{key: _smaller(getattr(self, key), getattr(asked, key)) for key in KEYS})
 
     def ignored(self, table: Any, path: Path) -> Iterator[str]:
-        """What the table of a project's file asks for in vain, in sentences."""
+        """Yield a sentence for each limit of a project's file that has no effect."""
         try:
             asked = self.read(table, path)
         except InvalidSetting as error:
@@ -69,7 +69,7 @@ class Budget(Value, frozen=True, kw_only=True):
                 )
 
     def amounts(self) -> dict[str, float]:
-        """Those that are set."""
+        """Return those that are set."""
         return {key: amount for key in KEYS if (amount := getattr(self, key)) is not None}
 
 

@@ -16,9 +16,9 @@ from helmsman.base.processes import Process
 from helmsman.base.structs import Value
 
 HTTP: Final = "http"
-"""The connection of every client that comes over HTTP."""
+"""Connection of every client that comes over HTTP."""
 HANDED: Final = "handed"
-"""The connection of a client to which the user has handed a session: the user named it, and any of that name is meant."""
+"""Connection of a client that the user handed a session to by name. Every client of that name matches."""
 _NAME_CHARS: Final = 200
 
 
@@ -32,7 +32,7 @@ class McpClient(Value, frozen=True):
 
     @property
     def title(self) -> str:
-        """The name in one bounded line."""
+        """Name in one bounded line."""
         return " ".join(self.name.split())[:_NAME_CHARS] or "an unnamed MCP client"
 
     def is_same_as(self, owner: McpClient) -> bool:

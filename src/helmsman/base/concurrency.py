@@ -38,7 +38,7 @@ def require_asyncio() -> None:
 
 @asynccontextmanager
 async def background_tasks() -> AsyncIterator[TaskGroup]:
-    """A task group for work that serves the block: cancelled when the block ends.
+    """Yield a task group for work that serves the block: cancelled when the block ends.
 
     Unlike a bare task group it lets the block's own exception out as it is, not wrapped in an exception group, so that
     a caller can say `except StepFailed`. A failing background task still cancels the block and comes out as a group.
@@ -53,7 +53,7 @@ async def background_tasks() -> AsyncIterator[TaskGroup]:
 
 
 def logging_failures(tasks: TaskGroup) -> TaskGroup:
-    """A task group whose tasks say why they fail when they do: a hub does not wait for the group to say it at its end."""
+    """Return a task group that logs the failure of a task when it happens, not only when the group ends."""
     return cast("TaskGroup", _LoggingFailures(tasks))
 
 
@@ -66,7 +66,7 @@ class _LoggingFailures:
         self._tasks.start_soon(self._run, function, arguments)
 
     async def start(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-        return await self._tasks.start(function, *arguments)  # whoever waits for it is told
+        return await self._tasks.start(function, *arguments)  # the caller receives the exception
 
     async def _run(self, function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]) -> None:
         try:
@@ -79,7 +79,7 @@ class _LoggingFailures:
 async def sleep_until(
     event: anyio.Event, seconds: float, sleep: Callable[[float], Awaitable[None]] = anyio.sleep
 ) -> None:
-    """Sleep for so long, or until the event is set."""
+    """Sleep for this many seconds, or until the event is set."""
     async with anyio.create_task_group() as waiting:
 
         async def until_set() -> None:
@@ -92,7 +92,10 @@ async def sleep_until(
 
 
 class OnceEach(Generic[ValueT]):
-    """Values made at most once for each key, however many ask at a time. When making one fails, the next asker tries."""
+    """Values that are made once per key, also for concurrent callers.
+
+    If making one fails, the next caller tries again.
+    """
 
     def __init__(self) -> None:
         self._made: dict[str, ValueT] = {}
@@ -118,7 +121,7 @@ class OnceEach(Generic[ValueT]):
 async def run_to_completion(
     tasks: TaskGroup, make: Callable[[], Awaitable[ValueT]], abandon: Callable[[ValueT], Awaitable[None]]
 ) -> ValueT:
-    """Make something to the end even if the caller is cancelled meanwhile; what nobody waits for any more is abandoned."""
+    """Run `make` to its end, even if the caller is cancelled. Pass a result without a caller to `abandon`."""
     made: list[ValueT] = []
     errors: list[Exception] = []
     done = anyio.Event()

@@ -18,7 +18,7 @@ _TEXTS_BY_NAME: Final = frozenset({"env", "http_headers", "env_http_headers", "q
 
 
 def pair(text: str) -> tuple[str, str]:
-    """The key and the value, still to be read, of `KEY=VALUE`.
+    """Return the key and the value, still to be read, of `KEY=VALUE`.
 
     Raises:
         ValueError: It is not of that form.
@@ -30,9 +30,9 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def read_value(key: str, value: Any) -> Any:
-    """A text as Codex reads the VALUE of `-c KEY=VALUE`: as TOML, or as it stands where it is none, or only a text fits.
+    """Parse VALUE of `-c KEY=VALUE` as Codex does: as TOML, or as text if it is not TOML or the key only takes text.
 
-    What is no text is taken as it is.
+    Values that are not text are returned unchanged.
     """
     if not isinstance(value, str):
         return value
@@ -50,7 +50,7 @@ def read_value(key: str, value: Any) -> Any:
 
 
 def key_path(key: str) -> list[str]:
-    """The names in a dotted key, read as Codex reads them: `projects."/src/my.app".trust_level` has three."""
+    """Return the names in a dotted key, read as Codex reads them: `projects."/src/my.app".trust_level` has three."""
     try:
         found: Any = tomllib.loads(f"{key} = 0")
     except (ValueError, RecursionError):
@@ -65,12 +65,12 @@ def key_path(key: str) -> list[str]:
 
 
 def dotted(path: Iterable[str]) -> str:
-    """The key of these names, with quotes where one needs them."""
+    """Return the key of these names, with quotes where one needs them."""
     return ".".join(name if _BARE.fullmatch(name) else as_toml(name) for name in path)
 
 
 def as_toml(value: Any) -> str:
-    """A configuration value in TOML, on one line."""
+    """Return a configuration value in TOML, on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{as_toml(key)} = {as_toml(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -80,7 +80,10 @@ def as_toml(value: Any) -> str:
 
 
 def over(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """One configuration over another, value by value. Keys may be dotted, or tables; no key of the result is in another."""
+    """Return one configuration over another, value by value.
+
+    Keys may be dotted, or tables; no key of the result is in another.
+    """
     chosen = dict(_leaves(own))
     below = {key: value for key, value in _leaves(defaults) if not any(_overlap(key, other) for other in chosen)}
     return below | chosen

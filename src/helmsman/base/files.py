@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
 _CREATE_SECONDS: Final = 10.0
-"""How long whoever creates a file may take before the others give up: it is a few bytes, on a disk that may be slow."""
+"""Timeout for another process that is creating a file. It writes a few bytes, but the disk may be slow."""
 
 
 def replace_file(
@@ -27,10 +27,11 @@ def replace_file(
     last_look: Callable[[], None] | None = None,
     durable: bool = True,
 ) -> None:
-    """Put `content` where `path` is, for this user alone unless `mode` says otherwise; nothing is left of a failure.
+    """Replace a file atomically. A failure leaves no temporary file behind.
 
-    A `mode` of None is that of any new file. `last_look` is called just before the new file takes the place of the old
-    one; what it raises keeps the old one. What need not survive a crash of the machine is not `durable`, and quicker.
+    The file is private to this user unless `mode` says otherwise; a `mode` of None uses the umask. `last_look` runs
+    right before the new file replaces the old one, and keeps the old one if it raises. Without `durable`, the file is
+    not synced to disk: faster, but lost if the machine crashes.
 
     Raises:
         OSError: It cannot be written.
@@ -57,9 +58,9 @@ def replace_file(
 
 
 def create_once(path: Path, content: str) -> str:
-    """What `path` holds, after writing `content` there if it holds nothing; all who do this at once get the same text.
+    """Return the content of a file, after writing `content` if it is empty. Concurrent callers all get the same text.
 
-    An empty file, as something killed before it had written leaves one, counts as none.
+    A file may be empty because a process was killed before it wrote.
 
     Raises:
         OSError: It cannot be read or written.
@@ -80,7 +81,7 @@ def _text_of(path: Path) -> str:
 
 # --- locks ------------------------------------------------------------------------------------------------------------
 
-# One holder at a time among several processes: a lock on a file, released by the system when its holder dies.
+# Mutual exclusion between processes: a lock on a file, which the system releases when the process dies.
 
 
 _RETRY_SECONDS: Final = 0.01
@@ -88,11 +89,11 @@ _RETRY_SECONDS: Final = 0.01
 
 @contextmanager
 def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
-    """Hold the lock for the length of the block.
+    """Hold a file lock during the block.
 
     Raises:
-        TimeoutError: Another process kept it for longer than `timeout` seconds.
-        OSError: The file cannot be made.
+        TimeoutError: Another process held it for longer than `timeout` seconds.
+        OSError: The file cannot be created.
     """
     deadline = time.monotonic() + timeout
     while (held := take_lock(path)) is None:
@@ -106,10 +107,10 @@ def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
 
 
 def take_lock(path: Path) -> int | None:
-    """Take the lock until it is released, or until this process ends; None while somebody else has it.
+    """Lock a file until it is released or this process ends. Return None while another process holds the lock.
 
     Raises:
-        OSError: The file cannot be made.
+        OSError: The file cannot be created.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     if _try_lock(descriptor):
@@ -140,13 +141,12 @@ def _try_lock(descriptor: int) -> bool:
 
 # --- allowed roots ----------------------------------------------------------------------------------------------------
 
-# Whether a place is inside the allowed roots (`HELMSMAN_ALLOWED_ROOTS`): the one comparison that everyone uses.
-#
-# A path is what it leads to: its links are followed first, so a link inside that leads outside is outside.
+# Check of paths against the allowed roots (`HELMSMAN_ALLOWED_ROOTS`), used everywhere. Links are resolved first, so a
+# link inside a root that leads outside is outside.
 
 
 def size_and_time(path: Path | os.DirEntry[str]) -> tuple[int, int]:
-    """The size of a file, and when it changed, in nanoseconds; zeros where it is gone."""
+    """Return the size of a file, and when it changed, in nanoseconds; zeros where it is gone."""
     try:
         status = path.stat()
     except OSError:
@@ -165,7 +165,7 @@ def is_one_of(directory: str | None, places: Collection[str] | None) -> bool:
 
 
 def changed_at(path: Path) -> datetime:
-    """When a file was last written; long ago where it is gone."""
+    """Return when a file was last modified, or the epoch if it is gone."""
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, UTC)
     except OSError:
@@ -173,7 +173,7 @@ def changed_at(path: Path) -> datetime:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Which file, or directory, this is, whatever its name; None where there is none."""
+    """Return the device and inode of a file or directory, or None if there is none."""
     try:
         status = path.stat()
     except OSError:

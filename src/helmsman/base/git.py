@@ -1,10 +1,10 @@
-"""Git as Helmsman runs it, everywhere: the one place that starts it.
+"""Run git. All of Helmsman starts git here.
 
-Whatever a repository says about itself is content, not instruction. Git is shown the repository through a view that has
-nothing of its configuration but data (`git_view.py`), and the git directory is named outright where Codex may have written
-another `.git` into the tree. Hooks and file system monitors are not run, nothing is asked at a terminal, nothing is fetched,
-and no other repository (a submodule, one planted in the tree) is entered. The filters of the person's own configuration are
-run (git-lfs is one): without them the content of a file cannot be told.
+Repositories are untrusted. Git sees a repository through a view that contains only harmless configuration
+(`git_view.py`). The git directory is named explicitly where an agent may have written another `.git` into the tree.
+Hooks and file system monitors do not run, git does not prompt or fetch, and it enters no other repository, such as a
+submodule. Filters from the user's own configuration do run (git-lfs is one): without them, the content of a file would
+be wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _GIT_SECONDS: Final = 120
 _SLOW_SECONDS: Final = 5
-"""After so long it is looked whether git waits for something that never comes."""
+"""Seconds after which to check whether git is blocked forever."""
 _READ_BY_GIT: Final = frozenset([".gitignore", ".gitattributes", ".gitmodules", ".mailmap"])
 """Git may have to write a large tree through filters that fetch from the network."""
 _PIECE: Final = 256 * 1024
@@ -57,23 +57,28 @@ _SETTINGS: Final[dict[str, str]] = {
 _KEPT_VARIABLES: Final = frozenset(
     {"GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH", "GIT_SSL_CAINFO"}
 )
-"""Helmsman may have been started by a git hook, whose other variables name another repository. A file or directory that a
-session could write is not taken from these either: git takes its programs from it."""
+"""Variables of git that are kept.
+
+If a git hook started Helmsman, the others name another repository. Files and directories that a session can write are
+dropped too: git would start programs from them.
+"""
 
 
 _LOOKS_INTO_SUBMODULES: Final = frozenset({"status", "diff", "diff-files", "diff-index"})
-"""They would run git in each submodule, under its own configuration, unless told otherwise in so many words: `.gitmodules`
-is content, and may ask for it."""
+"""Commands that run git in each submodule, with its configuration, unless `--ignore-submodules` forbids it.
+
+`.gitmodules` is untrusted, and may ask for it.
+"""
 
 _ANY: Final = range(256)
 _LIST_SETTINGS: Final = ("config", "-z", "--list", "--show-scope")
 
 
 class Git(Value, frozen=True, kw_only=True):
-    """One working tree with its git directory. `index` and `objects`, where given, stand in for the repository's own.
+    """Working tree with its git directory. `index` and `objects` replace the repository's own, if given.
 
-    `place` is where views are made: the state directory. `view` is one that is made already (`viewed`). `variables` are
-    further ones of git's environment.
+    `place` is where views are created: the state directory. `view` is an existing view (`viewed`). `variables` are
+    added to git's environment.
     """
 
     work_tree: Path
@@ -92,12 +97,13 @@ class Git(Value, frozen=True, kw_only=True):
         accept: Sequence[int] = (0,),
         most_memory: int | None = None,
     ) -> GitAnswer:
-        """Run git there. Exit codes other than those accepted raise. A file as `stdin` is read from where it stands.
+        """Run git in the working tree. Raise for exit codes that are not accepted. Read a file given as `stdin` from
+        its current position.
 
-        With `most_memory` git fails if it needs more bytes of memory than that (Linux).
+        With `most_memory`, git fails if it needs more bytes of memory (Linux only).
 
         Raises:
-            WorktreeError: Git cannot be run, does not end, or fails; or a file needs a filter of the repository's own.
+            WorktreeError: Git cannot be run, does not end, or fails; or a file needs a filter of the repository.
         """
         if self.view is None:
             with self.viewed() as git:
@@ -111,8 +117,7 @@ class Git(Value, frozen=True, kw_only=True):
         return answer.checked(arguments, self.work_tree, accept)
 
     def write(self, *arguments: str, stdin: bytes, into: IO[bytes], most: int) -> bool:
-        """Have what git says written to a file, piece by piece. False where it would be more than `most` bytes: git was
-        ended then.
+        """Write git's output to a file in chunks. Stop git and return False after more than `most` bytes.
 
         Raises:
             WorktreeError: Git cannot be run, does not end, or fails.
@@ -167,13 +172,16 @@ class Git(Value, frozen=True, kw_only=True):
         return _run(arguments, self.work_tree, variables)
 
     def ask(self, *arguments: str) -> str | None:
-        """What git says, or None when it has nothing to say."""
+        """Return git's output, or None if it is empty."""
         answer = self.run(*arguments, accept=_ANY)
         return answer.output.decode("utf-8", "replace").strip() or None if answer.code == 0 else None
 
     @contextmanager
     def viewed(self) -> Iterator[Git]:
-        """The same with one view for all that is done in the block. What others do to HEAD meanwhile is not seen."""
+        """Yield the same repository with one view for the whole block.
+
+        Changes of HEAD by other processes are not seen during the block.
+        """
         if self.view is not None:
             yield self
             return
@@ -197,18 +205,18 @@ class Git(Value, frozen=True, kw_only=True):
         return {".".join(parts[1:-1]) for parts in keys if parts[0] == "hook" and len(parts) > 2}
 
     def text(self, *arguments: str) -> str:
-        """The one value that git answers with."""
+        """Return the one value that git answers with."""
         return one_value(self.run(*arguments).output)
 
     def names(self, *arguments: str) -> list[str]:
-        """What git lists with a NUL after each: paths, and what stands before them."""
+        """Return the NUL-separated entries of git's output: paths and their prefixes."""
         return [os.fsdecode(name) for name in self.run(*arguments).output.split(b"\0") if name]
 
     def has(self, revision: str) -> bool:
         return self.run("rev-parse", "--verify", "--quiet", revision, accept=(0, 1, 128)).code == 0
 
     def commit(self, name: str) -> str | None:
-        """The id of the commit that a person calls this; None if there is none."""
+        """Return the id of a commit from its name, or None if there is none."""
         sought = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         try:
             answer = self.run(*sought, accept=(0, 1, 128))
@@ -218,7 +226,7 @@ class Git(Value, frozen=True, kw_only=True):
 
     @property
     def common_dir(self) -> Path:
-        """The git directory that all worktrees of the repository share."""
+        """Git directory that all worktrees of the repository share."""
         try:
             leads_to = os.fsdecode((self.git_dir / "commondir").read_bytes()).removesuffix("\n")
         except OSError:
@@ -232,7 +240,7 @@ class Git(Value, frozen=True, kw_only=True):
         return replace(self, variables=(*self.variables, *variables.items()))
 
     def without_merge_programs(self) -> Git:
-        """The same with those that attributes may choose not run: a file that needs one is then a conflict."""
+        """Return the same with those that attributes may choose not run: a file that needs one is then a conflict."""
         configured = self.run(
             "config", "-z", "--name-only", "--get-regexp", r"^merge\..*\.driver$", accept=(0, 1)
         ).output
@@ -260,12 +268,12 @@ class GitAnswer(Value, frozen=True):
 
 
 def find_git(directory: Path, place: Path) -> Git | None:
-    """The working tree around a directory, as git finds it; None outside of one (a bare repository has none either).
+    """Return the working tree around a directory as git finds it, or None outside of one or in a bare repository.
 
     `place` is the state directory.
 
     Raises:
-        WorktreeError: There is one, but git refuses to use it.
+        WorktreeError: Git refuses to use the repository.
     """
     if _git_directory_around(directory) is not None:
         return None
@@ -276,16 +284,16 @@ def find_git(directory: Path, place: Path) -> Git | None:
         return None
     if answer.code:
         if repository_root(directory) is not None:
-            answer.checked(("rev-parse",), directory, (0,))  # raises with what git says
+            answer.checked(("rev-parse",), directory, (0,))  # raises with git's message
         return None
-    if len(paths) != len(asked):  # a newline in a path: where one ends and the next begins cannot be told
+    if len(paths) != len(asked):  # a newline in a path: the paths cannot be told apart
         paths = [_run(("rev-parse", what), directory).output.removesuffix(b"\n") for what in asked]
     root, git_dir = (Path(os.fsdecode(path)) for path in paths)
     return Git(work_tree=root, git_dir=git_dir, place=place)
 
 
 def init_bare(path: Path, object_format: str, place: Path) -> Git:
-    """A repository without a working tree, made if it is not there; nothing of a template is in it."""
+    """Create a repository without a working tree and without templates, unless it exists, and return it."""
     if not (path / "HEAD").is_file():
         options = ("--bare", "--quiet", "--template=", f"--object-format={object_format}")
         _run(("init", *options, "--initial-branch=none", str(path)), path.parent)
@@ -293,7 +301,7 @@ def init_bare(path: Path, object_format: str, place: Path) -> Git:
 
 
 def settings_around(directory: Path) -> list[Setting]:
-    """All that holds for git in a directory; nothing where there is no git, or it refuses to work there."""
+    """Return git's whole configuration for a directory; empty without git, or if git refuses to work there."""
     try:
         answer = _run(_LIST_SETTINGS, directory, accept=_ANY)
     except (WorktreeError, ProgramRefused):
@@ -308,7 +316,7 @@ def is_bare(directory: Path) -> bool:
 
 
 def _git_directory_around(directory: Path) -> Path | None:
-    """A git directory that lies open around a directory, and nearer than any working tree."""
+    """Return a git directory that encloses a directory more closely than any working tree does."""
     for place in (directory, *directory.parents):
         if (place / ".git").exists():
             return None
@@ -318,7 +326,7 @@ def _git_directory_around(directory: Path) -> Path | None:
 
 
 def current_branch(directory: Path) -> str | None:
-    """The branch that is checked out around a directory; None without one, or between branches."""
+    """Return the branch that is checked out around a directory, or None without a branch."""
     try:
         answer = _run(("symbolic-ref", "--quiet", "--short", "HEAD"), directory, accept=_ANY)
     except (WorktreeError, ProgramRefused):
@@ -327,7 +335,7 @@ def current_branch(directory: Path) -> str | None:
 
 
 def _check_filters(answer: GitAnswer, view: View) -> None:
-    """Say it in other words when git failed for want of a filter that it was not given."""
+    """Raise a clearer error if git failed because a filter was not available."""
     for said in answer.complaint.decode("utf-8", "replace").splitlines():
         for name in view.refused_filters:
             if said.endswith((f"clean filter '{name}' failed", f"smudge filter {name} failed")):
@@ -340,14 +348,14 @@ def _check_filters(answer: GitAnswer, view: View) -> None:
 
 
 def one_value(output: bytes) -> str:
-    """What git printed, without the end of its line: a path may itself end with a newline."""
+    """Return what git printed, without the end of its line: a path may itself end with a newline."""
     return os.fsdecode(output.removesuffix(b"\n"))
 
 
 def pager() -> str | None:
-    """The pager that the person wants for what git shows, by git's own rules; None if they want none.
+    """Return the pager of the user's own git configuration, or None.
 
-    Only their own configuration is asked: what a repository says of itself must not choose a program to run.
+    A repository's configuration is ignored: it must not choose a program to run.
     """
     known = surroundings.environment()
     chosen = known.get("GIT_PAGER")
@@ -422,7 +430,7 @@ def _popen(
     if most_memory is not None and sys.platform == "linux":
         import resource  # only POSIX has it
 
-        # Before git runs: a limit that is set from outside can come too late.
+        # In the child, before git runs: a limit set by the parent could come too late.
         limit = partial(resource.setrlimit, resource.RLIMIT_AS, (most_memory, most_memory))
     known = surroundings.environment()
     program = find_program("git", known)
@@ -434,7 +442,7 @@ def _popen(
         if not name.startswith("GIT_") or (name in _KEPT_VARIABLES and is_out_of_reach(value, known))
     }
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
-    environment["LANGUAGE"] = "en"  # what git says is read; other programs keep their encoding
+    environment["LANGUAGE"] = "en"  # git's messages are parsed; other programs keep their language
     environment |= variables or _as_variables({})
     try:
         return subprocess.Popen(
@@ -461,7 +469,7 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def _last_words(complaint: bytes, code: int) -> str:
-    """What matters of what git said: its last line, and the first error, which is often the cause."""
+    """Return the useful part of git's error output: the last line, and the first error, which is often the cause."""
     lines = [line for line in complaint.decode("utf-8", "replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("error:", "fatal:"))]
     told = dict.fromkeys((*errors[:1], *lines[-1:]))
@@ -469,7 +477,10 @@ def _last_words(complaint: bytes, code: int) -> str:
 
 
 def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """Settings that count for one run, more than any file. Unlike with `-c`, a name may contain anything."""
+    """Return settings as environment variables, which override all files.
+
+    Unlike with `-c`, a name may hold any character.
+    """
     pairs = list((_SETTINGS | dict(settings)).items())
     variables = {"GIT_CONFIG_COUNT": str(len(pairs))}
     for number, (name, value) in enumerate(pairs):
@@ -478,7 +489,7 @@ def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _quoted(path: Path) -> str:
-    """A path in a list that is separated by colons, the way C writes text."""
+    """Return a path in a list that is separated by colons, the way C writes text."""
     safe = "".join(
         chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\{byte:03o}" for byte in os.fsencode(path)
     )

@@ -1,8 +1,9 @@
-"""Git as agents run it: they ask it what it knows unasked, and it runs whatever a repository's configuration names.
+"""Environment for the git that agents run.
 
-An agent works with the repository itself, so it cannot be shown a view (`git_view.py`). It is started with variables that
-beat the repository's configuration: programs that this names are not run, but for those that are the person's own settings
-too. Hooks are left alone: they belong to commands that change something, and these are asked about.
+Agents run git on their own, and git runs the programs that a repository's configuration names. An agent works in the
+repository itself, so it cannot be given a view (`git_view.py`). Instead, environment variables override each setting
+that names a program, unless the user's own configuration names the same one. Hooks stay: they belong to commands that
+change something, which need approval.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _ALWAYS: Final = {
     "protocol.ext.allow": "never",
     "safe.bareRepository": "explicit",  # a directory that looks like a git directory may be files of the tree
 }
-"""Also for the repositories that it comes upon later."""
+"""Set always, also for repositories that the agent finds later."""
 _SHOWING: Final = re.compile(r"(diff\..+\.textconv|core\.pager|pager\..+)\Z", re.DOTALL)
-"""Programs that only show what is there: it is shown as it is."""
+"""Programs that only display content. They are replaced by the plain content."""
 _PROGRAM: Final = re.compile(
     r"""(
         alias\..+ | core\.(askpass|editor|gitproxy|sshcommand|alternaterefscommand)
@@ -38,12 +39,15 @@ _PROGRAM: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NO_PROGRAM: Final = "false"
-"""It fails, and git says which setting was of no use."""
+"""Program that always fails. Git then reports the setting."""
 _LAZY: Final = re.compile(r"(extensions\.partialclone|remote\..+\.promisor)\Z", re.DOTALL)
 
 
 def careful_environment(env: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """An environment in which git runs no program that the repository around a directory names. Blocks, briefly."""
+    """Return an environment in which git runs no program that the repository around a directory names.
+
+    Blocks, briefly.
+    """
     settings = settings_around(directory)
     pairs = _ALWAYS | _instead(settings)
     given = env.get("GIT_CONFIG_COUNT", "")
@@ -52,12 +56,12 @@ def careful_environment(env: Mapping[str, str], directory: Path) -> dict[str, st
     for number, (name, value) in enumerate(pairs.items(), first):
         made |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     if any(_LAZY.match(setting.key) for setting in settings if setting.scope in REPOSITORYS):
-        made["GIT_NO_LAZY_FETCH"] = "1"  # what is missing would be fetched by whatever its remote names
+        made["GIT_NO_LAZY_FETCH"] = "1"  # git would fetch missing objects with a program that the remote names
     return made
 
 
 def _instead(settings: Iterable[Setting]) -> dict[str, str]:
-    """What holds in place of the programs that a repository names: the person's own, or none."""
+    """Return replacements for the programs that a repository names: the user's own, or none."""
     own: dict[str, str] = {}
     named: dict[str, str] = {}
     for setting in settings:

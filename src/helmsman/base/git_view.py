@@ -1,17 +1,16 @@
-"""A repository as git may see it: all of its content, and nothing of its configuration that could run a program.
+"""View of a repository for git: all of its content, but no configuration that could run a program.
 
-Git runs whatever a configuration names: filters, hooks, monitors, helpers, transports, and what later versions add. The
-configuration of a repository is written by whoever made the repository, or by a model that works in it, and a list of
-dangerous keys would always be one too short. So git is not given that configuration at all. It is given a **view**: a git
-directory of our own, in the state directory, which links to the repository's objects, references and so on, and whose
-`config` holds those of the repository's settings that are known to be mere data. The person's own configuration counts as
-ever: a filter that is defined there (git-lfs) is run.
+Git runs the programs that a configuration names: filters, hooks, monitors, helpers, transports, and more in later
+versions. A repository's configuration is written by its author or by a model, and a list of dangerous keys would never
+be complete. So git does not get this configuration. It gets a **view**: a git directory in the state directory, with
+links to the repository's objects, references and so on, and a `config` that contains only settings known to be data.
+The user's own configuration still applies, so a filter defined there (git-lfs) runs.
 
-A filter that only the repository defines is in the view as one that is required and cannot be run: git then refuses to
-read or write the files that need it, where without it they would silently get other content.
+The view marks a filter that only the repository defines as required, without a command. Git then refuses to read or
+write files that need it. Without the mark, git would silently use other content.
 
-No attribute hides what is in a file: a `.gitattributes` that calls text binary would make of its diff what nobody can read.
-Whether a file is text, git sees by its content.
+Attributes cannot hide content: `.gitattributes` could declare text binary and make its diff unreadable, so git decides
+from the content whether a file is text.
 """
 
 from __future__ import annotations
@@ -60,12 +59,15 @@ USERS: Final = frozenset({"system", "global"})
 REPOSITORYS: Final = frozenset({"local", "worktree"})
 
 _SHOW_ALL: Final = b"\n* !diff\n"
-"""The last line of these attributes counts before those of the tree."""
+"""Last line of these attributes counts before those of the tree."""
 _NOT_LINKED: Final = frozenset({"config", "config.worktree", "HEAD", "commondir", "gitdir", "hooks", "index", "info"})
 
 
 class Setting(Value, frozen=True):
-    """One line of a configuration. `scope` says whose it is, in git's words; no value is how git writes a plain yes."""
+    """Line of a git configuration.
+
+    `scope` is git's word for its source. A value of None is git's short form of true.
+    """
 
     scope: str
     key: str
@@ -73,9 +75,10 @@ class Setting(Value, frozen=True):
 
 
 class View(Value, frozen=True):
-    """A git directory to look through. `refused_filters` are the repository's own, which are not run.
+    """Git directory to use instead of the repository's. `refused_filters` are filters of the repository that do not
+    run.
 
-    `excludes` are files that settings name and that say what is ignored; None where settings include other files.
+    `excludes` are the ignore files that settings name; None if settings include other files.
     """
 
     directory: Path
@@ -84,7 +87,7 @@ class View(Value, frozen=True):
 
 
 def read_settings(listed: bytes) -> list[Setting]:
-    """What `git config --list --show-scope -z` says."""
+    """Parse the output of `git config --list --show-scope -z`."""
     fields = iter(listed.split(b"\0")[:-1])
     settings: list[Setting] = []
     for scope, entry in zip(fields, fields, strict=True):
@@ -95,9 +98,9 @@ def read_settings(listed: bytes) -> list[Setting]:
 
 @contextmanager
 def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place: Path) -> Iterator[View]:
-    """A view of a repository for the length of the block, in a directory of `place`.
+    """Yield a view of a repository, in a temporary directory below `place`.
 
-    `place` must be out of reach of what Codex may write: whoever changes the view decides what git runs.
+    Agents must not be able to write to `place`: a changed view could make git run any program.
     """
     with temporary_directory(place, "git-view") as name:
         directory = Path(name)
@@ -111,7 +114,7 @@ def view_of(git_dir: Path, common_dir: Path, settings: Iterable[Setting], place:
 
 
 def _configuration(settings: list[Setting]) -> tuple[str, frozenset[str]]:
-    """The text of a configuration with what is data, and the names of the filters that are not run."""
+    """Return a configuration with only the harmless settings, and the names of the filters that do not run."""
     named = [(setting, FILTER.match(setting.key)) for setting in settings]
     users_filters = {found["name"] for setting, found in named if found and setting.scope in USERS}
     own_filters = {found["name"] for setting, found in named if found and setting.scope in REPOSITORYS} - users_filters
@@ -122,7 +125,7 @@ def _configuration(settings: list[Setting]) -> tuple[str, frozenset[str]]:
             lines.append(_line(setting.key, setting.value))
         driver = _MERGE_DRIVER.match(setting.key)
         if driver and setting.scope in REPOSITORYS:
-            # Without it git would merge such a file as if it were text.
+            # Otherwise git would merge such a file as text.
             lines.append(_line(setting.key, "false"))
     for name in sorted(own_filters):
         # Both are there and empty: git takes a filter without any for one that is not there, and writes the file as it is.
@@ -143,7 +146,7 @@ def _escaped(text: str) -> str:
 
 
 def _link_content(git_dir: Path, common_dir: Path, view: Path) -> None:
-    """Lead to everything in the git directory, and what is a linked worktree's own before what all share."""
+    """Link the contents of the git directory. Files of a linked worktree take precedence over shared ones."""
     is_linked = git_dir != common_dir
     entries = {entry.name: entry for entry in _entries(common_dir)}
     entries |= {entry.name: entry for entry in _entries(git_dir) if entry.name not in ("refs", "logs")}
@@ -174,7 +177,7 @@ def _entries(folder: Path) -> list[Path]:
 def _link(target: Path, link: Path) -> None:
     if os.name == "posix":
         link.symlink_to(target)
-    elif target.is_dir():  # elsewhere not everybody may make links, but everybody these
+    elif target.is_dir():  # Windows restricts links, but anyone may create junctions
         import _winapi
 
         _winapi.CreateJunction(str(target), str(link))  # type: ignore[attr-defined]
@@ -184,15 +187,16 @@ def _link(target: Path, link: Path) -> None:
 
 # --- which repository -------------------------------------------------------------------------------------------------
 
-# Where a git repository begins, seen from a directory inside it.
+# Location of a git repository, seen from a directory inside it.
 
 
 def repository_root(directory: Path | str) -> Path | None:
-    """The root of the repository around a directory, or None outside of any. Never raises.
+    """Return the root of the repository around a directory, or None. Never raises.
 
-    A `.git` counts when it is a file (a worktree, a submodule) or has a HEAD: sandboxes leave empty ones behind.
+    A `.git` counts if it is a file (a worktree, a submodule) or has a HEAD: sandboxes leave empty ones behind.
     """
-    # Texts, not paths: every turn begins with this, and paths take long. And os.path does not raise where one may not look.
+    # Strings, not Path objects: this runs for every turn, and Path is slow. And os.path does not raise without
+    # permission.
     for place in upwards(os.fspath(directory)):
         if is_root(place):
             return Path(place)

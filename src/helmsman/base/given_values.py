@@ -1,4 +1,4 @@
-"""Values as somebody wrote them, for settings: what one may be is what its reader takes, and says in its refusal."""
+"""Parsers for values of settings. Each parser accepts one type, and its error says what is allowed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
 
 
 class Given(Value, frozen=True):
-    """A value as somebody wrote it. `name` is what that person calls the setting; relative paths begin at `base`."""
+    """Raw value of a setting. `name` is the setting's name for the user; relative paths start at `base`."""
 
     key: str
     name: str
@@ -64,7 +64,7 @@ def switch(given: Given) -> bool:
 
 
 def agent_name(given: Given) -> str:
-    """Only the form: which agents there are is known above."""
+    """Check only the form: the registry of agents is in a higher package."""
     value = given.value.strip().lower() if isinstance(given.value, str) else ""
     if not _NAME.fullmatch(value):
         raise given.refuse("the name of an agent, such as codex")
@@ -87,7 +87,7 @@ def config_table(given: Given) -> dict[str, Any]:
         table = tomllib.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         table = None
-    if not isinstance(table, dict):  # it may hold a secret, so it is not repeated
+    if not isinstance(table, dict):  # the table may hold a secret, so the message does not repeat it
         raise InvalidSetting(
             f'{given.name} cannot be read. Set it to NAME=VALUE, with the value in TOML, such as model_verbosity="low".'
         )
@@ -97,7 +97,7 @@ def config_table(given: Given) -> dict[str, Any]:
 def exists(path: Path) -> bool:
     try:
         return path.exists()
-    except OSError:  # a directory one may not look into has nothing for us
+    except OSError:  # directory without read permission
         return False
 
 
@@ -112,7 +112,7 @@ def any_path(given: Given) -> Path:
 
 
 def program(given: Given) -> Path:
-    """A path, or a bare name that is looked up on PATH."""
+    """Return a path, or a bare name that is looked up on PATH."""
     path = any_path(given)
     has_directory = any(separator in str(given.value) for separator in (os.sep, os.altsep) if separator)
     return path if has_directory else Path(path.name)
@@ -153,7 +153,7 @@ def variable_names(given: Given) -> tuple[str, ...]:
 
 
 def database_address(given: Given) -> str:
-    """The address is never shown: it may hold a password."""
+    """Return the address of a database. Errors never show it: it may contain a password."""
     value = given.value.strip() if isinstance(given.value, str) else ""
     if not value.startswith(("postgresql://", "postgres://")):
         raise InvalidSetting(f"{given.name} is no address of a database. Use postgresql://USER@HOST/DATABASE.")

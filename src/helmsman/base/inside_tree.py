@@ -1,7 +1,8 @@
-"""Files below a directory, put there and removed, so that no link on the way leads elsewhere.
+"""Write and remove files below a directory without following links.
 
-A process that an agent left behind may exchange a directory for a link between a look and a write, and have us write where
-it cannot. So every directory on the way is opened without following links, and all is done in what was opened.
+A process that an agent left behind may replace a directory with a link between a check and a write, so that we would
+write outside. So each directory on the path is opened without following links, and all operations use the open
+directory.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def put_file(root: Path, path: PurePath, version: Path, *, beside: str, like: Path) -> None:
-    """Have a file or a link take its place at once; `beside` is what it is called until then.
+    """Put a file or link in place atomically; `beside` is its temporary name.
 
-    Directories that are missing get the permissions that they have below `like`. An empty one in its place is removed.
+    Missing directories are created with the permissions that they have below `like`. An empty directory at the path is
+    removed.
 
     Raises:
-        OSError: It cannot be written, or something on the way is no directory of this tree.
+        OSError: It cannot be written, or part of the path is not a directory of this tree.
     """
     with _opened(root, path.parent, like) as folders:
         at = folders[-1]
@@ -38,10 +40,10 @@ def put_file(root: Path, path: PurePath, version: Path, *, beside: str, like: Pa
 
 
 def remove_file(root: Path, path: PurePath) -> None:
-    """Remove a file or a link, and the directories that are empty without it.
+    """Remove a file or link, and the directories that become empty.
 
     Raises:
-        OSError: It cannot be removed, or something on the way is no directory of this tree.
+        OSError: It cannot be removed, or part of the path is not a directory of this tree.
     """
     with suppress(FileNotFoundError), _opened(root, path.parent) as folders:
         mode = _mode(path.name, folders[-1])
@@ -56,7 +58,7 @@ def remove_file(root: Path, path: PurePath) -> None:
 
 @contextmanager
 def _opened(root: Path, inside: PurePath, like: Path | None = None) -> Iterator[list[int]]:
-    """The directories from the root to one inside, opened; with `like` those that are missing are made."""
+    """Yield the directories from the root to one inside, opened; with `like` those that are missing are made."""
     with ExitStack() as stack:
         folders: list[int] = []
 
@@ -92,13 +94,13 @@ def _copy(version: Path, name: str, at: int) -> None:
         about = os.fstat(source.fileno())
         os.fchmod(copy.fileno(), stat.S_IMODE(about.st_mode))
         os.utime(copy.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
-        with suppress(OSError, AttributeError):  # not every system has them, nor every file system
+        with suppress(OSError, AttributeError):  # not available on every system and file system
             for attribute in os.listxattr(source.fileno()):
                 os.setxattr(copy.fileno(), attribute, os.getxattr(source.fileno(), attribute))
 
 
 def _mode(name: str, at: int) -> int:
-    """What kind of thing this is; 0 where there is nothing."""
+    """Return the file type, or 0 if there is no file."""
     try:
         return os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
     except FileNotFoundError:
@@ -106,7 +108,7 @@ def _mode(name: str, at: int) -> int:
 
 
 def _remove_empty(name: str, at: int) -> None:
-    """Remove a directory that holds nothing but directories."""
+    """Remove a directory that contains only directories."""
     folder = os.open(name, _FOLDER, dir_fd=at)
     try:
         for inside in os.listdir(folder):  # noqa: PTH208 - a path may be another directory by now

@@ -1,5 +1,7 @@
-"""JSON values: what others sent is read without ever raising (what is not of the expected type counts as absent), and what
-we write leaves out what is not known."""
+"""Read and write JSON leniently.
+
+Readers never raise: a value of an unexpected type counts as absent. Writers leave out values that are None.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,19 @@ def integer(value: object) -> int | None:
 
 
 def count(value: object) -> int:
-    """A number of tokens: never below 0, so that none can make up for others, and none that a database cannot hold."""
+    """Return a token count. Never negative, so that it cannot offset others, and never too large for a database."""
     return min(max(0, integer(value) or 0), _MOST)
 
 
 def amount(value: object) -> float | None:
-    """A number that can be an amount of money."""
+    """Return a number that can be an amount of money."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _ABSURD:
         return None
     return float(value)
 
 
 def fraction(value: object) -> float | None:
-    """A number from 0 to 1."""
+    """Return a number from 0 to 1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0 <= value <= 1 else None
@@ -65,7 +67,7 @@ def texts(value: object) -> list[str]:
 
 
 def json_object(data: str | bytes | None) -> dict[str, Any] | None:
-    """The JSON object that this is; None of anything else, also of one that is nested too deeply to be read."""
+    """Parse a JSON object. Return None for anything else, including JSON that is nested too deeply."""
     try:
         value = None if data is None else json.loads(data)
     except (ValueError, RecursionError):
@@ -74,7 +76,7 @@ def json_object(data: str | bytes | None) -> dict[str, Any] | None:
 
 
 def json_object_in(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None where there is no such file, or anything else in it."""
+    """Read a JSON object from a file. Return None if the file is missing or contains anything else."""
     try:
         return json_object(path.read_bytes())
     except OSError:
@@ -95,22 +97,22 @@ def camel_case(name: str) -> str:
 
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that are known: what is None is left out of all that we write."""
+    """Return the fields that are not None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def iso_time(time: datetime | None) -> str | None:
-    """A time, to the second, as we write it."""
+    """Return a time, to the second, as we write it."""
     return None if time is None else time.isoformat(timespec="seconds")
 
 
 def utc_time(time: datetime | None) -> str | None:
-    """The same as programs of the web write it: `Z` for UTC."""
+    """Return the same as programs of the web write it: `Z` for UTC."""
     return None if time is None else time.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def timestamp(value: object) -> datetime | None:
-    """A time in the spelling of ISO 8601; one without a zone is in UTC."""
+    """Return a time in the spelling of ISO 8601; one without a zone is in UTC."""
     try:
         time = datetime.fromisoformat(text(value))
     except ValueError:

@@ -30,19 +30,22 @@ METHOD_NOT_FOUND: Final = -32601
 _SHOWN_ERROR_CHARS: Final = 600  # an unknown method is answered with the list of all methods, about 5 kB
 
 _MANY: Final = 32
-"""From this number of pending messages on, the reader is behind: it parses them together, and joins equivalent ones."""
+"""Number of pending messages from which the reader is behind.
+
+It then parses them together and joins equivalent ones.
+"""
 
 _PLACE: Final = "helmsman place"
-"""The key of a message's place in its batch, while the batch is joined."""
+"""Key of a message's place in its batch, while the batch is joined."""
 
 RequestId = int | str
 Message = dict[str, Any]
 
 
 class Resumed(Value, frozen=True):
-    """A conversation that an earlier owner had over the same pipe.
+    """Conversation that an earlier owner had over the same pipe.
 
-    `epoch` and the number of earlier `requests` distinguish our requests from theirs; `answer` is the answer to the
+    `epoch` and the number of earlier `requests` distinguish our requests from theirs. `answer` is the answer to the
     handshake, which must not be repeated.
     """
 
@@ -56,7 +59,7 @@ class Transport(Protocol):
 
     @property
     def resumed(self) -> Resumed | None:
-        """The earlier conversation; None if the conversation begins here."""
+        """Earlier conversation; None if the conversation begins here."""
         ...
 
     def messages(self) -> AsyncIterator[Sequence[bytes | str]]:
@@ -74,7 +77,7 @@ class Transport(Protocol):
 
 @dataclass(slots=True)
 class Waiter:
-    """The answer to a request, when it comes."""
+    """Answer to a request, when it comes."""
 
     id: RequestId
     method: str
@@ -91,7 +94,7 @@ class _Outgoing(Value, frozen=True):
 
 
 class IncomingRequest(Value, frozen=True):
-    """A request of the other side, waiting for `Peer.respond` or `Peer.refuse`."""
+    """Request of the other side, waiting for `Peer.respond` or `Peer.refuse`."""
 
     id: RequestId
     method: str
@@ -140,12 +143,12 @@ class Peer:
 
     @property
     def resumed(self) -> Resumed | None:
-        """The earlier conversation over the same pipe."""
+        """Earlier conversation over the same pipe."""
         return self._resumed
 
     @property
     def closed(self) -> HelmsmanError | None:
-        """The reason why the conversation is over, or None while it is open."""
+        """Reason why the conversation is over, or None while it is open."""
         return self._closed
 
     # --- sending -----------------------------------------------------------------------------------------------------
@@ -280,7 +283,7 @@ class Peer:
         except EngineLost as error:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
         except anyio.ClosedResourceError:
-            pass  # given up, while there was nothing to write
+            pass  # cancelled while there was nothing to write
 
     def _close(self, reason: HelmsmanError) -> None:
         if self._closed is not None:
@@ -362,7 +365,7 @@ class Peer:
 
 
 def _parsed_together(raw: Sequence[bytes | str]) -> list[Message] | None:
-    """Many messages at the price of one; None where one of them is not an object, and each has to be looked at."""
+    """Parse many messages in one call; return None if one of them is not an object, so that each needs its own check."""
     from pydantic_core import from_json  # the MCP SDK brings it; with much to read it is twice as fast as `json`
 
     try:

@@ -9,9 +9,9 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 
 class LineFramer:
-    """Feed it chunks, get complete lines (without their ends; blank ones are dropped).
+    """Buffer that takes chunks and returns complete lines, without line ends and blank lines.
 
-    A line beyond the limit is an error, or comes to nothing with `drops_long`.
+    A line beyond the limit is an error, or is dropped with `drops_long`.
     """
 
     def __init__(self, limit: int = MAX_LINE_BYTES, *, drops_long: bool = False) -> None:
@@ -21,7 +21,7 @@ class LineFramer:
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes.
+        """Return the lines that `chunk` completes.
 
         Raises:
             EngineProtocolError: The line being read is longer than the limit.

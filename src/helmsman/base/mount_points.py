@@ -1,12 +1,12 @@
-"""What a sandbox leaves behind that was killed: the empty directories on which it had mounted something.
+"""Clean up after killed sandboxes: the empty directories that they mounted on.
 
-Codex's sandbox keeps `.git`, `.codex` and others from being made in whatever may be written. Where there is no such
-directory it makes one to mount on, and removes it when its program ends by itself; if that is killed, it stays, in
-somebody's repository. So it is recorded before a sandbox starts which of them are not there yet.
+Codex's sandbox prevents `.git`, `.codex` and others from being created in writable directories. If such a directory is
+missing, the sandbox creates one to mount on, and removes it when its program ends. If the sandbox is killed, the
+directory stays in the user's repository. So Helmsman records the missing directories before a sandbox starts.
 
-A directory is removed only if it is empty and no sandbox uses it: removing it would unmount it inside that sandbox, too, and
-unprotect what it guards. A sandbox that has not mounted yet is found by its record. All others, including those of a Codex
-that Helmsman did not start, are found by their mounts.
+A directory is removed only if it is empty and no sandbox uses it: removing it would unmount it inside that sandbox, and
+expose what it protects. A sandbox that has not mounted yet is found by its record. All others, including those of a
+Codex that Helmsman did not start, are found by their mounts.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LOCK_SECONDS: Final = 10.0
 _GONE_SECONDS: Final = 2.0
 _GONE_POLL: Final = 0.05
 _NOBODY: Final = Process(0, "")
-"""Who has started a sandbox that is over, and is still to be removed."""
+"""Owner of directories whose sandbox has ended, and which are not yet removed."""
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
-"""How the kernel writes a space, and what else would end a field."""
+"""Octal escape that the kernel uses for a space and other separators."""
 
 
 class _Expected(NamedTuple):
-    """What one sandbox makes to mount on, and the process that was about to start it."""
+    """Directories that a sandbox creates to mount on, and the process that is about to start it."""
 
     file: Path
     starter: Process
@@ -45,14 +45,14 @@ class _Expected(NamedTuple):
 
 
 class MountPoints:
-    """Those of the sandboxes of one state directory. Methods block, briefly."""
+    """Mount points of the sandboxes of one state directory. Methods block briefly."""
 
     def __init__(self, state_dir: Path) -> None:
         self._place = state_dir / _PLACE
 
     def expect(self, name: str, paths: Iterable[Path]) -> None:
-        """A sandbox of this name is about to be started: it makes those of these directories that are not there."""
-        named = [str(path.parent.resolve() / path.name) for path in paths]  # as the kernel says where a mount is
+        """Record a sandbox that is about to start: it creates those of these directories that do not exist."""
+        named = [str(path.parent.resolve() / path.name) for path in paths]  # as the kernel writes the path of a mount
         self._place.mkdir(mode=0o700, exist_ok=True)
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             others = frozenset[str]().union(*(expected.paths for expected in self._read()))
@@ -60,21 +60,22 @@ class MountPoints:
             replace_file(self._place / name, json.dumps([Process.me(), made]), durable=False)
 
     def clear(self, *ended: str) -> None:
-        """Remove what our sandboxes of these names have left, and those whose starter is gone. What fails is tried again.
+        """Remove directories of these sandboxes, and of sandboxes whose starter is gone. Retry what fails.
 
-        One of such a name that somebody else has started, as the next hub may for the same session, has not ended.
+        A sandbox of the same name may have another owner, for example the next hub for the same session. It has not
+        ended.
         """
         if not self._place.is_dir():
             return
         deadline = time.monotonic() + (_GONE_SECONDS if ended else 0.0)
         with suppress(OSError):
             awaited = self._remove(ended)
-            while awaited and time.monotonic() < deadline:  # what was killed inside may take a moment to be gone
-                time.sleep(_GONE_POLL)  # without the lock: others are about to start theirs
+            while awaited and time.monotonic() < deadline:  # a killed process may take a moment to disappear
+                time.sleep(_GONE_POLL)  # without the lock: other sandboxes may be starting
                 awaited &= self._remove()
 
     def _remove(self, ended: tuple[str, ...] = ()) -> frozenset[str]:
-        """Remove what can be; what cannot yet, of those that have `ended` or, where none are named, of all."""
+        """Remove what can be removed. Return what must wait, of the sandboxes in `ended` or, if it is empty, of all."""
         with file_lock(self._place / _LOCK, timeout=_LOCK_SECONDS):
             found, me = self._read(), Process.me()
             over = [
@@ -85,7 +86,7 @@ class MountPoints:
             mounted = _mounted_among(left)
             for path in left:
                 if path not in mounted:
-                    with suppress(OSError):  # somebody has put something into it
+                    with suppress(OSError):  # not empty: the user has put files into it
                         os.rmdir(path)  # noqa: PTH106 - also of a path that is no text
             for one in over:
                 if not one.paths & mounted:
@@ -106,10 +107,10 @@ class MountPoints:
 
 
 def _mounted_among(paths: Iterable[str]) -> frozenset[str]:
-    """On which of these any process of this user has mounted something."""
+    """Return those of these directories on which a process of this user has mounted something."""
     wanted, seen = {os.fsencode(path): path for path in paths}, set[str]()
     for pid in all_pids() if wanted else ():
-        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+        with suppress(OSError):  # it has ended, or belongs to another user
             for line in read_proc(f"/proc/{pid}/mountinfo").splitlines():
                 place = _ESCAPED.sub(lambda found: bytes([int(found[1], 8)]), line.split(b" ", 5)[4])
                 if place in wanted:

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOCK_SECONDS: Final = 150
-"""More than the longest that one git may take."""
+"""Longer than one git command may take."""
 _NAMED_FILES: Final = 10
 """Maximum number of files that a message names; `details` has all of them."""
 SUBMODULE: Final = "160000"
-"""The mode of a submodule in a tree."""
+"""Mode of a submodule in a tree."""
 _ANY: Final = range(256)
 _JOURNAL: Final = "writing-"
 _NOT_PUT_BACK: Final = "not-put-back-"
@@ -59,7 +59,7 @@ _COMPLAINT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedPatch:
-    """The applied changes. `three_way` says that the diff did not fit HEAD and had to be merged."""
+    """Applied changes. `three_way` says that the diff did not fit HEAD and had to be merged."""
 
     repository: Path
     files: tuple[str, ...]
@@ -91,12 +91,12 @@ def diff_digest(patch: bytes) -> str:
 
 @contextmanager
 def one_at_a_time(git: Git) -> Iterator[None]:
-    """Keep others from changing the same repository for the length of the block.
+    """Lock a repository against changes by other processes.
 
-    Git itself fails when it comes upon a worktree that another git is just making.
+    Git fails if it finds a worktree that another git is creating.
 
     Raises:
-        WorktreeError: Another process is at it for too long.
+        WorktreeError: Another process has held the lock for too long.
     """
     try:
         with file_lock(_lock_file(ensure_state_dir(git.place), _which(git)), timeout=_LOCK_SECONDS):
@@ -153,7 +153,7 @@ def apply_patch(directory: Path, diff: str, *, allow_dirty: bool = False, state_
 
 def _apply_to_index(git: Git, diff: str) -> bool:
     """Apply the diff to HEAD in a separate index; return whether it had to be merged."""
-    # A person's editor may have removed the last newline of a diff, and git takes such a diff for a damaged one.
+    # An editor may have removed the final newline of a diff, and git then reports a corrupt patch.
     content = (diff if diff.endswith("\n") else diff + "\n").encode("utf-8", "surrogateescape")
     apply = ("apply", "--cached", "--whitespace=nowarn")
     git.run("read-tree", "HEAD")
@@ -194,15 +194,15 @@ class _Change:
 
 
 def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bool = False) -> list[str]:
-    """Make the working tree what the tree `wanted` has, where that is not what HEAD has; the paths this is about.
+    """Make the working tree match the tree `wanted` where that differs from HEAD. Return the paths.
 
-    `git` is from `scratch`. With `refuse_untracked` an untracked file makes a tree dirty wherever it is, else only where it
+    `git` is from `scratch`. With `refuse_untracked`, any untracked file makes the tree dirty, otherwise only one that
     is in the way.
 
     Raises:
         DirtyTree: There are uncommitted changes, and they are not allowed.
-        ApplyConflict: Something is in the way. Nothing was touched.
-        WorktreeError: Git cannot do it, or a file cannot be written. Nothing was touched, or all was put back.
+        ApplyConflict: A file is in the way. Nothing was changed.
+        WorktreeError: Git fails, or a file cannot be written. Nothing was changed, or everything was restored.
     """
     head = git.text("rev-parse", "--verify", "HEAD^{tree}")
     changes = _changes(git, head, wanted)
@@ -216,11 +216,11 @@ def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bo
 def exchange_trees(git: Git, now: str, wanted: str) -> None:
     """Change a working tree from the tree `now` to the tree `wanted`. Files that are in neither are not overwritten.
 
-    `git` has a separate index, and `one_at_a_time` is held.
+    `git` has a separate index, and the caller holds `one_at_a_time`.
 
     Raises:
-        ApplyConflict: Something is in the way. Nothing was touched.
-        WorktreeError: A file cannot be written. All was put back.
+        ApplyConflict: A file is in the way. Nothing was changed.
+        WorktreeError: A file cannot be written. Everything was restored.
     """
     changes = _changes(git, now, wanted)
     conflicts = _obstacles(git.work_tree, changes)
@@ -241,7 +241,7 @@ def _change(about: str, path: str) -> _Change:
 
 
 def refuse_repositories(paths: Iterable[str]) -> None:
-    """Submodules and other repositories are more than files: their commits would have to come along."""
+    """Refuse submodules and other repositories: a patch does not carry their commits."""
     if repositories := named(paths):
         raise WorktreeError(
             f"{repositories}: git repositories of their own, whose changes cannot be brought over with these files. Nothing "
@@ -252,7 +252,7 @@ def refuse_repositories(paths: Iterable[str]) -> None:
 def _not_there_yet(
     git: Git, head: str, wanted: str, changes: Sequence[_Change], *, allow_dirty: bool, refuse_untracked: bool
 ) -> list[_Change]:
-    """The changes that the working tree does not have, once it is sure that nothing uncommitted is in their way."""
+    """Return the missing changes, after checking that no uncommitted work is in their way."""
     conflicts = _obstacles(git.work_tree, changes)
     paths = [change.path for change in changes if change.path not in conflicts.reasons]
     own = replace(git, index=None, objects=None)
@@ -313,7 +313,10 @@ def _differing(git: Git, tree: str) -> set[str]:
 
 
 def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
-    """Make the files in question what the tree `wanted` has. Nothing is in the way. `one_at_a_time` is held."""
+    """Write the files of these changes as in the tree `wanted`.
+
+    The caller holds `one_at_a_time` and has checked for obstacles.
+    """
     journal = _Journal(_journal_of(git), git.work_tree, {change.path: change.is_deletion for change in changes})
     try:
         journal.old.mkdir(parents=True)
@@ -353,7 +356,7 @@ def settle_writes(state_dir: Path) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Finish the work of a killed process: undo it, unless all of it was done. Its lock is held."""
+    """Finish the work of a killed process: undo it unless it was complete. The caller holds its lock."""
     if not folder.is_dir():
         return
     journal = _Journal.begun(folder)
@@ -365,16 +368,16 @@ def _settle(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Journal:
-    """A directory with the old and the new version of files that are about to be written."""
+    """Directory with the old and the new version of files that are about to be written."""
 
     folder: Path
     root: Path
     paths: Mapping[str, bool]
-    """The written paths, each with whether it is a deletion."""
+    """Written paths, each with whether it is a deletion."""
 
     @classmethod
     def begun(cls, folder: Path) -> _Journal | None:
-        """Return the journal that another process began; None if it wrote none."""
+        """Return the journal of another process, or None if it wrote none."""
         try:
             told = json.loads((folder / _BEGUN).read_bytes())
         except (FileNotFoundError, ValueError):
@@ -437,7 +440,7 @@ class _Journal:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def files(self) -> Iterator[tuple[Path, Path, Path]]:
-        """Each file's place, its old version and its new one, of which one may not be there."""
+        """Yield each file's path, its old version and its new one. One of the two may not exist."""
         for number, (path, is_deletion) in enumerate(self.paths.items()):
             yield self.root / path, self.old / str(number), self._nothing if is_deletion else self.new / path
 
@@ -446,7 +449,7 @@ class _Journal:
         return self.folder / "nothing"
 
     def _has(self, place: Path, version: Path) -> bool:
-        """Return whether this version is there. A file behind a link does not count."""
+        """Return whether the file has this version. A file behind a link does not count."""
         return same_file(self._nothing if _link_before(self.root, place) else place, version)
 
     def _beside(self, place: Path) -> Path:
@@ -495,7 +498,7 @@ def same_file(one: Path, other: Path, *, mode: int = ~0) -> bool:
 
 
 def shown(path: str) -> str:
-    """A path as text that can be sent anywhere: a file's name need not be valid UTF-8."""
+    """Return a path as text that can be sent anywhere: a file's name need not be valid UTF-8."""
     return os.fsencode(path).decode("utf-8", "replace")
 
 

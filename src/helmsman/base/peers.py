@@ -1,9 +1,10 @@
-"""Who is at the other end of a Unix socket, and whether that may be one of ours.
+"""Identify the process at the other end of a Unix socket, and decide whether to serve it.
 
-The directory of a socket keeps other users out, and a sandbox with network access does not keep its commands out: they are
-the user's too. What tells them is `NoNewPrivs` and `Seccomp`, which a sandbox of an unprivileged user needs, which nobody
-can take back and every descendant inherits; and their own pid namespace. An error on the way is a refusal: whoever
-ends a process at the right moment must not be let in for it. Standard library only: supervisors import this.
+The permissions of the socket's directory exclude other users. They do not exclude sandboxed commands with network
+access, which run as the same user. Those are recognized by `NoNewPrivs` and `Seccomp`, which the sandbox of an
+unprivileged user needs, which cannot be undone and which all descendants inherit; and by their own PID namespace. Any
+error means refusal: a process that ends at the right moment must not get in. Standard library only, because supervisors
+import this.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERPIDFD: Final = 77
-"""Linux 6.5: the process that connected, not whichever has its number now."""
+"""Linux 6.5: a handle of the process that connected, safe if its pid is reused."""
 _LOCAL_PEERCRED: Final = 1
 """macOS."""
 _LOCAL_CREDENTIALS_BYTES: Final = 76
@@ -30,7 +31,7 @@ _LOCAL_CREDENTIALS_BYTES: Final = 76
 
 @lru_cache(maxsize=1)
 def can_tell_sandboxed() -> bool:
-    """Return whether a sandboxed process can be told from us: not where we may gain no privileges ourselves."""
+    """Return whether sandboxed processes can be recognized; not if this process itself may gain no privileges."""
     try:
         return sys.platform == "linux" and _confinement("self")[0] == 0
     except (OSError, ValueError, LookupError):
@@ -38,9 +39,9 @@ def can_tell_sandboxed() -> bool:
 
 
 def why_refused(connection: socket.socket, also: Callable[[int], str | None] = lambda _pid: None) -> str | None:
-    """Why whoever connected is not to be served; None where it may be. Whatever cannot be found out is a reason.
+    """Return why a connection is refused, or None. Anything that cannot be determined is a reason.
 
-    `also` is asked about the process by its pid, while that is known to be the one that connected (Linux).
+    `also` is called with the pid while it is known to be the pid of the peer (Linux).
     """
     try:
         if sys.platform != "linux":

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class DirectoryIdentity(NamedTuple):
-    """Which directory is at a path."""
+    """Device and inode of a directory."""
 
     device: int
     inode: int
 
     @classmethod
     def at(cls, path: Path | None) -> DirectoryIdentity | None:
-        """Return the identity of the directory that is at a path now; None if there is none."""
+        """Return the identity of the directory at a path, or None if there is none."""
         if path is not None:
             with suppress(OSError):
                 status = path.stat()
@@ -41,7 +41,7 @@ class DirectoryIdentity(NamedTuple):
 
     @classmethod
     def from_json(cls, kept: Any) -> DirectoryIdentity | None:
-        """Read what was kept of one; None if nothing was."""
+        """Parse a stored identity; None if there is none."""
         with suppress(TypeError, ValueError):
             device, inode = kept
             return cls(int(device), int(inode))
@@ -58,7 +58,7 @@ class DirectoryIdentity(NamedTuple):
 
 
 def refuse_moved(whose: str, paths: Iterable[Path]) -> None:
-    """Make sure that the real paths of a session's directories are what they were when they were given. Blocks, briefly.
+    """Check that a session's directories still have the same real paths. Blocks briefly.
 
     Raises:
         InvalidInput: One leads elsewhere now.

@@ -63,21 +63,21 @@ def end_processes(
     wait: Callable[[float], object] = time.sleep,
     namespace: Process | None = None,
 ) -> frozenset[Process]:
-    """End all processes that `find` returns, and look again until it returns none. Blocks; costs little if there is none.
+    """End all processes that `find` returns, and repeat until it returns none. Blocks; cheap if there is none.
 
     Args:
-        find: Returns the processes to end that run now. It is called again after every signal.
-        patience: Time before SIGTERM, for what is about to end by itself: `pyenv rehash` takes its lock a moment before it
-            can release it on a signal.
-        grace: Time between SIGTERM and SIGKILL; 0 kills at once, for what must not run a moment longer.
+        find: Returns the running processes to end. It is called again after every signal.
+        patience: Time before SIGTERM, for processes about to exit: `pyenv rehash` takes its lock a moment before it can
+            release it on a signal.
+        grace: Time between SIGTERM and SIGKILL; 0 kills immediately.
         seconds: Give up after this time.
-        wait: Sleeps. A caller that has to reap its children meanwhile brings its own.
-        namespace: Pid 1 of the PID namespace that all of them are in, if they are in one. The last look is then taken
-            while that is stopped: a process that forks and exits all the time is missed by most other looks.
+        wait: Sleeps. A caller that must reap its children passes its own function.
+        namespace: Pid 1 of the PID namespace that all of them are in, if they are in one. The last check then runs while
+            the namespace is stopped: most other checks miss a process that forks and exits all the time.
 
     Returns:
-        The processes that are still there, which is none unless the time was up; `namespace` itself if something in it
-        prevented the last look.
+        The processes that remain: none unless the time was up; `namespace` itself if a process in it prevented the last
+        check.
     """
     began = time.monotonic()
     asked = set() if namespace is None else {namespace}  # that is never asked to end
@@ -108,7 +108,7 @@ def _is_started_by(process: Process, asked: Collection[Process]) -> bool:
 def end_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
     """End a process group in the same way. Blocks; `reap` reaps its leader if that is a child of this process."""
     deadline = time.monotonic() + TERMINATED_SECONDS
-    with suppress(OSError):  # there is no such group, or none any more
+    with suppress(OSError):  # the group does not exist, or has ended
         os.killpg(group, signal.SIGTERM)
         while time.monotonic() < deadline:
             reap()
@@ -118,15 +118,15 @@ def end_group(group: int, reap: Callable[[], object] = lambda: None) -> None:
 
 
 def signal_all(processes: Iterable[Process], number: int) -> None:
-    """Signal these processes, and no others that have their pids by now."""
+    """Signal these processes, but no others that have reused their pids."""
     for process in processes:
         send_signal(process, number)
 
 
 def _but_ourselves(found: Collection[Process]) -> frozenset[Process]:
-    """Leave out this process and its parents: it may run below what is ended, for example in a command of an agent.
+    """Leave out this process and its parents, for example if it runs in a command of an agent.
 
-    The first process of the system, or of the container, is not among the parents of a process that `docker exec` starts.
+    The first process of the system or container is not a parent of a process that `docker exec` starts.
     """
     if not found:
         return frozenset()
@@ -137,10 +137,10 @@ def _but_ourselves(found: Collection[Process]) -> frozenset[Process]:
 def _kill(
     find: Callable[[], Collection[Process]], left: frozenset[Process], namespace: Process | None
 ) -> frozenset[Process]:
-    """Kill what `find` returns while the namespaces it is in are stopped.
+    """Kill the processes that `find` returns while their namespaces are stopped.
 
     Returns:
-        What that was; `namespace` if there was nothing, but something in the namespace kept it from being stopped.
+        Those processes; or `namespace` if there were none but the namespace could not be stopped.
     """
     inits = {init for process in left if (init := namespace_init(process)) is not None}
     prevented: set[Process] = set()
@@ -159,7 +159,7 @@ def _kill(
 
 
 def namespace_init(process: Process) -> Process | None:
-    """Return pid 1 of the outermost PID namespace, other than ours, that a process is in; None if it is in ours."""
+    """Return pid 1 of a process's outermost PID namespace, or None if it shares ours."""
     with suppress(OSError):
         ours, pid, found = _pid_namespace("self"), process.pid, None
         while pid > 1 and _pid_namespace(pid) != ours:

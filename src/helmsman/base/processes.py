@@ -1,10 +1,10 @@
-"""Processes by name: which one, whether it still runs, and what it has started. `process_ending` ends them.
+"""Identify processes, check whether they run, and find what they started. `process_ending` ends them.
 
-A pid alone is reused sooner or later; with its start time it names one process for good, also across restarts of the
-machine. Linux tells both in /proc, other systems through `ps`.
+The system reuses pids. A pid together with its start time identifies one process, also across reboots. Linux provides
+both in /proc, other systems through `ps`.
 
-Codex runs commands in process groups of their own. When it is terminated or killed they live on, and no signal to its
-group reaches them: who wants to end them has to have looked before.
+Codex runs commands in separate process groups. They survive when Codex is terminated or killed, and no signal to its
+group reaches them, so find them before ending Codex.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 KEPT_MARK: Final = "KEPT_BY_HELMSMAN"
-"""In the environment of all that runs below a supervisor: its directory."""
+"""Variable with the supervisor's directory, set for all processes below a supervisor."""
 CHILD_MARK: Final = "HELMSMAN_CHILD"
-"""In the environment of all that runs below an agent without a supervisor: a name of that agent's own."""
+"""Variable with a unique name, set for all processes below an agent without a supervisor."""
 
 _PS: Final = "/bin/ps"  # where every system without /proc has it
 _PS_SECONDS: Final = 5.0
@@ -32,20 +32,20 @@ _READ_BYTES: Final = 64 * 1024
 KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 _TICKS: Final = 0 if sys.platform == "win32" else os.sysconf("SC_CLK_TCK")
 _ENDED_STATES: Final = ("Z", "X", "x")
-"""A process that has ended and waits for its parent to notice still has a pid, and does nothing any more."""
+"""States of a process that has ended. It keeps its pid until its parent reaps it."""
 _STATE, _PARENT, _GROUP, _THREADS, _STARTED = 0, 1, 2, 17, 19
 """Positions in /proc/PID/stat, from the state on."""
 
 
 class Process(NamedTuple):
-    """One process. `started` is only ever compared: its form depends on the system."""
+    """Process, identified by pid and start time. Compare `started` only: its form depends on the system."""
 
     pid: int
     started: str
 
     @classmethod
     def me(cls) -> Process:
-        """This process."""
+        """Return this process."""
         return _me(os.getpid())
 
     def is_alive(self) -> bool:
@@ -59,7 +59,7 @@ def _me(pid: int) -> Process:
 
 
 def running_process(pid: int) -> Process | None:
-    """The process that has this pid now; None when there is none, or it has ended and only waits to be reaped."""
+    """Return the running process with this pid; None if there is none, or if it waits to be reaped."""
     if pid <= 0:
         return None
     if not _has_proc():
@@ -70,23 +70,26 @@ def running_process(pid: int) -> Process | None:
 
 
 def started_now() -> str | None:
-    """What a process that starts at this moment has as `started`; None where one cannot tell by that which is older."""
+    """Return the `started` of a process that starts now; None if the system's values cannot be ordered."""
     if sys.platform != "linux" or not _has_proc():
         return None
     moment = f"{_boot_id()}:{time.clock_gettime_ns(time.CLOCK_BOOTTIME) * _TICKS // 10**9}"
-    return moment if started_before(Process.me(), moment) else None  # else /proc goes by another clock
+    return moment if started_before(Process.me(), moment) else None  # otherwise /proc uses another clock
 
 
 def started_before(process: Process, moment: str) -> bool:
-    """Whether a process is older than a moment of `started_now`. One of the same hundredth of a second is not."""
+    """Return whether a process is older than a moment of `started_now`.
+
+    One of the same hundredth of a second is not.
+    """
     return int(process.started.rpartition(":")[2]) < int(moment.rpartition(":")[2])
 
 
 def descendants(root: Process) -> frozenset[Process]:
-    """Return the processes below exactly this one; none if it has ended, or where the system does not tell.
+    """Return the descendants of exactly this process; empty if it has ended, or if the system does not say.
 
-    A pid alone would not do: it may be another process's by now, and everything that is found here gets ended. Nor is there
-    anything below the system's first processes that would be ours to end.
+    A pid alone is not enough: it may belong to another process by now, and callers end what this returns. The first
+    processes of the system have no descendants that are ours to end.
     """
     if root.pid <= 1:
         return frozenset()
@@ -108,17 +111,17 @@ def descendants(root: Process) -> frozenset[Process]:
 
 
 def with_variable(name: str, value: str) -> frozenset[Process]:
-    """The processes that were started with this variable, however far from whoever set it; none without /proc."""
+    """Return the processes with this environment variable, at any depth; empty without /proc."""
     mark, found = f"{name}={value}".encode(), set[Process]()
     for pid in all_pids():
-        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+        with suppress(OSError):  # it has ended, or belongs to another user
             if mark in read_proc(f"/proc/{pid}/environ").split(b"\0"):
                 found |= {process for process, _ in _read_stat(pid)}
     return frozenset(found)
 
 
 def is_marked(pid: int) -> bool:
-    """Whether a process was started below an agent, whatever has become of that since; no where it cannot be told."""
+    """Return whether an agent's process tree started this process; False if unknown."""
     marks = tuple(f"{mark}=".encode() for mark in (KEPT_MARK, CHILD_MARK))
     with suppress(OSError):
         return any(one.startswith(marks) for one in read_proc(f"/proc/{pid}/environ").split(b"\0"))
@@ -126,7 +129,7 @@ def is_marked(pid: int) -> bool:
 
 
 def parents_of(pid: int) -> frozenset[int]:
-    """A process, its parent, the parent of that, and so on, as pids."""
+    """Return a process, its parent, the parent of that, and so on, as pids."""
     parents = None if _has_proc() else {process.pid: parent for process, parent in from_ps("-A")}
     line = [pid]
     while (parent := parent_of(line[-1]) if parents is None else parents.get(line[-1])) and parent not in line:
@@ -135,7 +138,7 @@ def parents_of(pid: int) -> frozenset[int]:
 
 
 def parent_of(pid: int) -> int | None:
-    """Return the pid of a process's parent; None if it has ended, or where there is no /proc."""
+    """Return the pid of a process's parent; None if it has ended, or without /proc."""
     with suppress(OSError):
         return next((parent for _, parent in _read_stat(pid)), None)
     return None
@@ -158,7 +161,7 @@ def still_running(processes: Collection[Process]) -> frozenset[Process]:
 
 
 def _running() -> Iterator[tuple[Process, int]]:
-    """Every process with its parent, but for those that have ended and only wait to be reaped."""
+    """Return every process with its parent, but for those that have ended and only wait to be reaped."""
     return _from_proc() if _has_proc() else from_ps("-A")
 
 
@@ -180,7 +183,7 @@ def _is_own_proc(pid: int) -> bool:
 
 def _from_proc() -> Iterator[tuple[Process, int]]:
     for pid in all_pids():
-        with suppress(OSError):  # it has ended meanwhile
+        with suppress(OSError):  # it has ended
             yield from _read_stat(pid)
 
 
@@ -203,7 +206,7 @@ def _read_stat(pid: int) -> Iterator[tuple[Process, int]]:
 
 
 def _has_ended(fields: list[str]) -> bool:
-    """Return whether a process has ended. One whose first thread has ended looks the same while its other threads run."""
+    """Return whether a process has ended. If only its first thread has ended, its state looks the same."""
     return fields[_STATE] in _ENDED_STATES and int(fields[_THREADS]) <= 1
 
 
@@ -213,10 +216,10 @@ def _stat_fields(pid: int) -> list[str]:
 
 
 def read_proc(path: str) -> bytes:
-    """Return the content of a file of /proc, whose size is not known before.
+    """Read a file of /proc, whose size is not known in advance.
 
     Raises:
-        OSError: There is none, or it is of another PID namespace.
+        OSError: It does not exist, or belongs to another PID namespace.
     """
     if not _is_own_proc(os.getpid()):
         raise FileNotFoundError(path)

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 ROOTS_FILE = "writable-roots"
 """In the state directory: the real paths that sessions may write, between NULs."""
 _CHECKED_SECONDS = 5.0
-"""A PATH is examined again after this time: a repository may have been made around one of its entries."""
+"""PATH is examined again after this time: a repository may have been made around one of its entries."""
 _MOST_LINKS = 40
 _SHIMS = "shims"
-"""What pyenv, rbenv, nodenv, asdf and mise call the directory of programs that choose by the working directory."""
+"""Directory name of shims in pyenv, rbenv, nodenv, asdf and mise. Shims choose a program by the working directory."""
 _CHOOSERS = frozenset({"volta-shim"})
 _IS_SHIM = "it is a shim, which chooses a program by files of the working directory"
 _SYSTEM_PLACES = frozenset({"/", "/etc", "/usr", "/usr/local", "/opt/homebrew", "/home/linuxbrew/.linuxbrew"})
-"""Repositories of a system's own tools (etckeeper, Homebrew), which are not where people work."""
+"""Repositories of system tools (etckeeper, Homebrew), not projects."""
 _ADMINISTRATORS = frozenset({0, 80} if sys.platform == "darwin" else {0})
 """Groups whose members can become root anyway. Homebrew's directories are writable for `admin`."""
 
@@ -104,9 +104,9 @@ def check_program(path: str | os.PathLike[str], env: Mapping[str, str] | None = 
 
 
 def check_program_words(command: str, env: Mapping[str, str] | None = None) -> None:
-    """Check the program of a command line that the user has configured for a shell, such as a pager.
+    """Check the program of a command line that the user configured, such as a pager.
 
-    A bare name is found on the PATH that the shell is given; a path must not lead to where a session writes.
+    A bare name is found on PATH; a path must not lead to where a session can write.
 
     Raises:
         ProgramRefused: It does.
@@ -139,7 +139,7 @@ def installation_places() -> list[str]:
 
 
 def is_out_of_reach(path: str, env: Mapping[str, str] | None = None) -> bool:
-    """Return whether a file that a variable names is outside of repositories and of what known sessions may write."""
+    """Return whether a file named by a variable is outside of repositories and of all that known sessions may write."""
     return Places.of(_environment(env)).reason_of_sessions_or_repositories(path) is None
 
 
@@ -259,7 +259,7 @@ class Places:
         return cls(home, roots.difference(upwards(os.path.realpath(home))) if is_agent else roots)
 
     def reason_against_entry(self, entry: str) -> str | None:
-        """Return why nothing may be taken from an entry of PATH, as a clause; None if it is safe."""
+        """Return why no program is taken from an entry of PATH, as a clause; None if it is safe."""
         if not os.path.isabs(entry):  # noqa: PTH117
             return "PATH names its directory relative to the working directory"
         real = os.path.realpath(entry)
@@ -268,7 +268,7 @@ class Places:
         return self._reason_of_place(real) or _reason_of_others(real, is_place=True)
 
     def reason_against(self, path: str) -> str | None:
-        """Return why a program may not be started, as a clause; None if it may. Every link on the way to it counts."""
+        """Return why a program may not be started, as a clause; None if it may. Every link on its path counts."""
         for place in _links_and_target(path):
             if os.path.basename(place) in _CHOOSERS:  # noqa: PTH119
                 return _IS_SHIM
@@ -302,7 +302,7 @@ class Places:
         return None
 
     def _is_for_tools(self, repository: str) -> bool:
-        """Version managers are repositories themselves (`~/.nvm`, `~/.pyenv`), and some people keep their home in one."""
+        """Return whether a repository belongs to a version manager (`~/.nvm`, `~/.pyenv`) or is the user's home."""
         above, name = os.path.split(repository)
         hidden = above == self._home and name.startswith(".")
         shared = above in (f"{self._home}/.config", f"{self._home}/.local/share")
@@ -310,11 +310,11 @@ class Places:
 
 
 _FOUND: dict[tuple[str, str, str], str] = {}
-"""By name, PATH and home. What is found is checked again each time, so whether it is an agent makes no difference."""
+"""Programs found, by name, PATH and home. Each is checked again on use, so agents need no separate entry."""
 _SAFE_PATHS: dict[tuple[str, str, frozenset[str]], tuple[float, str]] = {}
 _FILES: set[str] = set()
 _UNRECORDED: set[str] = set()
-"""What sessions of this process may write and no file has."""
+"""Directories that sessions of this process may write, and that are in no file."""
 _ROOTS: dict[str, tuple[tuple[int, int, int], frozenset[str]]] = {}
 
 
@@ -342,7 +342,7 @@ def _roots_in(file: str) -> frozenset[str]:
 
 
 def _is_everything(root: str) -> bool:
-    """For root, a session in `/` could replace all there is: nothing would be left to start."""
+    """Return whether a root covers everything. For root, a session in `/` could replace every program."""
     return root == "/" and hasattr(os, "geteuid") and os.geteuid() == 0
 
 
@@ -437,7 +437,7 @@ _OWNERS: frozenset[int] | None = None
 
 
 def _is_own_group(group: int) -> bool:
-    """Return whether nobody but this user and administrators is in a group, as in the private group of a user."""
+    """Return whether a group contains only this user and administrators, like a user's private group."""
     if group in _ADMINISTRATORS:
         return True
     import grp

@@ -1,4 +1,4 @@
-"""Redact text that comes in pieces: a secret may be split between two of them."""
+"""Redact text that arrives in chunks: a secret may be split between two of them."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final
 from helmsman.base.redaction import redact
 
 _CONTEXT_CHARS: Final = 2048
-"""So much of what came before is redacted together with the next piece: `TOKEN =` and its value, `Bearer` and its word."""
+"""Number of earlier characters that are redacted together with the next chunk: `TOKEN =` and its value."""
 _MOST_CHARS: Final = 2 * _CONTEXT_CHARS
 _LONGEST_SECRET: Final = 64 * 1024
 _LAST_BLANK: Final = re.compile(r"\s(?=\S*\Z)")
 
 
 class RedactedStream:
-    """One text that is being written. A word is passed on when it is whole, and nothing any more if that cannot be told.
+    """Text that is being written. Complete words are passed on, and nothing after a word that may be a secret.
 
-    The last word is never passed on: the whole text follows by another way.
+    The last word is never passed on: the complete text follows separately.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class RedactedStream:
             return ""
         self._said += piece
         redacted = redact(self._said)
-        if not redacted.startswith(self._passed):  # what follows has made a secret of what went before
+        if not redacted.startswith(self._passed):  # later text has turned earlier text into a secret
             self._is_muted, self._said = True, ""
             return ""
         blank = _LAST_BLANK.search(redacted)

@@ -31,7 +31,7 @@ _PLAIN: Final = frozenset({bool, int, float})
 
 
 def redact(text: str) -> str:
-    """The text without the secrets in it. Redacting twice changes nothing more."""
+    """Return the text without the secrets in it. Redacting twice changes nothing more."""
     if text in _CLEAN:
         return text
     clean = text if _HARMLESS.fullmatch(text) else _redact(text)
@@ -75,11 +75,11 @@ def _redact(text: str) -> str:
 
 
 _IN_SECRET_NAMES: Final = ("pass", "secret", "token", "credential", "auth", "cookie", "key", "pwd", "psk", "pat")
-"""One of them is in every name that `is_secret_name` knows."""
+"""Each name that `is_secret_name` recognizes contains one of these."""
 _IN_WEBHOOKS: Final = ("hook", "api.telegram.org/", "maker.ifttt.com/", "hc-ping.com/", "ntfy.sh/")
-"""One of them is in every address that `_WEBHOOK` matches."""
+"""Each address that `_WEBHOOK` matches contains one of these."""
 _SHORTEST_TOKEN: Final = 15
-"""No token is shorter, and none has a blank in it."""
+"""Tokens are at least this long, without blanks."""
 
 _HARMLESS: Final = re.compile(
     r"[\w.-]{0,14}|[A-Za-z]{0,19}|[0-9a-f-]{0,100}|[0-9-]{10}T[0-9:.]{5,15}(?:[+-][0-9:]{5}|Z)?"
@@ -100,7 +100,9 @@ def _redact_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def redact_value(value: Any) -> Any:
-    """The same data with secrets replaced: under a secret's name whatever stands there, elsewhere inside the texts."""
+    """Return the same data with secrets replaced: under a secret's name whatever stands there, elsewhere inside the
+    texts.
+    """
     return _redact_value(value, ())
 
 
@@ -132,7 +134,7 @@ def _redact_value(value: Any, inside: tuple[int, ...]) -> Any:
 
 
 def _without_arguments(value: list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]) -> Iterable[Any]:
-    """A list of words without the values of secret options: `["--token", "…"]`, `["curl", "-u", "me:…"]`."""
+    """Return a list of words without the values of secret options: `["--token", "…"]`, `["curl", "-u", "me:…"]`."""
     if not isinstance(value, list | tuple) or not any(isinstance(item, str) for item in value):
         return value
     words = list(value)
@@ -265,7 +267,7 @@ _VALUE: Final = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _ENV_VALUE: Final = re.compile(rf"""{_QUOTED} | (?:[^\s"'\\]|\\(?![nrt"']))++""", re.VERBOSE)
-"""The value of an environment variable ends at a space; elsewhere a comma or a bracket may follow it."""
+"""Value of an environment variable ends at a space; elsewhere a comma or a bracket may follow it."""
 
 
 _SAID: Final = re.compile(r"""\\?["']?([\w.-]{1,100}+)""")
@@ -390,11 +392,11 @@ _TOKEN: Final = re.compile(
 
 
 _Part = Literal["all", "after :", "after %", "after ,", "after ="]
-"""The secret part of an option's value: all of it, or the part after the user's name."""
+"""Secret part of an option's value: all of it, or the part after the user's name."""
 
 
 class _Program(Value, frozen=True):
-    """The options of a program whose value is a secret; `attached` ones may share a word with it: `-pSECRET`.
+    """Options of a program whose value is a secret; `attached` ones may share a word with it: `-pSECRET`.
 
     With `only_after`, they count only after that word: in `docker login -p …`, since in `docker run -p …` it is a port.
     """
@@ -514,7 +516,7 @@ def _beginning(text: str, program: re.Match[str]) -> int:
 
 
 def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """The same for the words of a command: which word, and from where to where in it."""
+    """Yield the same for the words of a command: which word, and from where to where in it."""
     reader = _Reader()
     for number, word in enumerate(words):
         for start, stop in reader.read(word):
@@ -522,14 +524,14 @@ def secret_words(words: Sequence[str]) -> Iterator[tuple[int, int, int]]:
 
 
 class _Reader:
-    """The words of a command, one after the other."""
+    """Words of a command, one after the other."""
 
     def __init__(self) -> None:
         self._rules: tuple[_Program, ...] = ()
         self._said: set[str] = set()
         self._waiting: _Part | None = None
         self._rest: _Part | None = None
-        """The secret part of the rest of the last word, if it has one."""
+        """Secret part of the rest of the last word, if it has one."""
 
     def read(self, word: str, *, glued: bool = False) -> list[tuple[int, int]]:
         """Return the spans of secrets in this word."""

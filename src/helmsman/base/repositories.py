@@ -1,4 +1,4 @@
-"""Where git repositories begin. Imported by thin commands: only what costs nothing."""
+"""Find the roots of git repositories. Imported by fast commands: standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_root(place: str) -> bool:
     mark = f"{place}/.git"
     try:
         kind = os.lstat(mark).st_mode
-    except (OSError, ValueError):  # most have none
+    except (OSError, ValueError):  # usually there is none
         return False
     return not stat.S_ISDIR(kind) or os.path.lexists(f"{mark}/HEAD")
 
@@ -35,8 +35,10 @@ def enclosing_roots(directory: str, home: str) -> list[str]:
 
 
 def project_places(directory: str, home: str) -> list[str]:
-    """Return a directory and those above it, up to the root of the outermost repository, which a repository made inside of
-    it does not hide. In no repository it is the directory alone: what is above may be anyone's.
+    """Return a directory and its parents up to the outermost repository's root.
+
+    A repository created inside must not hide the outer one. Outside of repositories, return the directory alone: its
+    parents may belong to other users.
     """
     roots = enclosing_roots(directory, home)
     places = list(upwards(directory))

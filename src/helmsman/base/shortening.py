@@ -1,7 +1,7 @@
-"""Texts cut to a size: the one place that decides how much of what a model or a command wrote is handed on.
+"""Truncate texts of models and commands, with all limits in one place.
 
-A count of lines bounds nothing: one line may have 300 MB. What is cut keeps its beginning, which says what was asked, and
-its end, which says how it ended, and between them stands how much is missing and where the whole is.
+A limit on lines is not enough: one line may have 300 MB. A truncated text keeps its beginning, which says what was
+asked, and its end, which says how it ended. A mark between them says how much is missing and where to find it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ OUTPUT_CHARS: Final = 32_000
 TEXT_CHARS: Final = 100_000
 """One text that an agent is handed: a result, a plan, a diff. About 25,000 tokens, which is what clients take at most."""
 QUESTION_CHARS: Final = 50_000
-"""What a question says, as an agent is handed it: so much that the whole answer, with its details, never has to cut it
-again. To what is longer an agent cannot say yes."""
+"""Text of a question for an agent.
+
+With its details it always fits into an answer. An agent cannot approve a longer one.
+"""
 ANSWER_CHARS: Final = 400_000
-"""All that one call gives back, as JSON."""
+"""One result of a call, as JSON."""
 KEPT_CHARS: Final = 2 * 1024 * 1024
-"""One text as a session keeps it while it is written, or one command's output: twice what Codex itself keeps of that."""
+"""One text of a session in progress, or one command's output: twice Codex's own limit."""
 
 MESSAGE_CHARS: Final = 10_000
-"""One sentence of ours that quotes something: an error, a note."""
+"""One message of Helmsman that quotes something: an error, a note."""
 
 _LEAST_CHARS: Final = 200
 _MAX_DEPTH: Final = 12
@@ -38,39 +40,39 @@ _ALL: Final = math.inf
 
 
 def session_file(session_id: str, agent: str) -> str:
-    """Where all of a session is, in words: an agent keeps every message and every output it was handed."""
+    """Return where all of a session is, in words: an agent keeps every message and every output it was handed."""
     if agent != "codex":
         return f"all of it is in what {agent} itself keeps of session {session_id}"
     return f"all of it is in Codex's own file of the session, sessions/…/rollout-…-{session_id}.jsonl"
 
 
 def cut(text: str, limit: int, whole: str = "", *, below: str = "") -> str:
-    """The text with at most about `limit` characters of its own.
+    """Truncate a text to about `limit` characters.
 
-    `whole` says where all of it is. `below` is what goes before the rest of a line that was cut in the middle.
+    `whole` says where to find all of it. `below` precedes the rest of a line that was split.
     """
     return shortened_text(text, limit, whole, below=below)[0]
 
 
 def shortened_text(text: str, limit: int, whole: str = "", *, below: str = "") -> tuple[str, int]:
-    """The same, and how many characters are missing."""
+    """Return the same, and how many characters are missing."""
     if len(text) <= limit:
         return text, 0
     head, tail = limit // 3, limit - limit // 3
     missing = len(text) - head - tail
     mark = _mark(missing, whole)
     if "\n" in text:
-        mark = f"\n{mark}\n{below}"  # what was one line stays one
+        mark = f"\n{mark}\n{below}"  # keep a single line single
     return f"{text[:head]}{mark}{text[-tail:]}", missing
 
 
 def shortened(value: Any, text_limit: int) -> tuple[Any, int]:
-    """The value with each text in it cut to about `text_limit` characters, and how many characters are missing."""
+    """Return the value with each text in it cut to about `text_limit` characters, and how many characters are missing."""
     return _Cutter(text_limit, _MAX_ENTRIES, "").cut(value, _MAX_DEPTH)
 
 
 def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "") -> Any:
-    """The value cut to at most about `limit` characters of JSON, and each text in it to `TEXT_CHARS`.
+    """Return the value cut to at most about `limit` characters of JSON, and each text in it to `TEXT_CHARS`.
 
     What fits, and that is nearly everything, is returned as it is. Else texts are cut, the longest first; and only where
     that is not enough, lists are.
@@ -89,7 +91,7 @@ def within(value: Any, limit: int = ANSWER_CHARS, whole: str = "") -> Any:
 
 
 def last_lines(lines: list[str], count: int) -> list[str]:
-    """At most `count` of the last lines, each cut to `LINE_CHARS`, and of those as many as `OUTPUT_CHARS` has room for."""
+    """Return up to `count` of the last lines, each cut to `LINE_CHARS` and all of them to `OUTPUT_CHARS`."""
     shown: list[str] = []
     limit = OUTPUT_CHARS
     for line in reversed(lines[-count:] if count else []):

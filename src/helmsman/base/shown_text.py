@@ -1,10 +1,10 @@
-"""Text of models and programs, made safe to show to somebody who judges it.
+"""Make text of models and programs safe to display.
 
-A model's text may hold what a terminal, a form or a page obeys instead of showing, and what nobody sees: it moves the
-cursor, reverses the order of letters, breaks a line, or is no ink at all. Somebody who is asked "may this run?" must see
-what will run, so such characters are written out (`\\x1b`, `\\u202e`). Which they are is decided by what Unicode says of
-a character, not by a list of tricks: whatever is no letter, mark, number, punctuation or symbol, and what of those leaves
-no ink. Only the output of programs, where colours and redrawn lines are ordinary, loses some of them instead.
+A model's text may contain characters that a terminal, a form or a page interprets, or that are invisible: they move the
+cursor, reverse the order of letters, break a line, or have no ink. A user who decides whether a command may run must
+see the command that will run, so such characters are escaped (`\\x1b`, `\\u202e`). Unicode's categories decide which,
+not a list of tricks: everything but letters, marks, numbers, punctuation and symbols, and those of them without ink.
+The output of programs, which often contains colours and redrawn lines, loses some of these instead.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _PICTURE: Final = "\ufe0f"
 _JOINER: Final = "\u200d"
 _KEYCAP: Final = "\u20e3"
 _MOST_MARKS: Final = 3
-"""So many marks on a letter are somebody's language; a tower of them covers the lines above and below."""
+"""Real languages use up to this many marks on a letter. More would cover the lines above and below."""
 _LONG_BLANK: Final = re.compile(r" {81,}|\t{11,}")
-"""Wider than a screen: nobody looks for what stands behind it."""
+"""Wider than a screen: text behind it would be overlooked."""
 _ESCAPE_SEQUENCE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]"  # colours and cursor movements
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*+(?:\x07|\x1b\\|\x9c)?"  # titles, links, device strings
@@ -37,13 +37,13 @@ _OVERSTRUCK: Final = re.compile(r"[^\n\x08]\x08")
 _SHELL: Final = re.compile(
     r"(?:/bin/|/usr/bin/|/usr/local/bin/|/opt/homebrew/bin/)?(?:bash|dash|sh|zsh) -l?c (?P<script>.+)", re.DOTALL
 )
-"""A shell that lies elsewhere may be anything."""
+"""Match the usual shells only; a shell elsewhere may be any program."""
 _QUOTED: Final = re.compile(r"""'([^']*)'|"((?:[^"\\$`]+|\\["\\$`])*+)"|([\w@%+=:,./-]+)|\\(['"\\ ])""", re.ASCII)
 _IN_QUOTES: Final = re.compile(r'\\(["\\$`])')
 
 
 def visible(text: str) -> str:
-    """The text with everything that would not be seen written out. Lines and tabs stay."""
+    """Return the text with everything that would not be seen written out. Lines and tabs stay."""
     if any(map(_depends_on_neighbours, set(text))):
         return _NOT_PLAIN.sub(_written_out, text)
     return text.translate(_BY_ITSELF)
@@ -55,32 +55,34 @@ def one_line(text: str) -> str:
 
 
 def exact(text: str) -> str:
-    """`visible`, on one line, with every blank told: line breaks, tabs, a space at the end and long stretches of them."""
+    """Return `visible` on one line, with line breaks, tabs, trailing spaces and long gaps written out."""
     shown = in_sight(text).replace("\n", "\\n").replace("\t", "\\t")
     return shown[:-1] + "\\x20" if shown.endswith(" ") else shown
 
 
 def in_sight(text: str) -> str:
-    """`visible`, with nothing behind a screen full of spaces."""
+    """Return `visible`, with long gaps written out, so that no text hides behind them."""
     return _LONG_BLANK.sub(lambda found: f"\\x{ord(found[0][0]):02x}×{len(found[0])}", visible(text))
 
 
 def named(name: object) -> str:
-    """A path or a name among words of ours: in quotes where it could be taken for more than one."""
+    """Return a path or name for use in a sentence, quoted if it could be read as several words."""
     shown = exact(str(name))
     return '"' + shown.replace('"', '\\"') + '"' if " " in shown or '"' in shown or not shown else shown
 
 
 def plain_output(text: str) -> str:
-    """A program's output as it would stand on a terminal at the end: without colours, lines drawn over only once."""
+    """Return a program's output as it would stand on a terminal at the end: without colours, lines drawn over only
+    once.
+    """
     text = _OVERSTRUCK.sub("", _ESCAPE_SEQUENCE.sub("", text.replace("\r\n", "\n")))
     return visible("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")))
 
 
 def shell_script(command: str) -> str:
-    """What a command does: Codex wraps each in `/bin/bash -lc '…'`, and only the inside says something.
+    """Return the script of a command: Codex wraps each command in `/bin/bash -lc '…'`.
 
-    Where it is not certain what the inside is, or which shell that is, it is the command as it stands.
+    If the shell or the quoting is unclear, return the command unchanged.
     """
     shell = _SHELL.fullmatch(command)
     if shell is None:
@@ -89,7 +91,7 @@ def shell_script(command: str) -> str:
     while place < len(quoted):
         piece = _QUOTED.match(quoted, place)
         if piece is None:
-            return command  # more words, or something that a shell would work out first
+            return command  # more words, or an expansion by the shell
         single, double, bare, escaped = piece.groups()
         script += single or bare or escaped or _IN_QUOTES.sub(r"\1", double or "")
         place = piece.end()
@@ -113,7 +115,7 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class _Written(dict[int, str]):
-    """Each character as it is written where it stands by itself, worked out once."""
+    """Cache of single characters in written form."""
 
     def __missing__(self, code: int) -> str:
         char = chr(code)
@@ -126,7 +128,7 @@ _BY_ITSELF: Final = _Written()
 
 @cache
 def _depends_on_neighbours(char: str) -> bool:
-    """Return whether it is seen in some places and not in others: marks, and what says how a picture looks."""
+    """Return whether visibility depends on neighbours: marks and emoji selectors."""
     return char in (_PICTURE, _JOINER) or category(char)[0] == "M"
 
 
@@ -136,7 +138,7 @@ def _has_ink(char: str) -> bool:
 
 
 def _is_part_of_picture(char: str, before: str, after: str, earlier: str) -> bool:
-    """Return whether it only says how a picture looks: one selector after it, one joiner between two."""
+    """Return whether a character only selects the form of an emoji: one selector after it, or one joiner between two."""
     if char == _PICTURE:
         return after == _KEYCAP or (before > "\x7f" and _has_ink(before) and category(before)[0] in "SP")
     return char == _JOINER and _is_picture(earlier if before == _PICTURE else before) and _is_picture(after)

@@ -1,7 +1,6 @@
-"""All that is in a working tree, as a git tree: committed, staged, changed, new, with what .gitignore names left out.
+"""Take a snapshot of a working tree as a git tree: committed, staged, changed and new files, but no ignored ones.
 
-Nothing is disturbed by it: the tree's own index is only read (a copy is brought up to date), and objects go to a
-directory that is gone afterwards.
+The repository is not modified: its index is only read (a copy is updated), and objects go to a temporary directory.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _MB: Final = 1024 * 1024
 LARGEST_FILE: Final = 100 * _MB
 _MOST_BYTES: Final = 1024 * _MB
 _MOST_FILES: Final = 200_000
-"""What is compared and applied is read into memory, and a diff of it is shown."""
+"""Limit on files: they are compared in memory."""
 _KINDS: Final = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`nested` are repositories that lie in the tree without being part of it; git cannot look into them.
+    """Snapshot of a working tree. `nested` are repositories inside the tree, which git cannot read.
 
-    `left_out` names, with the reason, what is in the tree and cannot be a part of the snapshot: pipes, sockets, devices,
-    files that are too large or cannot be read. Of a file that git tracks, the snapshot has the version that was committed.
+    `left_out` maps paths that cannot be part of the snapshot to the reason: pipes, sockets, devices, files that are too
+    large or unreadable. The snapshot has the committed version of a tracked file among them.
     """
 
     tree: str
@@ -48,10 +47,10 @@ class Snapshot:
 
 @contextmanager
 def scratch(git: Git, objects: Path | None = None) -> Iterator[Git]:
-    """The same working tree with an index and an object store beside the repository's, both gone after the block.
+    """Yield the same working tree with a temporary index and object store.
 
-    They are in the state directory, where nothing that runs in Codex's sandbox can change them. With `objects`, that store
-    is used: two working trees of a repository can then share what they make.
+    Both are in the state directory, out of reach of Codex's sandbox. Two working trees of a repository can share a
+    store with `objects`.
     """
     with (
         git.viewed() as seen,
@@ -65,12 +64,12 @@ def scratch(git: Git, objects: Path | None = None) -> Iterator[Git]:
 def take_snapshot(
     git: Git, leave_out: Collection[str] = (), check: Callable[[Collection[str]], None] | None = None
 ) -> Snapshot:
-    """The content of the working tree, but for what is to be left out. `git` is from `scratch`.
+    """Return the content of the working tree without the paths in `leave_out`. `git` is from `scratch`.
 
-    `check` is given the files that are about to be read, changed or new, and may refuse them.
+    `check` gets the changed and new files before they are read, and may refuse them.
 
     Raises:
-        WorktreeError: Something in the tree cannot be read.
+        WorktreeError: A file cannot be read.
     """
     assert git.index is not None
     with suppress(FileNotFoundError):  # nothing was ever added
@@ -83,7 +82,7 @@ def take_snapshot(
         check(changed)
     odd = odd_files(git.work_tree, changed) | _unlisted_files(git, {*nested})
     index_files(git, changed - odd.keys())
-    if leave_out:  # somebody may have added it to the index, or have committed it
+    if leave_out:  # it may have been added to the index, or committed
         git.run("update-index", "-z", "--force-remove", "--stdin", stdin=nul_separated(leave_out))
     return Snapshot(
         tree=git.text("write-tree"),
@@ -131,7 +130,7 @@ def odd_files(root: Path, paths: Collection[str]) -> dict[str, str]:
 
 
 def _unlisted_files(git: Git, nested: Collection[str]) -> dict[str, str]:
-    """Return the new pipes, sockets and devices, each with what it is: git lists none of them. Ignored ones are left out."""
+    """Return new pipes, sockets and devices with their types: git does not list them. Ignored ones are left out."""
     ignored = git.names("ls-files", "-z", "--others", "--ignored", "--exclude-standard", "--directory")
     skipped = {".git/", *nested, *ignored}
     found: dict[str, str] = {}
@@ -163,7 +162,10 @@ def index_files(git: Git, paths: Iterable[str]) -> None:
         return folder != "" and (os.path.islink(f"{root}/{folder}") or leads_elsewhere(os.path.dirname(folder)))  # noqa: PTH114, PTH120
 
     def is_gone(path: str) -> bool:
-        """Files may still be seen behind a directory that became a link, and directories where a file was."""
+        """Return whether a path is gone.
+
+        A path may still resolve through a directory that became a link, or be a directory now.
+        """
         here = f"{root}/{path}"
         is_folder = os.path.isdir(here) and not os.path.islink(here)  # noqa: PTH112, PTH114
         became_folder = is_folder and not os.path.lexists(f"{here}/.git")

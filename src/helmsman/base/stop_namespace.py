@@ -15,7 +15,7 @@ from typing import Final
 _NEW_USER: Final = 0x10000000
 _NEW_PID: Final = 0x20000000
 _OWNER_OF_NAMESPACE: Final = 0xB701
-"""The ioctl NS_GET_USERNS. The user namespace of the process itself may be a further one, inside."""
+"""Ioctl NS_GET_USERNS. The user namespace of the process itself may be a further one, inside."""
 CHILD_WAS_KILLED: Final = 3
 """Exit code: a signal ended the child before it could stop the others."""
 
@@ -37,7 +37,7 @@ def main() -> None:
 
     namespace = os.open(f"/proc/{int(sys.argv[1])}/ns/pid", os.O_RDONLY)
     if _identity(namespace) != tuple(map(int, sys.argv[2:4])):
-        return  # its pid belongs to another process by now: nothing outside the namespace may ever be stopped
+        return  # the pid was reused: never stop a process outside the namespace
     owner = fcntl.ioctl(namespace, _OWNER_OF_NAMESPACE)
     if os.fstat(owner).st_ino != os.stat("/proc/self/ns/user").st_ino:  # noqa: PTH116 - no pathlib here
         join(owner, _NEW_USER)

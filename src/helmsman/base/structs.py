@@ -48,7 +48,7 @@ class Value(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class SecretValue(Value, frozen=True):
-    """A value with fields that `repr` leaves out, because they may hold secrets."""
+    """Value with fields that `repr` leaves out, because they may hold secrets."""
 
     secrets: ClassVar[tuple[str, ...]] = ()
 
@@ -83,7 +83,7 @@ def unpack(content: Any, kind: type[T]) -> T:
     """Return the value of this type that was packed.
 
     Raises:
-        ValueError: It is something else.
+        ValueError: It is not such a value.
     """
     try:
         return msgspec.convert(content, kind, dec_hook=path_from_text)
@@ -139,7 +139,7 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(entry) for entry in value]
         case Mapping():
-            return value  # it came as JSON and goes out as JSON
+            return value  # raw JSON is passed through
         case _ if hasattr(value, "to_json"):
             return value.to_json()
         case _ if dataclasses.is_dataclass(value):

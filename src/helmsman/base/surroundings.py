@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 UMASK: Final = "HELMSMAN_UMASK"
-"""The variable in which a client sends the umask for its files to the hub. Octal."""
+"""Variable in which a client sends the umask for its files to the hub. Octal."""
 FLEET_URL: Final = "HELMSMAN_FLEET_URL"
 STORE: Final = "HELMSMAN_STORE"
-"""The address of a fleet's database, often with a password. It is for Helmsman alone."""
+"""Address of a fleet's database, often with a password. It is for Helmsman alone."""
 
 
 class Whereabouts(Value, frozen=True):
@@ -33,7 +33,7 @@ class Whereabouts(Value, frozen=True):
     environment: Mapping[str, str]
     directory: Path
     client: McpClient | None = None
-    """The MCP client that asks on behalf of its model; None for people and for the user's own programs."""
+    """MCP client that asks on behalf of its model; None for people and for the user's own programs."""
 
     def __repr__(self) -> str:
         return f"<Whereabouts in {self.directory}, {len(self.environment)} variables>"

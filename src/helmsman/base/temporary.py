@@ -1,4 +1,4 @@
-"""Temporary directories in the state directory, which whoever comes next clears away if their process was killed."""
+"""Temporary directories in the state directory. If a process is killed, the next one removes its directories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PREFIX: Final = "temporary-"
 
 
 def temporary_directory(place: Path, what: str) -> tempfile.TemporaryDirectory[str]:
-    """A directory that is gone after the block; its name says whose it is, should that be killed."""
+    """Return a temporary directory whose name contains the process, so that others can remove it after a crash."""
     return tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-{what}-", dir=place, ignore_cleanup_errors=True)
 
 

@@ -1,8 +1,8 @@
-"""Bytes of another machine, made safe for the terminal here.
+"""Make output of another machine safe for the local terminal.
 
-A terminal obeys what it is sent: it copies to the clipboard, changes its title, clears the screen, answers questions as if
-the user had typed. Of another machine's bytes it gets text and colours only; everything else is written out, as for the
-text of models (`helmsman.base.shown_text`).
+A terminal obeys escape sequences: it copies to the clipboard, changes its title, clears the screen, and types answers.
+Only text and colours of another machine pass; everything else is written out, as for the text of models
+(`helmsman.base.shown_text`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from helmsman.base.shown_text import visible
 
 _COLOURS: Final = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 _BEGUN: Final = re.compile(r"\x1b(?:\[[0-9;:]{0,64})?\Z")
-"""The first half of what may be a colour; the rest comes with the next bytes."""
+"""Start of a possible colour sequence whose rest is in the next chunk."""
 _RESET: Final = "\x1b[0m"
 _COLOUR: Final = r"(?:5;\d{1,3}|2;\d{1,3};\d{1,3};\d{1,3})"
 _ALLOWED: Final = re.compile(
@@ -35,12 +35,12 @@ class TerminalFilter:
 
     @classmethod
     def whole(cls, data: bytes) -> bytes:
-        """Return what the terminal may be given of a whole text."""
+        """Return a complete text, made safe."""
         one = cls()
         return one.feed(data) + one.finish()
 
     def feed(self, data: bytes) -> bytes:
-        """Return what the terminal may be given of these bytes. The start of a colour is kept for the next."""
+        """Return these bytes, made safe. The start of a colour sequence is kept for the next call."""
         text = self._begun + self._decoder.decode(data)
         begun = _BEGUN.search(text)
         self._begun = begun[0] if begun else ""

@@ -1,6 +1,6 @@
-"""A misspelt name is an error with a suggestion, never a value that is silently left out.
+"""Suggestions for misspelt names, which are errors and never ignored.
 
-`sanbox="read-only"` must not run without the sandbox that was meant.
+`sanbox="read-only"` must not run without a sandbox.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def nearest(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str | None:
-    """The name that was probably meant; with a `likeness` near 1, only if it is nearly the same."""
+    """Return the known name that was probably meant. With a `likeness` near 1, only if it is nearly the same."""
     import difflib
 
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)), None)

@@ -1,6 +1,6 @@
-"""Where a user's settings and state are, by the environment of whoever asks: doors and hub have to agree on it.
+"""Directories of a user's settings and state, from the environment of the caller. Front ends and the hub must agree.
 
-Imported by pipes and thin commands, which are to start in no time: only what costs nothing.
+Imported by fast commands: standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 NOBODY_KNOWS = "~"
-"""The home of a user who has none."""
+"""Home of a user without one."""
 
 
 def home_directory(env: Mapping[str, str]) -> str:
@@ -22,19 +22,19 @@ def home_directory(env: Mapping[str, str]) -> str:
 
 
 def config_directory(env: Mapping[str, str]) -> str:
-    """Where the user's own `helmsman.toml` is, and what is beside it."""
+    """Return the directory of the user's own `helmsman.toml`."""
     return _usual(env, "XDG_CONFIG_HOME", ".config")
 
 
 def usual_state_directory(env: Mapping[str, str]) -> str:
-    """Where state is kept unless a setting says otherwise."""
+    """Return the default state directory."""
     return _usual(env, "XDG_STATE_HOME", ".local/state")
 
 
 def _usual(env: Mapping[str, str], variable: str, below_home: str) -> str:
     if sys.platform == "win32":
         return f"{env.get('LOCALAPPDATA') or home_directory(env) + '/AppData/Local'}/helmsman"
-    if (named := env.get(variable, "")).startswith("/"):  # a relative one is to be ignored, says its specification
+    if (named := env.get(variable, "")).startswith("/"):  # the XDG specification says to ignore relative paths
         return f"{named}/helmsman"
     if sys.platform == "darwin":
         below_home = "Library/Application Support"

@@ -1,8 +1,8 @@
-"""Our values as JSON, and back: what one process of Helmsman says to another in its own words.
+"""Encode Helmsman's values as JSON between its own processes.
 
-A frozen dataclass is its class and its fields, a tuple stays a tuple, an error is raised again as what it was. Only classes
-of this package are made of what is read, and of those only values: whoever speaks to us can name no code. What is no value
-(a session, a function) is for `stand_in` to replace.
+A frozen dataclass becomes its class and fields, a tuple stays a tuple, and an error is raised again as the same type.
+Only value classes of this package are decoded, so a peer cannot name arbitrary code. `stand_in` replaces objects that
+are not values, such as sessions and functions.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import msgspec
 from helmsman.errors import HelmsmanError
 
 _KIND: Final = "$"
-"""The key that makes an object one of ours: which kind, and what it is made of."""
+"""Key that marks an encoded object. Its value is the kind."""
 _PACKAGE: Final = "helmsman"
 _RAISED: Final[dict[str, type[Exception]]] = {"TypeError": TypeError, "ValueError": ValueError}
-"""Mistakes of a caller that are no errors of ours."""
+"""Errors of callers that are not ours."""
 
 
 def _no_stand_in(value: object) -> Any:
@@ -32,7 +32,7 @@ def _no_stand_in(value: object) -> Any:
 
 
 def encoded(value: Any, stand_in: Callable[[Any], Any] = _no_stand_in) -> Any:
-    """A value as plain JSON. `stand_in` is given what is no value, and says what is sent for it."""
+    """Return a value as plain JSON. `stand_in` replaces objects that are not values."""
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)):
         return value
 
@@ -79,10 +79,10 @@ def encoded(value: Any, stand_in: Callable[[Any], Any] = _no_stand_in) -> Any:
 
 
 def decoded(content: Any, stand_in: Callable[[Mapping[str, Any]], Any] = _no_stand_in) -> Any:
-    """The value that was encoded. `stand_in` is given the stand-ins of the other side.
+    """Return the decoded value. `stand_in` resolves the replacements of the other side.
 
     Raises:
-        ValueError: It is none of ours.
+        ValueError: It is not one of ours.
     """
 
     def inside(part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The vocabulary: what happens in a session, what can be asked and answered, what a caller may ask for.
+"""Values that all packages share: events, questions, options and requests.
 
-Frozen values, with no behaviour but their own.
+They are frozen, and contain no logic beyond their own fields.
 """

@@ -1,8 +1,8 @@
-"""Who answered a question, through which door, and how that is spelled and said.
+"""Who answered a question, in which front end, and how to display it.
 
-`str()` is what stands in `QuestionClosed.by` and in the audit log: `person`, `agent: claude-code 2.1`, `rule: allow git
-status`, `deadline`, …; the door stands beside it. A name comes from elsewhere (a client calls itself what it likes), so it
-is one bounded line and always behind a word of ours.
+`str()` is the value of `QuestionClosed.by` and of the audit log: `person`, `agent: claude-code 2.1`, `rule: allow git
+status`, `deadline`, …; the front end is a separate field (`door`). A client chooses its own name, so names are bounded,
+on one line, and always behind a word of ours.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PLACES: Final[dict[str, str]] = {
 
 
 class AnsweredBy(Value, frozen=True):
-    """`name` is the client's (of an agent, of a form) or the rule in a line."""
+    """`name` is that of the client (of an agent, of a form), or the rule in one line."""
 
     who: Who
     name: str | None = None
@@ -73,12 +73,12 @@ class AnsweredBy(Value, frozen=True):
 
     @property
     def through(self) -> str | None:
-        """The door, with the client whose form it was."""
+        """Front end, with the client that showed a form."""
         return f"{self.door} of {_one_line(self.name)}" if self.door == "form" and self.name else self.door
 
 
 class Answered(Value, frozen=True):
-    """Answers together with who gave them, for a handler that knows it: a prompt at a terminal, a form."""
+    """Answers and who gave them, from a handler that knows: a terminal prompt, a form."""
 
     answers: Sequence[str]
     by: AnsweredBy
@@ -88,7 +88,7 @@ PERSON_AT_TERMINAL: Final = AnsweredBy("person", door="terminal")
 PERSON_IN_DASHBOARD: Final = AnsweredBy("person", door="dashboard")
 PERSON_BY_NTFY: Final = AnsweredBy("person", door="ntfy")
 COMMAND_LINE: Final = AnsweredBy("command line")
-"""A person or an agent with a shell: nothing tells them apart."""
+"""A user, or an agent with a shell: they cannot be told apart."""
 PROGRAM: Final = AnsweredBy("program")
 HANDLER: Final = AnsweredBy("handler")
 DEADLINE: Final = AnsweredBy("deadline")
@@ -97,7 +97,7 @@ TROUBLE: Final = AnsweredBy("trouble")
 
 
 def in_words(answer: str | None, by: str, door: str | None, reason: str | None) -> str:
-    """What became of a question: `approved by you in the dashboard`, `denied: nobody answered in 5 minutes`."""
+    """Return the outcome of a question in words: `approved by you in the dashboard`, `denied: no answer in 5 minutes`."""
     if answer is None:
         return "withdrawn: its turn ended" if by == str(TURN_ENDED) else "answered elsewhere, or not needed any more"
     verdict = _VERDICTS.get(answer, f"answered “{_one_line(answer)}”")

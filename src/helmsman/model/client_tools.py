@@ -10,13 +10,13 @@ from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
 
 ToolFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[str]]
-"""Takes the arguments that the model gave, and gives the text that the model gets. What it raises is told to the model."""
+"""Takes the model's arguments and returns the text for the model. The model sees its exceptions too."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ToolDefinition(Value, frozen=True, kw_only=True):
-    """A function as the model sees it. `input_schema` is the JSON schema of its arguments, an object."""
+    """Definition of a function for the model. `input_schema` is the JSON schema of its arguments, an object."""
 
     name: str
     description: str
@@ -24,9 +24,9 @@ class ToolDefinition(Value, frozen=True, kw_only=True):
 
 
 class ClientTool(Value, frozen=True, kw_only=True):
-    """A function that a program offers to a session.
+    """Function that a program offers to a session.
 
-    It runs in the program, outside any sandbox, without anybody being asked: offer only what the agent may do.
+    It runs in the program, without a sandbox and without approval: offer only what the agent may do.
     """
 
     name: str
@@ -40,17 +40,17 @@ class ClientTool(Value, frozen=True, kw_only=True):
 
 
 class ToolResult(Value, frozen=True, kw_only=True):
-    """The result of a call, for the model."""
+    """Result of a call, for the model."""
 
     text: str
     success: bool = True
 
 
 def definitions_of(tools: Sequence[ClientTool | ToolDefinition]) -> tuple[ToolDefinition, ...]:
-    """What the agent is to be told, checked.
+    """Check functions and return their definitions for the agent.
 
     Raises:
-        InvalidInput: A name, a description or a schema makes no sense, or two have the same name.
+        InvalidInput: A name, a description or a schema is invalid, or two have the same name.
     """
     definitions = tuple(tool.definition if isinstance(tool, ClientTool) else tool for tool in tools)
     for tool in definitions:
@@ -68,12 +68,12 @@ def definitions_of(tools: Sequence[ClientTool | ToolDefinition]) -> tuple[ToolDe
 
 
 def functions_of(tools: Sequence[ClientTool | ToolDefinition]) -> dict[str, ToolFunction]:
-    """The functions by their names, where they are here and not in another process."""
+    """Return the functions of this process by name. Definitions from other processes have no function."""
     return {tool.name: tool.run for tool in tools if isinstance(tool, ClientTool)}
 
 
 async def result_of(function: ToolFunction, arguments: Mapping[str, Any]) -> ToolResult:
-    """Call a function; whatever it raises is a result, too. The text can be sent, whatever names of files are in it."""
+    """Call a function. An exception becomes a failed result. The text is always valid Unicode."""
     try:
         text, success = str(await function(arguments)), True
     except Exception as error:  # noqa: BLE001 - it is the program's, and the model is told

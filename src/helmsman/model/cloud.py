@@ -1,7 +1,7 @@
-"""What Helmsman says of the Codex cloud: frozen values, in the words of Helmsman's tasks.
+"""Values for Codex cloud tasks.
 
-`codex cloud` knows four states: PENDING, READY, APPLIED and ERROR. PENDING is both waiting and running, and ERROR is
-both failed and cancelled: it does not tell them apart, so neither do these values. Its own word is kept in `said`.
+`codex cloud` has four states: PENDING, READY, APPLIED and ERROR. PENDING covers waiting and running, and ERROR covers
+failed and cancelled, so these values cannot tell them apart either. `said` keeps Codex's own word.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CloudState = Literal["working", "completed", "failed", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class DiffStat:
-    """How much a diff changes."""
+    """Size of a diff."""
 
     files: int
     added: int
@@ -27,7 +27,7 @@ class DiffStat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudSubmitted:
-    """A task that the cloud has taken."""
+    """Task that the cloud has accepted."""
 
     external_id: str
     url: str
@@ -35,9 +35,9 @@ class CloudSubmitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudListed:
-    """A task as the listing shows it. `environment` is the label, which is all that `codex cloud list` gives.
+    """Task in the cloud's list. `environment` is its label: `codex cloud list` gives no id.
 
-    `said` is Codex's own word: `PENDING`, `READY`, `APPLIED`, `ERROR`, or one that Helmsman does not know.
+    `said` is Codex's own word: `PENDING`, `READY`, `APPLIED`, `ERROR`, or a new one.
     """
 
     external_id: str
@@ -52,7 +52,7 @@ class CloudListed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudPage:
-    """A page of the listing, newest first, and the cursor of the next one."""
+    """Page of the list, newest first, with the cursor of the next page."""
 
     tasks: tuple[CloudListed, ...]
     cursor: str | None = None
@@ -60,16 +60,16 @@ class CloudPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudStatus(CloudListed):
-    """How a task stands. `note` is a sentence where something is odd: listing and detail disagree, or `said` is unknown."""
+    """Status of a task. `note` explains a contradiction: list and details disagree, or `said` is unknown."""
 
     note: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEnvironment:
-    """An environment one can submit to. `reference` goes to `submit`: an id where one is known, else the label.
+    """Environment for new tasks. `reference` goes to `submit`: an id if known, otherwise the label.
 
-    `name` is what the user calls it in `helmsman.toml`, or the label that the listing shows.
+    `name` comes from `helmsman.toml`, or is the label in the list.
     """
 
     name: str
@@ -80,7 +80,7 @@ class CloudEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEnvironments:
-    """The environments that are known, and a sentence on those that are not."""
+    """Known environments, and a note about those that are not."""
 
     environments: tuple[CloudEnvironment, ...]
     note: str
@@ -88,10 +88,10 @@ class CloudEnvironments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudResults:
-    """What a task gave. `diff` is None when the attempt has none; `note` then says why.
+    """Results of a task. `diff` is None if the attempt has none; `note` then says why.
 
-    `attempts` is how many attempts have a diff, None where Codex does not say. The agent's final message is only on the
-    web page of the task: `codex cloud` does not show it.
+    `attempts` is the number of attempts with a diff, None if Codex does not say. The agent's final message is only on
+    the web page of the task: `codex cloud` does not show it.
     """
 
     attempt: int
@@ -102,9 +102,9 @@ class CloudResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudApplied:
-    """A task's change is in the working tree, not staged. `three_way` says that it was merged: HEAD had moved.
+    """Applied change: it is in the working tree, not staged. `three_way` means merged, because HEAD had moved.
 
-    `digest` is that of the diff that was applied.
+    `digest` is that of the applied diff.
     """
 
     attempt: int

@@ -1,9 +1,9 @@
-"""Events as JSON text, for the store and for other processes, and back.
+"""Encode events as JSON, for the store and for other processes.
 
-What this version does not know survives: an event of an unknown kind, or one that does not validate, is read as `Unknown`,
-and an item of an unknown type as `UnknownItem`. An event with fields that this version does not know is read without them.
-In each of these cases the event keeps its text (`Event.stored`), and `encode` returns that text. Unknown fields of smaller
-values alone (a failure, a question) are dropped.
+Events from newer versions survive. An event of an unknown kind, or one that does not validate, becomes `Unknown`, and
+an item of an unknown type `UnknownItem`. Unknown fields of an event are ignored. In all these cases the event keeps its
+text (`Event.stored`), and `encode` returns that text. Only unknown fields of smaller values (a failure, a question) are
+lost.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ITEMS: Final[dict[str, type[Item]]] = {kind.type: kind for kind in get_args(Ite
 
 
 def encode(event: Event) -> str:
-    """Return an event as JSON text. `Event.raw` is not part of it."""
+    """Return an event as JSON, without `Event.raw`."""
     if event.stored is not None:
         return event.stored
     try:
         return _ENCODER.encode(event).decode()
-    except UnicodeEncodeError:  # half a surrogate pair, which an agent may well write
+    except UnicodeEncodeError:  # half a surrogate pair, which agents do write
         return json.dumps(msgspec.to_builtins(event, enc_hook=path_as_text), separators=(",", ":"))
 
 
@@ -53,7 +53,7 @@ def _decoder(kind: str) -> msgspec.json.Decoder[Event]:
 
 
 def _read_part(kind: str, body: str) -> Event:
-    """Return what this version can read of an event, which keeps its text."""
+    """Decode the known fields of an event, and keep its whole text."""
     try:
         content = mapping(json.loads(body))
     except (ValueError, RecursionError):

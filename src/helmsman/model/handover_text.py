@@ -1,4 +1,4 @@
-"""What an agent is told that goes on with the work of another: what the person said, and then what was done so far."""
+"""Prompt that hands a session over to another agent: the user's message, then a summary of the work so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _ADDED: Final = re.compile(r"\s+---\s+This goes on with work that another agent,
 
 
 def handover_prompt(message: str, before: str, told: str) -> str:
-    """The message first: it is what the session is about, in lists and names too."""
+    """Return the prompt. The message comes first, because lists and names show the beginning."""
     return (
         f"{message}\n\n"
         f"{_BEGIN}{before}, has begun in this directory. What was said and done so far follows, oldest first, as a record: "
@@ -20,5 +20,5 @@ def handover_prompt(message: str, before: str, told: str) -> str:
 
 
 def own_words(prompt: str | None) -> str | None:
-    """What the person said of a prompt, also where an agent has made a title of it."""
+    """Return the user's part of a handover prompt, also if an agent has turned the prompt into a title."""
     return None if prompt is None else _ADDED.sub("", prompt)

@@ -1,7 +1,7 @@
-"""What callers may ask for, checked once, before anything starts.
+"""Check the input of callers, before anything starts.
 
-Every front door hands its arguments to these functions and gets the typed values an engine takes, or an `InvalidInput`
-that says which argument is wrong and what would be right.
+Every front end passes its arguments to these functions. They return the typed values that an engine takes, or raise an
+`InvalidInput` that names the wrong argument and the allowed values.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 MAX_PROMPT_CHARS: Final = 1_048_576
-"""What Codex itself takes (0.115 and newer); older ones choke on more instead of refusing it."""
+"""Codex's own limit since 0.115. Older versions fail on longer prompts instead of refusing them."""
 
 _MISSPELT: Final = 0.85
-"""How like a policy's key another must be to be taken for a slip: `sanbox_mode` is, `sandbox_private_desktop` is not."""
+"""Likeness from which a key counts as a misspelt policy: `sanbox_mode` does, `sandbox_private_desktop` does not."""
 
 P = ParamSpec("P")
 ResultT = TypeVar("ResultT")
 
 
 def only_known_arguments(options: type[Any]) -> Callable[[Callable[P, ResultT]], Callable[P, ResultT]]:
-    """For a function with `**options: Unpack[…]`: what is no key of that TypedDict raises TypeError, at the call."""
+    """Decorate a function with `**options: Unpack[…]` so that an unknown option raises TypeError at the call."""
 
     def decorate(function: Callable[P, ResultT]) -> Callable[P, ResultT]:
         named = [
@@ -84,15 +84,15 @@ takes_safety_options: Final = only_known_arguments(SafetyOptions)
 takes_start_options: Final = only_known_arguments(StartOptions)
 takes_work_options: Final = only_known_arguments(WorkOptions)
 takes_turn_options: Final = only_known_arguments(TurnOptions)
-"""For functions that pass options on: a misspelt one raises TypeError before anything starts."""
+"""Decorator for functions that pass options on: a misspelt option raises TypeError before anything starts."""
 
 _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions", "sandbox_workspace_write")
-"""What Codex's own configuration calls the policy of a session. It ignores a key that it does not know."""
+"""Keys of a session's policy in Codex's configuration. Codex ignores unknown keys."""
 
 
 _CHOSEN: Final = frozenset({"agent", "cwd", "asks", "writes", "writable_roots", "unenforced", "tools"})
 _STAYS: Final = tuple(name for name in SessionOptions.__struct_fields__ if name not in _CHOSEN)
-"""Options of a session that stay as they are when others are changed. Its policy stays too (`changed_options`)."""
+"""Options that stay when others change. The policy stays too (`changed_options`)."""
 _SWITCHES: Final = tuple(name for name, kind in SessionOptions.__annotations__.items() if kind == "bool")
 _OF_TURN: Final = tuple(name for name in TurnInput.__struct_fields__ if name != "text")
 
@@ -105,12 +105,12 @@ def session_options(
     default_agent: str = DEFAULT_AGENT,
     defaults: Settings | None = None,
 ) -> SessionOptions:
-    """The options of a session, checked. With `allowed_roots`, the places it names are inside those directories.
+    """Check the options of a session. With `allowed_roots`, its directories must be inside those.
 
-    `defaults` are for a new one: what these settings say of model, profile and configuration holds where `options` do not.
+    `defaults` applies to new sessions: model, profile and configuration of the settings, unless `options` set them.
 
     Raises:
-        InvalidInput: Something is missing, wrong, or contradicts something else.
+        InvalidInput: An option is missing, wrong, or contradicts another one.
     """
     approval = _one_of("approval_policy", options.get("approval_policy"), get_args(ApprovalPolicy))
     sandbox = _one_of("sandbox", options.get("sandbox"), get_args(SandboxMode))
@@ -123,7 +123,7 @@ def session_options(
     agent = _clean("agent", options.get("agent")) or default_agent
     model, profile = _clean("model", options.get("model")), _clean("profile", options.get("profile"))
     config = {key: read_value(key, value) for key, value in (options.get("config") or {}).items()}
-    if defaults is not None and agent == DEFAULT_AGENT:  # they are in its words
+    if defaults is not None and agent == DEFAULT_AGENT:  # the defaults are in Codex's terms
         model = model or (None if "model" in config else defaults.default_model)
         if defaults.default_config:
             config = over(_default_config(defaults, profile), config)
@@ -133,7 +133,7 @@ def session_options(
         refuse_outside(path, allowed_roots, "cwd")
     switches: Any = {name: _switch(options, name) for name in _SWITCHES}
     for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", switches["unenforced"])):
-        if allowed_roots and is_free:  # said at once; the engine compares the policy as a whole
+        if allowed_roots and is_free:  # report it now; the engine compares whole policies
             raise InvalidInput(
                 "Without a sandbox a session could write outside the allowed roots. Use workspace-write.",
                 parameter=parameter,
@@ -154,7 +154,7 @@ def session_options(
 
 
 def _default_config(defaults: Settings, profile: str | None) -> Mapping[str, Any]:
-    """The default configuration for a caller who named this profile: what that says of the policy is the caller's word."""
+    """Return the default configuration. If the caller named the profile, its policy counts as the caller's choice."""
     config = defaults.default_config
     if profile is None:
         return config
@@ -162,10 +162,11 @@ def _default_config(defaults: Settings, profile: str | None) -> Mapping[str, Any
 
 
 def changed_options(known: SessionOptions, changes: StartOptions) -> StartOptions:
-    """New options for a session: what they say nothing about stays as it is, the policy too. A new model is no permission.
+    """Return options with changes applied. What `changes` does not name stays, including the policy, even with a new
+    model.
 
     Raises:
-        InvalidInput: They name another agent, which could not read what this one has stored.
+        InvalidInput: They name another agent, which could not read this agent's session.
     """
     if (agent := changes.get("agent")) not in (None, known.agent):
         raise InvalidInput(
@@ -184,7 +185,7 @@ def changed_options(known: SessionOptions, changes: StartOptions) -> StartOption
 
 
 def session_words(options: StartOptions) -> StartOptions:
-    """Return those of the options that are the session's."""
+    """Return the options that belong to the session, not to a turn."""
     return cast("StartOptions", {name: options[name] for name in StartOptions.__annotations__ if name in options})  # type: ignore[literal-required]
 
 
@@ -197,7 +198,7 @@ def turn_request(
     limits: TurnLimits | None = None,
     image_roots: Sequence[Path] = (),
 ) -> TurnRequest:
-    """Return a turn as it was asked for, checked. `limits` are those of its session.
+    """Check a request for a turn. `limits` are those of its session.
 
     Raises:
         InvalidInput: See `turn_input`; or an option is wrong.
@@ -232,10 +233,10 @@ def turn_input(
     kind: TurnKind | None = None,
     allowed_roots: Sequence[Path] = (),
 ) -> TurnInput:
-    """A prompt with its attachments, checked. With `allowed_roots`, images come from inside those directories.
+    """Check a prompt and its attachments. With `allowed_roots`, images must be inside those directories.
 
     Raises:
-        InvalidInput: The prompt is empty or too long, an image is not there, or the schema is not a JSON schema.
+        InvalidInput: The prompt is empty or too long, an image is missing, or the schema is not a JSON schema.
     """
     if not text.strip():
         raise InvalidInput("The prompt is empty. Say what is to be done.", parameter="prompt")
@@ -255,7 +256,7 @@ def turn_input(
 
 
 def searched_directory(path: PathLike, parameter: str = "directory") -> str:
-    """Return the directory that a list is about, absolute and with links resolved. It need not exist any more."""
+    """Return a directory to filter a list by, absolute and with links resolved. It may be gone."""
     if not os.fspath(path):
         raise InvalidInput("The name of a directory is empty. Name one, or leave it out.", parameter=parameter)
     try:
@@ -265,8 +266,8 @@ def searched_directory(path: PathLike, parameter: str = "directory") -> str:
 
 
 def directory(parameter: str, path: PathLike) -> Path:
-    """An existing directory, absolute and with its symbolic links resolved."""
-    if not os.fspath(path):  # which `Path` takes for the directory we happen to be in
+    """Return an existing directory, absolute and with its symbolic links resolved."""
+    if not os.fspath(path):  # `Path` would take it for the current directory
         raise InvalidInput("The name of a directory is empty. Name an existing directory.", parameter=parameter)
     resolved = _existing(path)
     if resolved is None:
@@ -280,7 +281,7 @@ def directory(parameter: str, path: PathLike) -> Path:
 
 
 def require_place(session_id: str, place: str | None) -> None:
-    """Make sure that the directory a session works in is still there: Codex would only notice with its first command.
+    """Check that a session's directory still exists: Codex would only notice with its first command.
 
     Raises:
         InvalidInput: It is gone, or its path leads elsewhere now.
@@ -297,10 +298,10 @@ def require_place(session_id: str, place: str | None) -> None:
 
 
 def refuse_placement(placement: Placement | None) -> None:
-    """Where there is no fleet, nobody can say where or when.
+    """Refuse a placement without a fleet.
 
     Raises:
-        InvalidInput: Somebody does.
+        InvalidInput: There is a placement.
     """
     if placement not in (None, Placement()):
         raise InvalidInput(
@@ -331,7 +332,7 @@ def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:
 
 
 def _switch(options: StartOptions, name: str) -> bool:
-    """A text such as "false" counts as true in Python, and would grant what was to be refused."""
+    """Return an option that must be a bool. A text such as "false" counts as true in Python, and would grant access."""
     value = options.get(name)
     if value is None or isinstance(value, bool):
         return bool(value)
@@ -339,7 +340,7 @@ def _switch(options: StartOptions, name: str) -> bool:
 
 
 def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
-    """Several directories: a single text is a sequence too, of characters, and its first may be `/`."""
+    """Refuse a single text where several directories belong: it is a sequence of characters, and one may be `/`."""
     if isinstance(roots, str | bytes | os.PathLike):
         raise InvalidInput(
             f"writable_roots cannot be {roots!r}. Use a list of directories.", parameter="writable_roots"
@@ -348,7 +349,7 @@ def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
 
 
 def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:
-    """A key that is nearly one of a policy's would leave the session without the policy that was meant."""
+    """Refuse a key that is nearly a policy's: the session would run without the intended policy."""
     for key in config:
         name = key.partition(".")[0]
         meant = nearest(name, _POLICY_KEYS, likeness=_MISSPELT) if name not in _POLICY_KEYS else None

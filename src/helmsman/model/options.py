@@ -52,7 +52,7 @@ LIST_LIMIT: Final = 50
 """Default number of entries on a page of a list."""
 
 DEFAULT_AGENT: Final = "codex"
-"""The agent for requests that name none, and for all records from before there were other agents."""
+"""Agent for requests that name none."""
 
 
 OnMachineLoss = Literal["continue", "ask", "fail"]
@@ -84,8 +84,8 @@ class Placement(Value, frozen=True, kw_only=True):
 class SessionOptions(Value, frozen=True, kw_only=True):
     """Options of a session. A value that is None (or empty) is not sent: the agent's own configuration decides.
 
-    `agent` runs the session for its whole life. `tools` are functions of the program that starts it. `unenforced` is for an
-    agent without a sandbox: it runs in none, and nothing enforces its write access.
+    `agent` runs the session for its whole life. `tools` are functions of the program that starts it. `unenforced`
+    accepts an agent without a sandbox, so nothing enforces its write access.
     """
 
     agent: str = DEFAULT_AGENT
@@ -108,9 +108,10 @@ ContentT = TypeVar("ContentT")
 
 
 def without_secrets(content: ContentT) -> ContentT | None:
-    """Return what may be stored and used by a later process: options without the fields that hold secrets, else all or None.
+    """Return content that may be stored and used by a later process.
 
-    Callers may write secrets anywhere, by mistake or not. Half of a value is never used.
+    Options lose the fields that hold secrets. Other content is returned as a whole or not at all, since callers may put
+    secrets anywhere. Half of a value is never used.
     """
     if isinstance(content, SessionOptions):
         names = [name for name in content.__struct_fields__ if _holds_secret(getattr(content, name))]
@@ -169,9 +170,10 @@ class TurnInput(Value, frozen=True, kw_only=True):
 
 
 class TurnLimits(Value, frozen=True):
-    """Seconds of silence a turn may have, at its beginning and later; infinite where there is no limit. False: no limits.
+    """Limits on the silence of a turn, in seconds, at its beginning and later; infinite means no limit. False: no
+    limits.
 
-    `on_limit` is what becomes of it when the account's usage limit is reached; None is what the settings say.
+    `on_limit` says what to do at the account's usage limit; None means as the settings say.
     """
 
     first_event: float = math.inf
@@ -181,11 +183,11 @@ class TurnLimits(Value, frozen=True):
     def __post_init__(self) -> None:
         for name in ("first_event", "inactivity"):
             if math.isinf(getattr(self, name)):
-                force_setattr(self, name, math.inf)  # the default is left out of JSON, which knows no infinity
+                force_setattr(self, name, math.inf)  # JSON has no infinity, so the default is left out
 
     @classmethod
     def of(cls, first_event: float, inactivity: float) -> TurnLimits:
-        """The limits as settings have them, where 0 is none."""
+        """Return the limits of the settings, where 0 means no limit."""
         return cls(first_event or math.inf, inactivity or math.inf)
 
     def __bool__(self) -> bool:

@@ -1,6 +1,6 @@
-"""What Helmsman itself says to an agent, without anybody's asking: after a failed attempt, a limit, a failed check.
+"""Prompts that Helmsman sends on its own: after a failed attempt, a limit, a failed check.
 
-Whoever shows a conversation can tell it from what a person said.
+Transcripts can tell them apart from messages of users.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 CONTINUE: Final = "Continue where you left off."
-"""After an attempt at a step that did not succeed."""
+"""Sent after a failed attempt at a step."""
 GO_ON: Final = "The usage limit that ended your last turn is lifted. Go on where you left off."
 MORE_GRANTED: Final = (
     "You were stopped because a budget was used up, and more has been granted. Go on where you left off."
@@ -20,5 +20,5 @@ _BEGINNINGS: Final = (NOT_HELD, UNREADABLE)
 
 
 def is_own(message: str) -> bool:
-    """Whether Helmsman has said this by itself."""
+    """Return whether Helmsman itself sent this message."""
     return message in (CONTINUE, GO_ON, MORE_GRANTED) or message.startswith(_BEGINNINGS)

@@ -1,4 +1,4 @@
-"""The permissions that Codex asks for, in words. What nobody here knows is told as it came."""
+"""Describe the permissions that Codex asks for. Unknown ones are shown as they came."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SPECIAL: Final = {
 
 
 def permission_words(granted: Any) -> list[str]:
-    """Each permission in a few words, once: Codex names some of them in two ways."""
+    """Return each permission in a few words, without duplicates: Codex names some of them in two ways."""
     return list(dict.fromkeys(_words(granted)))
 
 

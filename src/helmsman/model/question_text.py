@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Question
 
 GUTTER: Final = "    │ "
-"""The prefix of every further line of a value."""
+"""Prefix of every further line of a value."""
 
 _SANDBOX: Final = {
     "inside": "in the sandbox",
@@ -33,27 +33,27 @@ _SANDBOX: Final = {
     "outside": "outside the sandbox",
 }
 _NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind", "mode"])
-"""Details that the title says, or that grant nothing."""
+"""Details that the title contains, or that grant nothing."""
 _GRANTS: Final = frozenset(["Permission", "Adds", "Changes", "Copies", "Deletes", "Moves"])
-"""Labels of lines of which a question may have several, each with something that a yes grants."""
+"""Labels that may repeat, each with one thing that a yes grants."""
 _LONG_VALUE: Final = TEXT_CHARS
-"""A parameter may be a whole file. Shorter values are shown whole: the end may be the important part."""
+"""A parameter may be a whole file. Shorter values are shown in full: the end may be the important part."""
 _EMPTY_LINES: Final = 3
 _CUT: Final = "    (cut here:"
 _LINE_CHARS: Final = 200
 
 
 class Line(Value, frozen=True):
-    """One line of a question. `text` is safe to show, on one line; without a label it continues the previous value."""
+    """Line of a question. `text` is safe to show, on one line; without a label it continues the previous value."""
 
     label: str
     text: str
 
 
 class QuestionText(Value, frozen=True):
-    """A question in words. `diff` is that of a patch, unchanged: a front end parses it (`unified_diff`) or mentions it.
+    """Question in words. `diff` is that of a patch, unchanged: a front end parses it (`unified_diff`) or mentions it.
 
-    `rule` is the rule that "always" would add. A front end that confirms that answer with the rule may leave it out here.
+    `rule` is the rule that "always" would add. A front end that confirms that answer with the rule may omit it.
     """
 
     title: str
@@ -98,13 +98,13 @@ def in_a_line(question: Question) -> str:
 
 
 def part_texts(question: Question) -> list[str]:
-    """The text of each part of a question: of an approval, all that it grants, with the diff of a patch."""
+    """Return the text of each part of a question: of an approval, all that it grants, with the diff of a patch."""
     own = [marked(prompt.text) for prompt in question.prompts]
     return own if question.type == "user_input" else [describe(question).text(diff_chars=TEXT_CHARS), *own[1:]]
 
 
 def question_as_dict(question: Question) -> dict[str, Any]:
-    """The question as `pendingQuestion` shows it."""
+    """Return the question as `pendingQuestion` shows it."""
     parts = zip(part_texts(question), question.prompts, strict=True)
     return {
         "id": question.id,
@@ -115,7 +115,7 @@ def question_as_dict(question: Question) -> dict[str, Any]:
 
 
 def marked(text: str) -> str:
-    """A text of a model as a value in plain text: its further lines are marked."""
+    """Return a text of a model as a value in plain text: its further lines are marked."""
     return ("\n" + GUTTER).join(value_lines(text))
 
 
@@ -151,7 +151,7 @@ def _command(question: Question, details: dict[str, Any], _diff: str) -> tuple[s
     else:
         title = f"{_who(question)} asks to run a command {where}"
         lines += _value("Kind", kind) if kind is not None else []
-    if isinstance(command, list | tuple):  # its words, as some engine may give them
+    if isinstance(command, list | tuple):  # some agents give a list of words
         lines += _value("Command", json.dumps(command, ensure_ascii=False, default=str))
     elif command is not None or network is None:
         lines += _value("Command", shell_script(str(command)) if command else f"{question.asker} does not say which")
@@ -209,7 +209,7 @@ def _user_input(question: Question, details: dict[str, Any], _diff: str) -> tupl
     seen = details.pop("evidence", None)
     if details.pop("verified", None) is not None and seen:
         lines += _value("Verified", "\n".join(f"{'✓' if one['ok'] else '✗'} {one['what']}" for one in seen))
-    if len(question.prompts) == 1:  # the parts of a longer one are shown where each is answered
+    if len(question.prompts) == 1:  # with several prompts, each text is shown where it is answered
         lines += _value("Question", question.prompts[0].text)
     return f"{_who(question)} asks you", [*lines, *_where(details)]
 
@@ -222,7 +222,7 @@ _DESCRIBED: Final = {
     "mcp_elicitation": _elicitation,
 }
 
-# --- what they are made of -------------------------------------------------------------------------------------------
+# --- parts of questions -----------------------------------------------------------------------------------------------
 
 
 def _value(label: str, value: Any) -> Iterator[Line]:
@@ -256,7 +256,7 @@ def _network(context: Any) -> str:
 
 
 def _files(details: dict[str, Any], diff: str) -> Iterator[Line]:
-    """Every file of a patch. Codex's own list of them is believed before the diff that was made of it."""
+    """Yield every file of a patch. Codex's own list takes precedence over the diff derived from it."""
     changes, files, paths = (details.pop(key, None) for key in ("changes", "files", "paths"))
     if changes:
         yield from map(_change, changes)

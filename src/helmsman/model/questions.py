@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 QuestionType = Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
 
 WhereItRuns = Literal["inside", "inside-then-outside", "outside"]
-"""What a yes lets happen: it stays in the sandbox for certain; it runs there, and again outside if the sandbox refuses
-it; it runs outside, for all that is known."""
+"""Where an approved action runs: certainly in the sandbox; in the sandbox, and outside if that fails; or possibly
+outside.
+"""
 
 APPROVE: Final = "approve"
 APPROVE_SESSION: Final = "approve_session"
@@ -36,26 +37,26 @@ REVISE: Final = "revise"
 STOP: Final = "stop"
 WAIT: Final = "wait"
 UNANSWERED: Final = "unanswered"
-"""No option: how a question ends that asks for words and that nobody answered."""
+"""Not an option: outcome of a question for text that had no answer."""
 
 OWN_ASKER: Final = "Helmsman"
-"""The asker of questions that Helmsman itself asks."""
+"""Asker of Helmsman's own questions."""
 BUDGET_ASKED: Final = "budget"
-"""The key of the prompt by which Helmsman itself asks whether more may be spent."""
+"""Key of the prompt that asks for a higher budget."""
 
 REFUSALS: Final = frozenset({DENY, ABORT, DECLINE, CANCEL, STOP})
-"""Options that let nothing happen."""
+"""Options that refuse."""
 
 YES_MEANS: Final = (APPROVE, ACCEPT)
-"""The options that `yes` represents: those that cover this question and nothing more."""
+"""Options that `yes` represents: those that cover this question and nothing more."""
 NO_MEANS: Final = (DENY, DECLINE, CANCEL, STOP, ABORT)
-"""The options that `no` represents, in order of preference."""
+"""Options that `no` represents, in order of preference."""
 
 
 class Prompt(Value, frozen=True, kw_only=True):
-    """One thing asked. Without `options`, or with `free_text`, any text is an answer.
+    """Prompt of a question. Without `options`, or with `free_text`, any text is an answer.
 
-    `words` says what may follow an option after a colon, where a form is to have a field for that.
+    `words` describes the text that may follow an option after a colon, for forms with a field for it.
     """
 
     text: str
@@ -86,14 +87,14 @@ class Question(Value, frozen=True, kw_only=True):
 
 
 class Choice(Value, frozen=True):
-    """One validated answer: the option or text chosen, and why."""
+    """Validated answer: the option or text chosen, and the reason."""
 
     value: str
     reason: str | None = None
 
     @property
     def in_full(self) -> str:
-        """The answer as it was given: the choice, and after a colon why."""
+        """Answer as given: the choice, and the reason after a colon."""
         return self.value if self.reason is None else f"{self.value}: {self.reason}"
 
 
@@ -104,8 +105,8 @@ def own_question(
     details: Mapping[str, Any],
     question_type: QuestionType = "user_input",
 ) -> Question:
-    """Something that Helmsman itself asks."""
-    from secrets import token_hex  # only here: few processes ask
+    """Return a question of Helmsman itself."""
+    from secrets import token_hex  # few processes ask, so others need not load it
 
     return Question(
         id=f"q_{token_hex(5)}",
@@ -171,7 +172,7 @@ _MEANINGS: Final = {
     **dict.fromkeys((DENY, DECLINE), (DENY, DECLINE)),
     **dict.fromkeys((ABORT, CANCEL), (ABORT, CANCEL)),
 }
-"""The one vocabulary for all kinds of question: what a word represents where it is not an option itself."""
+"""Meaning of common words, for every kind of question, unless the word is an option itself."""
 
 
 _WORDS_OF_OURS: Final = frozenset(
@@ -180,10 +181,10 @@ _WORDS_OF_OURS: Final = frozenset(
 
 
 def _in_options(prompt: Prompt, answer: str) -> str:
-    """Return an answer with its word of the vocabulary replaced by the option that it represents.
+    """Replace a common word in an answer with the option that it represents.
 
-    A word never stands for an option that covers more than this question. Other options than ours, and prompts that take
-    any text, have no vocabulary.
+    A word never selects an option that covers more than this question. Agents' own options and free-text prompts have
+    no common words.
 
     Raises:
         AnswerInvalid: It is a yes with a condition.
@@ -207,7 +208,7 @@ def _refuses(prompts: Sequence[Prompt], answer: str) -> bool:
 
 
 def _offered(prompt: Prompt, answer: str) -> str | None:
-    """Return the option that an answer names, in any case and with spaces around it. None if two are spelt alike."""
+    """Return the option that an answer names, ignoring case and surrounding spaces. None if two differ only in case."""
     name = answer.strip()
     if name in prompt.options:
         return name
@@ -216,9 +217,9 @@ def _offered(prompt: Prompt, answer: str) -> str | None:
 
 
 def refusal(question: Question) -> list[str] | None:
-    """The answer by which nobody grants anything; None where there is none but to leave it."""
+    """Return the answers that refuse a question; None if it offers no refusal."""
     options = question.prompts[0].options if question.prompts else ()
     refusals = (
         (DENY, DECLINE, STOP) if len(question.prompts) == 1 else (DENY, STOP)
-    )  # a form has an answer for each field
+    )  # each field of a form needs an answer
     return next(([answer] for answer in refusals if answer in options), None)

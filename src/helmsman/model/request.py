@@ -1,4 +1,4 @@
-"""A turn that was asked for, with all that is needed to run it: stored with its task until an agent may have heard of it."""
+"""Request for a turn, with all that is needed to run it. It is stored with its task until the turn is sent."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from helmsman.model.options import (
 
 
 class TurnRequest(Value, frozen=True, kw_only=True):
-    """A turn as it was asked for, from every front end to every agent. `helmsman.model.inputs.turn_request` checks it.
+    """Request for a turn, from every front end to every agent. `helmsman.model.inputs.turn_request` checks it.
 
     Attributes:
         turn: The prompt, and the options of this turn alone.
         options: Options of its session, from this turn on.
         limits: Limits on its silence; None applies those of the session, or else of the settings.
-        max_cost_usd: It is stopped when it costs more.
+        max_cost_usd: Stop the turn when it costs more.
         placement: Place and time for it in a fleet.
-        worktree: Its session gets a new worktree.
-        engine: The detached engine that was there for it.
-        place: The directory that it was asked for in.
+        worktree: Create a worktree for its session.
+        engine: The detached engine to run it.
+        place: The requested directory.
     """
 
     turn: TurnInput
@@ -55,7 +55,7 @@ class TurnRequest(Value, frozen=True, kw_only=True):
 
     @classmethod
     def unpacked(cls, content: Any) -> TurnRequest | None:
-        """Return the request that was stored; None if it makes no sense. Writable directories that are gone are left out."""
+        """Return the stored request; None if it is invalid. Writable directories that are gone are left out."""
         request = unpack_if_valid(content, cls)
         if request is None:
             return None

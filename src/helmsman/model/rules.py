@@ -1,4 +1,4 @@
-"""A rule that decides approval questions."""
+"""Approval rules."""
 
 from __future__ import annotations
 

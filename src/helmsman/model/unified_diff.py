@@ -1,9 +1,9 @@
-"""Reads a unified diff as git does, and leaves nothing out.
+"""Parse unified diffs as git does, without losing a line.
 
-A line ends at `\\n` and nowhere else. Inside of a hunk its header says how many lines follow, so a removed line that reads
-`-- a/x` (`--- a/x` in the diff) is a removed line, and a file with a diff in it is a file. Every line of a diff comes out
-again, except headers that say only what the file's path and kind say. What cannot be read comes out as it stands: a line
-outside of any hunk by itself, a file whose hunks do not add up as a whole.
+Lines end at `\n` only. Inside a hunk, its header decides how many lines belong to it. So a removed line that reads `--
+a/x` (`--- a/x` in the diff) is a removed line, and a file may contain a diff. The parser drops only headers that repeat
+the file's path and kind. Unparsable content is kept as it is: a line outside of any hunk alone, a file whose hunks do
+not add up as a whole.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOVES: Final[dict[str, FileKind]] = {"rename": "renamed", "copy": "copied"}
 
 
 class DiffLine(Value, frozen=True):
-    """One line with its sign. `before` and `after` are its numbers in the old and the new file, where it is in them."""
+    """Line of a diff. `before` and `after` are its numbers in the old and the new file."""
 
     kind: LineKind
     text: str
@@ -41,9 +41,9 @@ class DiffLine(Value, frozen=True):
 
 
 class FileDiff(Value, frozen=True, kw_only=True):
-    """One file of a diff; of what stands before the first file, and of hunks without a file, `path` is empty.
+    """File of a diff. `path` is empty for text before the first file and for hunks without a file.
 
-    `added` and `removed` count lines; None for a binary file, and where the hunks do not add up.
+    `added` and `removed` count lines; None for a binary file, and if the hunks do not add up.
     """
 
     path: str
@@ -55,12 +55,12 @@ class FileDiff(Value, frozen=True, kw_only=True):
 
 
 def read_diff(diff: str) -> tuple[FileDiff, ...]:
-    """The files of a diff, in its order."""
+    """Return the files of a diff, in its order."""
     return tuple(section.finished() for section in _sections(_lines_of(diff)))
 
 
 class FileOfChange(Protocol):
-    """What is read of a file of a file change (`helmsman.model.events.PathChange`)."""
+    """Fields of a file change that the parser reads (`helmsman.model.events.PathChange`)."""
 
     @property
     def path(self) -> str: ...
@@ -76,7 +76,7 @@ class FileOfChange(Protocol):
 
 
 def read_change(change: FileOfChange) -> FileDiff:
-    """One file of a file change, which is bare hunks, or the whole content of a file added or deleted."""
+    """Parse a file change, which is bare hunks, or the whole content of a file added or deleted."""
     lines = _lines_of(change.diff or "")
     if change.kind == "update":
         section = _Section()
@@ -107,7 +107,7 @@ def _whole_file(lines: Sequence[str], *, added: bool) -> FileDiff:
 
 
 class _Hunks:
-    """The hunks of one file while their lines are read."""
+    """Hunks of one file while they are parsed."""
 
     def __init__(self) -> None:
         self.lines: list[DiffLine] = []
@@ -122,7 +122,7 @@ class _Hunks:
         return self._old_left > 0 or self._new_left > 0
 
     def goes_on(self, line: str) -> bool:
-        """Return whether the line can be the next of an open hunk."""
+        """Return whether the line may continue an open hunk."""
         sign = line[:1] or " "  # some tools drop the space of an empty line
         if sign == "\\":
             return True
@@ -130,7 +130,7 @@ class _Hunks:
         return (in_old or in_new) and (self._old_left > 0 or not in_old) and (self._new_left > 0 or not in_new)
 
     def take(self, line: str) -> bool:
-        """Return whether the line belongs to a hunk, or begins one."""
+        """Parse a line if it belongs to a hunk or begins one. Return whether it does."""
         if self.is_open:
             if self.goes_on(line):
                 self._take_body(line)
@@ -168,7 +168,7 @@ class _Hunks:
 
 @dataclass(slots=True)
 class _Section:
-    """One file of a diff while its lines are read."""
+    """File of a diff while it is parsed."""
 
     git_line: str | None = None
     old_line: str | None = None
@@ -192,12 +192,12 @@ class _Section:
         self.hunks.put(line)
 
     def _take_header(self, line: str) -> bool:
-        """Return whether the line is a header that is understood: path and kind say it again, or it is noted."""
+        """Parse a header. Return whether it was understood: recorded, or implied by path and kind."""
         if mode := _MODE.fullmatch(line):
             match mode[1]:
                 case "new file":
                     self.kind = "added"
-                    if mode[2] != _PLAIN_FILE:  # a program, or a link: more than the kind says
+                    if mode[2] != _PLAIN_FILE:  # a program or a link, which the kind does not say
                         self.hunks.put(line, "note")
                 case "deleted file":
                     self.kind = "deleted"
@@ -236,7 +236,7 @@ class _Section:
             lines = tuple(DiffLine("raw", line) for line in self.source)
             return FileDiff(path=path, kind=kind, old_path=self.moved_from, lines=lines)
         old_path = self.moved_from or path
-        # A header that names another file than the one that is shown is shown too: git would refuse it, or follow it.
+        # Show a header that names another file than the one shown: git would refuse it, or follow it.
         unlike = (
             None if both == (old_path, path) else self.git_line,
             None if old in (old_path, _NOWHERE if kind == "added" else None) else self.old_line,
@@ -284,19 +284,19 @@ def _sections(lines: Sequence[str]) -> Iterator[_Section]:
 
 
 def _begins_plain_file(lines: Sequence[str], number: int) -> bool:
-    """Return whether a file begins here without a line of git's: two names, and a hunk."""
+    """Return whether a file begins here without a `diff --git` line: two names, and a hunk."""
     if not lines[number].startswith("--- ") or number + 2 >= len(lines):
         return False
     return lines[number + 1].startswith("+++ ") and _HUNK.match(lines[number + 2]) is not None
 
 
 def _file_name(line: str | None, prefix: str) -> str | None:
-    """The name in a line of `---` or `+++`, which ends where a tab begins a date."""
+    """Return the name in a line of `---` or `+++`, which ends where a tab begins a date."""
     return None if line is None else _name(line[4:].partition("\t")[0]).removeprefix(prefix)
 
 
 def _git_names(line: str, old: str | None, new: str | None) -> tuple[str, str] | None:
-    """The two names in a line of `diff --git`. Without quotes a space may be part of a name, or between them."""
+    """Return the two names in a line of `diff --git`. Without quotes a space may be part of a name, or between them."""
     both = line.removeprefix("diff --git ")
     if old is not None and new is not None and both == f"a/{old} b/{new}":
         return old, new
@@ -313,7 +313,7 @@ def _git_names(line: str, old: str | None, new: str | None) -> tuple[str, str] |
 
 
 def _name(text: str) -> str:
-    """A name as git writes it: in quotes, C style, where it holds what could be mistaken."""
+    """Return a name as git writes it: quoted in C style if it is ambiguous."""
     quoted = _QUOTED.fullmatch(text)
     if quoted is None:
         return text

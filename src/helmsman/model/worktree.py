@@ -1,4 +1,4 @@
-"""The Git worktree of a session."""
+"""Git worktree of a session."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Worktree(Value, frozen=True, kw_only=True):
     @property
     def own_git(self) -> Git:
         """Git in the worktree."""
-        from helmsman.base.git import Git  # clients that only read events run no git
+        from helmsman.base.git import Git  # clients that only read events need no git
 
         return Git(work_tree=self.path, git_dir=self.git_dir, place=self.state_dir)
 
