@@ -14,11 +14,13 @@ from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.errors import OutcomeUnknown
 from helmsman.model.codec import decode
 from helmsman.model.events import (
+    CommandExecution,
     Failure,
     GoalChanged,
     HandedOver,
     InterruptFailed,
     InterruptRequested,
+    ItemEnded,
     MessageDelayed,
     MessageQueued,
     MessageUnqueued,
@@ -27,9 +29,11 @@ from helmsman.model.events import (
     PlaceRecorded,
     QuestionAsked,
     RuleAdded,
+    SteerFailed,
     SteerRequested,
     TurnEnded,
     TurnRequested,
+    UserMessage,
     WorktreeAssigned,
 )
 from helmsman.model.options import SessionOptions, TurnLimits
@@ -38,6 +42,7 @@ from helmsman.model.rules import Rule
 from helmsman.model.worktree import Worktree
 from helmsman.service import HelmsmanService
 from helmsman.sessions.feed import Feed
+from helmsman.sessions.history import items_with_prompt, turns_of
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from helmsman.store.log import NewEvent
@@ -231,6 +236,28 @@ async def test_an_interrupt_and_a_message_into_a_turn_are_in_the_log_before_the_
             await session.steer("faster")
             await session.interrupt()
         assert [names[-1] for names in heard] == ["SteerRequested", "InterruptRequested"]
+
+
+def test_a_message_into_a_turn_stands_where_it_was_sent_also_after_a_restart(logged: Logged) -> None:
+    session = logged.session
+    session.apply(TurnRequested(session_id=S, text="go"))
+    session.apply(ItemEnded(session_id=S, item=CommandExecution(id="1", command="make")))
+    session.apply(SteerRequested(session_id=S, text="faster"))
+    for loaded in (session, logged.loaded()):
+        assert [item.summary() for item in items_with_prompt(loaded.state)] == ["go", "make", "faster"]
+        assert loaded.state.items_and_decisions[-1].status == "in_progress"
+    session.apply(ItemEnded(session_id=S, item=CommandExecution(id="2", command="make test")))
+    session.apply(ItemEnded(session_id=S, item=UserMessage(id="3", text="faster")))
+    session.apply(SteerRequested(session_id=S, text="too late"))
+    session.apply(SteerRequested(session_id=S, text="refused"))
+    session.apply(TurnEnded(session_id=S, outcome="completed"))
+    session.apply(SteerFailed(session_id=S, text="refused"))
+    for events in (session.feed.since(0).events, logged.loaded().feed.since(0).events):
+        (turn,) = turns_of(S, events)
+        assert [(item.summary(), item.status) for item in turn.items] == [
+            *(("go", "completed"), ("make", "completed"), ("faster", "completed"), ("make test", "completed")),
+            ("too late", "failed"),
+        ]
 
 
 @pytest.mark.anyio

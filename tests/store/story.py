@@ -275,7 +275,9 @@ async def tasks_of(helm: Helmsman) -> list[Task]:
 
 
 def _prompts(turns: Iterable[PastTurn]) -> list[str]:
-    return [item.text for turn in turns for item in turn.items if isinstance(item, UserMessage)]
+    """The prompts that arrived. A message into a turn that is not known to have arrived is there as failed."""
+    items = (item for turn in turns for item in turn.items)
+    return [item.text for item in items if isinstance(item, UserMessage) and item.status != "failed"]
 
 
 def same(what: str, said: object, true: object) -> None:

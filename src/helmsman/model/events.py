@@ -713,6 +713,12 @@ class SteerRequested(SessionFact, frozen=True, kw_only=True):
     call: str | None = None
 
 
+class SteerFailed(SessionFact, frozen=True, kw_only=True):
+    """The running turn did not take a message."""
+
+    text: str
+
+
 class InterruptRequested(SessionFact, frozen=True, kw_only=True):
     """The running turn is about to be stopped. With a `failure` it ends as failed, else as interrupted."""
 

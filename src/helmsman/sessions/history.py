@@ -11,6 +11,7 @@ from helmsman.model.events import (
     HistoryImported,
     ItemEnded,
     PastTurn,
+    SteerFailed,
     TurnAdopted,
     TurnsForgotten,
     UserMessage,
@@ -42,8 +43,8 @@ def turns_of(session_id: str, events: Iterable[Event]) -> tuple[PastTurn, ...]:
                 turns += event.turns
             case TurnsForgotten():
                 del turns[max(0, len(turns) - event.count) :]
-            case ItemEnded() if turns and not had_turn and turns[-1].id == (state.turn_id or ""):
-                turns[-1] = _ended(state)  # Codex may tell of a command's end after its turn's
+            case ItemEnded() | SteerFailed() if turns and not had_turn and turns[-1].id == (state.turn_id or ""):
+                turns[-1] = _ended(state)  # Codex may report a command's end after its turn's
             case _ if had_turn and not state.has_turn:
                 turns.append(_ended(state))
             case _:
@@ -99,5 +100,7 @@ def _fuller(logged: PastTurn, recorded: PastTurn) -> PastTurn:
         known = next((at for at, one in enumerate(items) if type(one) is type(item) and one.text == item.text), None)
         if known is None:
             items.insert(place, item)
+        elif items[known].status == "failed":  # a message into the turn that the agent read after the hub's end
+            items[known] = item
         place = place + 1 if known is None else known + 1
     return replace(logged, items=tuple(items))

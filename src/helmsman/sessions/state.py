@@ -8,6 +8,7 @@ twice), and each ends in a legal state.
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from helmsman.base.shortening import KEPT_CHARS
@@ -47,6 +48,8 @@ from helmsman.model.events import (
     SessionFact,
     SessionRenamed,
     SettingsApplied,
+    SteerFailed,
+    SteerRequested,
     TaskLinked,
     TurnEnded,
     TurnRequested,
@@ -339,7 +342,9 @@ class SessionState:
         self.questions: dict[str, Question] = {}
         self.timed_out: list[str] = []
         """Questions of the current (or last) turn, one line each, that the deadline denied. No person denied them."""
-        self._decisions: dict[str, tuple[int, Decision]] = {}
+        self._asides: dict[str, tuple[int, Decision | UserMessage]] = {}
+        """Decisions on questions, and messages put into the turn, in order: each after so many items."""
+        self._steers = 0
         self._past_decisions: dict[str, tuple[Decision, ...]] = {}
         self._ended_turn_id: str | None = None
         self._items: dict[str, Item] = {}
@@ -371,7 +376,7 @@ class SessionState:
         """Be as another one was when that was taken."""
         vars(self).update(snapshot)
         self.questions, self.timed_out = dict(self.questions), list(self.timed_out)
-        self._items, self._decisions = dict(self._items), dict(self._decisions)
+        self._items, self._asides = dict(self._items), dict(self._asides)
         self._agent_totals, self.asked_at = dict(self._agent_totals), dict(self.asked_at)
         self._written = {}
         for item_id, text in snapshot["_written"].items():
@@ -423,16 +428,25 @@ class SessionState:
 
     @property
     def items_and_decisions(self) -> list[Item]:
-        """The items, and among them what became of questions, each where it was decided: no entry ever moves."""
-        shown: list[Item] = list(self.items)
-        for place, (after, decision) in enumerate(self._decisions.values()):
-            shown.insert(after + place, decision)
-        return shown
+        """The items, and among them decisions on questions and messages into the turn, where these were made.
+
+        The agent reports a message when it reads it, which may be later. No entry ever moves.
+        """
+        items: dict[int, Item] = dict(enumerate(self.items))
+        shown: list[tuple[int, bool, Item]] = []
+        for after, aside in self._asides.values():
+            reported = None
+            if isinstance(aside, UserMessage):
+                same = (place for place, item in items.items() if place >= after and _is_message(item, aside.text))
+                reported = next(same, None)
+            shown.append((after, False, aside if reported is None else items.pop(reported)))
+        shown += [(place, True, item) for place, item in items.items()]
+        return [item for _, _, item in sorted(shown, key=itemgetter(0, 1))]
 
     def decisions(self, turn_id: str | None) -> tuple[Decision, ...]:
         """Return the decisions on the questions of the current turn or an earlier one."""
         if turn_id == self.turn_id:
-            return tuple(decision for _, decision in self._decisions.values())
+            return tuple(aside for _, aside in self._asides.values() if isinstance(aside, Decision))
         return self._past_decisions.get(turn_id or "", ())
 
     @property
@@ -541,6 +555,13 @@ class SessionState:
                 )
             case MessageUnqueued():
                 self._unqueue(fact.task_id)
+            case SteerRequested() if self.is_running:
+                self._steers += 1
+                message = UserMessage(id=f"steer_{self._steers}", text=fact.text, status="in_progress")
+                self._asides[message.id] = len(self._items), message
+            case SteerFailed(text=text):
+                same = [name for name, (_, one) in self._asides.items() if _is_message(one, text)]
+                self._asides.pop(same[-1] if same else "", None)
             case InterruptRequested() if self.is_running:
                 self.is_interrupting, self.end_as = True, fact.failure or self.end_as
             case InterruptFailed():
@@ -591,8 +612,8 @@ class SessionState:
     # --- turns -------------------------------------------------------------------------------------------------------
 
     def _begin(self, turn_id: str | None, prompt: str | None) -> None:
-        if self._decisions and self.turn_id is not None:
-            self._past_decisions[self.turn_id] = self.decisions(self.turn_id)
+        if self.turn_id is not None and (decisions := self.decisions(self.turn_id)):
+            self._past_decisions[self.turn_id] = decisions
             if len(self._past_decisions) > _PAST_TURNS_KEPT:
                 self._past_decisions.pop(next(iter(self._past_decisions)))
         self.status, self.between_turns = "active", None
@@ -604,7 +625,7 @@ class SessionState:
         self.asked_at.clear()
         self.is_interrupting, self.end_as = False, None
         self.timed_out.clear()
-        self._decisions.clear()
+        self._asides.clear()
         self._items.clear()
         self._written.clear()
         self._used_before = self.usage_by_model
@@ -632,6 +653,9 @@ class SessionState:
             if item.status not in ("completed", "failed"):
                 item = replace(item, status="in_progress" if goes_on else "failed")
             self._items[item.id] = item
+        for aside_id, (after, aside) in self._asides.items():
+            if isinstance(aside, UserMessage):
+                self._asides[aside_id] = after, replace(aside, status="failed")
         self._written.clear()
         self.questions.clear()
         self.asked_at.clear()
@@ -651,7 +675,7 @@ class SessionState:
         self.prompt = self.error = self.diff = None
         self.result = event.final_message
         self.timed_out.clear()
-        self._decisions.clear()
+        self._asides.clear()
         self._items.clear()
 
     def _final_message(self) -> str | None:
@@ -736,7 +760,7 @@ class SessionState:
             self.status = "active"
 
     def _decide(self, event: QuestionClosed, about: str) -> None:
-        if event.question_id in self._decisions:
+        if f"decision_{event.question_id}" in self._asides:
             return  # duplicate event
         if event.by == str(DEADLINE):
             is_new = event.answer == UNANSWERED and not about.endswith(_NOT_ANSWERED)
@@ -749,7 +773,7 @@ class SessionState:
             door=event.door,
             outcome=in_words(event.answer, event.by, event.door, event.reason),
         )
-        self._decisions[event.question_id] = len(self._items), decision
+        self._asides[decision.id] = len(self._items), decision
 
     def _count(self, event: UsageReported) -> None:
         """Count the tokens of the current turn.
@@ -821,6 +845,10 @@ class _Tail:
 _WRITABLE: Final[dict[str, type[Item]]] = {
     kind.type: kind for kind in (AgentMessage, Reasoning, CommandExecution, ProposedPlan)
 }
+
+
+def _is_message(item: Item, text: str) -> bool:
+    return isinstance(item, UserMessage) and item.text == text
 
 
 def _declined(item: Item | None) -> bool:

@@ -40,6 +40,7 @@ from helmsman.model.events import (
     MessageUnqueued,
     OptionsChanged,
     OwnerChanged,
+    SteerFailed,
     SteerRequested,
     WorktreeAssigned,
 )
@@ -432,7 +433,11 @@ class Steering(TurnRunner):
             SteerRequested(session_id=session.id, text=turn.text, call=None if called is None else called.name)
         )
         await self._writer.write_intents()
-        await engine.steer(session.id, turn.text)
+        try:
+            await engine.steer(session.id, turn.text)
+        except HelmsmanError:
+            session.apply(SteerFailed(session_id=session.id, text=turn.text))
+            raise
 
     async def _may_have_steered(self, session: Session) -> bool:
         """Return whether a hub that is gone was about to do what this repeated call asks for."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
@@ -15,13 +14,10 @@ from helmsman.shapes.rendering import task_as_dict
 from helmsman.web.json_http import body, session_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from starlette.requests import Request
 
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
-    from helmsman.web.transcripts import Transcripts
 
 
 class MessageInput(Input):
@@ -56,34 +52,22 @@ class ResumeInput(Input):
 class Acting:
     """Answers requests that change something."""
 
-    def __init__(self, helm: HelmsmanService, transcripts: Transcripts) -> None:
+    def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
-        self._transcripts = transcripts
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
     async def say(self, request: Request) -> dict[str, Any]:
         given = await body(request, MessageInput)
-        if given.when_busy == "steer":
-            async with self._saying(request, given.message):
-                session = await self._say(request, given)
-        else:
-            session = await self._say(request, given)
+        session = await self._helm.say(
+            session_id(request), given.message, images=given.images, when_busy=given.when_busy
+        )
         return state_of(session) | present({"taskId": session.task_id})
 
     async def steer(self, request: Request) -> dict[str, Any]:
         given = await body(request, SteerInput)
-        async with self._saying(request, given.message):
-            await self._helm.steer(session_id(request), given.message)
+        await self._helm.steer(session_id(request), given.message)
         return state_of(await self._helm.session(session_id(request)))
-
-    async def _say(self, request: Request, given: MessageInput) -> Session:
-        return await self._helm.say(session_id(request), given.message, images=given.images, when_busy=given.when_busy)
-
-    @asynccontextmanager
-    async def _saying(self, request: Request, message: str) -> AsyncIterator[None]:
-        async with self._transcripts.saying(await self._helm.session(session_id(request)), message):
-            yield
 
     async def interrupt(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

@@ -278,7 +278,7 @@ class Dashboard:
         """All but those to get in, which are for a server."""
         helm, transcripts = self._helm, Transcripts(self._helm)
         reading = Reading(helm, transcripts)
-        acting = Acting(helm, transcripts)
+        acting = Acting(helm)
         new_sessions = NewSessions(helm)
         upkeep = UpkeepRoutes(helm, self.live)
         rules = Rules(helm)

@@ -1,38 +1,15 @@
-"""The items of a turn as they are told to people: a review once, and what was said to the agent where it was said."""
+"""Items of a turn as users see them: a review once."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from helmsman.model.events import AgentMessage, Review, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from helmsman.model.events import Item
-
-
-@dataclass(frozen=True, slots=True)
-class SaidInto:
-    """A message into the turn that runs, and how many items there were when it was said."""
-
-    text: str
-    place: int
-
-
-def with_said(items: Sequence[Item], said: Iterable[SaidInto], *, has_ended: bool) -> list[Item]:
-    """The items with these messages where they were said. An agent reads them later, and tells of them only then."""
-    shown = list(items)
-    for number, one in enumerate(said, 1):
-        read = next(
-            (item for item in shown[one.place :] if isinstance(item, UserMessage) and item.text == one.text), None
-        )
-        if read is not None:
-            shown.remove(read)
-        waits = UserMessage(id=f"said-{number}", text=one.text, status="failed" if has_ended else "in_progress")
-        shown.insert(one.place, read or waits)
-    return shown
 
 
 def review_once(items: Sequence[Item]) -> list[Item]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections import OrderedDict
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -12,10 +10,10 @@ from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, Unsupported
 from helmsman.model.events import Item, UserMessage
 from helmsman.sessions.history import items_with_prompt
-from helmsman.web.transcript_items import SaidInto, is_for_review, review_once, with_said
+from helmsman.web.transcript_items import is_for_review, review_once
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from helmsman.model.events import PastTurn
     from helmsman.service import HelmsmanService
@@ -26,8 +24,6 @@ log = logging.getLogger(__name__)
 
 TurnStatus = Literal["active", "done", "error", "interrupted"]
 
-_SAID_KEPT: Final = 1000
-"""Turns of which it is known where messages into them were said."""
 _STATUS: Final[dict[str, TurnStatus]] = {"completed": "done", "failed": "error", "inProgress": "active"}
 
 
@@ -70,7 +66,6 @@ class Transcripts:
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
-        self._said: OrderedDict[tuple[str, str | None], list[SaidInto]] = OrderedDict()
 
     async def of(self, session: Session) -> Transcript:
         """The transcript of a session as it is now.
@@ -84,43 +79,19 @@ class Transcripts:
         except (Unsupported, EngineRefused) as error:  # a session that has only just begun, or nobody recorded
             log.debug("session %s has no history: %s", session.id, error)
             history = ()
-        past = list(_without_instructions([self._past_turn(session, turn) for turn in history]))
+        past = list(_without_instructions([_past_turn(turn) for turn in history]))
         if state.is_running and session.elsewhere is None:  # the session has what is being written as well
             past = [turn for turn in past if not _is_running(turn, state)]
-            past.append(Turn(state.turn_id, "active", self._items_of(session)))
+            past.append(Turn(state.turn_id, "active", review_once(items_with_prompt(state))))
         elif state.is_running and past:  # the log of another process may be a moment behind
             past[-1] = replace(past[-1], status="active")
         elif not past and session.items:
             past = [Turn(state.turn_id, _ended(session), state.items_and_decisions)]
         return Transcript(tuple(_numbered(past)))
 
-    def _past_turn(self, session: Session, turn: PastTurn) -> Turn:
-        status = _STATUS.get(turn.status, "interrupted")
-        items = with_said(review_once(turn.items), self._said.get((session.id, turn.id), ()), has_ended=True)
-        return Turn(turn.id, status, items)
 
-    @asynccontextmanager
-    async def saying(self, session: Session, text: str) -> AsyncIterator[None]:
-        """Somebody says something to a session; where that goes into the turn that runs, it stands here from now on."""
-        turn = session.id, session.state.turn_id
-        said = SaidInto(text, len(self._items_of(session))) if session.state.is_running else None
-        if said is not None:
-            self._said.setdefault(turn, []).append(said)
-        arrived = False
-        try:
-            yield
-            arrived = turn == (session.id, session.state.turn_id)  # else it has become the next turn
-        finally:
-            if said is not None and not arrived:
-                self._said[turn].remove(said)
-            while len(self._said) > _SAID_KEPT:
-                self._said.popitem(last=False)
-
-    def _items_of(self, session: Session) -> list[Item]:
-        """What was done in the current, or last, turn of a session."""
-        state = session.state
-        items = review_once(items_with_prompt(state))
-        return with_said(items, self._said.get((session.id, state.turn_id), ()), has_ended=not state.is_running)
+def _past_turn(turn: PastTurn) -> Turn:
+    return Turn(turn.id, _STATUS.get(turn.status, "interrupted"), review_once(turn.items))
 
 
 def _without_instructions(turns: Sequence[Turn]) -> Iterator[Turn]:
