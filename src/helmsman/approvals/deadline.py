@@ -120,7 +120,7 @@ class Deadline:
         self._viewer = secrets.token_hex(4)
         self._showing = 0
         self.is_being_answered = False
-        """An answer is being sent to the agent, so the deadline must not deny the question."""
+        """Set while an answer is sent to the agent, so that the deadline does not deny the question."""
 
     # --- state -------------------------------------------------------------------------------------------------------
 

@@ -43,7 +43,7 @@ class ListedRule:
 
     @property
     def toml(self) -> str:
-        """The rule as a TOML table."""
+        """Rule as a TOML table."""
         return rule_as_toml(self.rule)
 
     def as_dict(self) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _MAX_DEPTH: Final = 3
 """Nesting of shells."""
 
 _Dialect = Literal["bash", "sh"]
-"""The common subset of bash and zsh, or the syntax that every shell reads the same way."""
+"""`bash` is the common subset of bash and zsh, `sh` the syntax that every shell reads the same way."""
 
 _DIALECTS: Final[dict[str, _Dialect]] = {"bash": "bash", "zsh": "bash", "sh": "sh", "dash": "sh"}
 _SHELL_PLACES: Final = frozenset(
@@ -91,7 +91,7 @@ def innermost_script(text: str) -> str:
 
 
 class _NotUnderstoodError(Exception):
-    """The text contains unsupported syntax."""
+    """Unsupported shell syntax."""
 
 
 def _parse(text: str, dialect: _Dialect, depth: int) -> list[SimpleCommand]:

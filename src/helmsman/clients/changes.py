@@ -69,7 +69,7 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """The change as a unified diff."""
+        """Change as a unified diff."""
         before, after = self.before or "", self.after or ""
         name = str(self.path)
         lines = difflib.unified_diff(

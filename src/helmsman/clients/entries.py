@@ -36,7 +36,7 @@ class OwnEntry:
 
     @property
     def tools(self) -> str | None:
-        """The configured toolsets, as written."""
+        """Configured toolsets, as written."""
         return _split_tools(self.options)[1]
 
 

@@ -24,7 +24,7 @@ _SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?|tru
 
 
 class NotReadable(ValueError):
-    """The text is invalid; the message says where."""
+    """Invalid JSON. The message says where."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _LONGEST: Final = 14
 _NEAR: Final = 4
-"""A task mentioned within this many first words is the subject of the request."""
+"""Words at the beginning of a request in which a task must be named to be its subject."""
 _GAP: Final = 6
 """Maximum number of words in the gap of a form."""
 _REST: Final = "…"
@@ -75,8 +75,9 @@ what/which files did/has/have it/you/codex …
 pull the plug …
 hang/hold … until/till …
 """
-"""One form per line: words, alternatives between slashes, `·` for one word, `…` for a gap of a few words. Unlike
-EVERYDAY, the gaps accept any word.
+"""One form per line: words, alternatives between slashes, `·` for one word, `…` for a gap of a few words.
+
+Unlike EVERYDAY, the gaps accept any word.
 """
 
 _NOT_ABOUT: Final = v.word_set(

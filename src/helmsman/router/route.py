@@ -42,7 +42,7 @@ class Place:
     without_cloud: str | None = None
     """Name of the addressed agent, if it has no cloud."""
     long_work_in_cloud: bool = False
-    """Whether the user's settings send long work to the cloud."""
+    """True if the user's settings send long work to the cloud."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Route:
 
     @property
     def means_none(self) -> bool:
-        """Whether no matching task was found."""
+        """Return whether no matching task was found."""
         return self.task_id is None and not self.choices and not self.all
 
 

@@ -281,7 +281,7 @@ WORK_VERBS: Final = word_set(
     swap sync test tidy track translate trim try turn type uninstall unify update upgrade upload use validate verify
     version wire wrap write"""
 )
-"""A request that begins with one of these is work."""
+"""Request that begins with one of these is work."""
 
 # --- everyday words --------------------------------------------------------------------------------------------------
 

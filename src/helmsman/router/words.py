@@ -25,7 +25,7 @@ REFERENCES: Final = frozenset([ID, NUMBER, SLUG])
 """Placeholders for references to tasks. No word of a request can be equal to one, because brackets are removed."""
 
 LONGEST_COMMAND: Final = 1500
-"""In characters. A longer request is work, or a command with too much context to be certain."""
+"""Longest command, in characters. A longer request is work, or too long to be certain."""
 
 _MOST_WORDS: Final = 40
 _LONGEST_HEAD: Final = 120

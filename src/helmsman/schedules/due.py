@@ -1,4 +1,4 @@
-"""Decide what a due schedule starts: one run for all the times that have passed, or none."""
+"""Decide whether a due schedule starts a run. Several missed times start at most one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from helmsman.schedules.store import Schedule
 
 _LATE: Final = timedelta(minutes=5)
-"""A time that is further back was missed."""
+"""Delay after which a due time counts as missed."""
 _STILL_RUNS: Final = "The run before was still at work."
 _MISSED: Final = "Nobody was there when it was due."
 _NO_SENSE: Final = "This version makes no sense of it. Add it again."
 
 
 class DueRun(Value, frozen=True):
-    """A run, with the task that it is or a note that says why there is none, and when the schedule is due next."""
+    """Run with its task, or with a note why there is none; and the schedule's next time."""
 
     run: ScheduleRun
     draft: TaskDraft | None
@@ -31,7 +31,7 @@ class DueRun(Value, frozen=True):
 
 
 def due_run(schedule: Schedule, now: datetime, *, still_runs: bool) -> DueRun:
-    """What a schedule that is due comes to. `still_runs`: a run of it is still at work, or waits."""
+    """Decide what to do for a due schedule. `still_runs`: its previous run still works or waits."""
     due = schedule.when.last_until(now) or schedule.next_at or now
     draft, note = None, None
     if schedule.missed == "skip" and now - due > _LATE:
@@ -57,7 +57,7 @@ def extra_run(schedule: Schedule) -> TaskDraft:
 
 
 def _draft(schedule: Schedule, key: str | None = None) -> TaskDraft | None:
-    """The task of a run; None where this version makes no sense of the schedule. The same `key` is one and the same run."""
+    """Return the task of a run; None if this version cannot read the schedule. The same `key` is the same run."""
     spec = TurnRequest.unpacked(schedule.spec)
     if spec is None:
         return None

@@ -35,22 +35,22 @@ Missed = Literal["run", "skip"]
 
 _MOST: Final = 200
 RUNS_KEPT: Final = 200
-"""So many runs of a schedule are remembered."""
+"""Runs kept per schedule."""
 
 
 class Schedule(Value, frozen=True, kw_only=True):
-    """Work that begins by itself.
+    """Work that starts at a later time.
 
     Attributes:
-        prompt: What is to be done.
-        when: When it is due.
-        directory: Where.
+        prompt: Prompt of each run.
+        when: Times of the runs.
+        directory: Working directory.
         spec: All that is needed to run it (`helmsman.model.request`).
         policy: Policy of its turns, beside their options (`helmsman.steering.turn_policy`).
-        missed: What becomes of a time at which nobody was there, since the machine slept: one run for all of them, or none.
-        overlap: Whether a run begins while the one before still works.
-        proposed_by: The MCP client whose model proposed it. It is paused until a person confirms it by resuming it.
-        next_at: When it is due next; None if it is paused, or never is again.
+        missed: Policy for times that passed while the machine slept: one run for all of them, or none.
+        overlap: True if a run may start while the previous one still works.
+        proposed_by: MCP client whose model proposed it. It is paused until a user confirms it by resuming it.
+        next_at: Time of the next run; None if it is paused, or has no further times.
         last: Its newest run.
     """
 
@@ -85,7 +85,7 @@ class Schedule(Value, frozen=True, kw_only=True):
 
 
 class ScheduleRun(Value, frozen=True, kw_only=True):
-    """One due time of a schedule, or one requested run: its task, or the reason why it has none."""
+    """Run at one due time, or on request: its task, or the reason why it has none."""
 
     due_at: datetime
     entered_at: datetime
@@ -98,19 +98,19 @@ def new_schedule_id(prefix: str = "S-") -> str:
 
 
 def refuse_more(count: int) -> None:
-    """Make sure that there can be one more where there are so many.
+    """Check that one more schedule fits the limit.
 
     Raises:
-        InvalidInput: There cannot.
+        InvalidInput: It does not.
     """
     if count >= _MOST:
         raise InvalidInput(f"There are {_MOST} schedules, and there can be no more. Remove one first.")
 
 
 class ScheduleStore:
-    """The schedules of a state directory. `on_change` are called when one has changed.
+    """Schedules of a state directory. `on_change` callbacks run after a change.
 
-    What is written raises `RegistryUnavailable` where the file cannot be.
+    Writes raise `RegistryUnavailable` if the file cannot be written.
     """
 
     def __init__(self, database: Database) -> None:
@@ -122,7 +122,7 @@ class ScheduleStore:
         """Starts a run now; None in a process that runs no schedules."""
 
     async def now(self) -> datetime:
-        """The time by the clock that schedules go by."""
+        """Return the current time of the schedules' clock."""
         return self.clock()
 
     async def add(self, schedule: Schedule) -> None:
@@ -153,11 +153,11 @@ class ScheduleStore:
         await self._write(work)
 
     async def all(self) -> tuple[Schedule, ...]:
-        """Those there are, oldest first; one that this version makes no sense of is left out."""
+        """Return all schedules, oldest first, without those that this version cannot read."""
         return await anyio.to_thread.run_sync(self.read, limiter=self._one_at_a_time)
 
     def read(self) -> tuple[Schedule, ...]:
-        """The same. Blocks."""
+        """Return all schedules. Blocks."""
         newest = (
             "SELECT schedules.*, due_at, entered_at, task_id, note FROM schedules LEFT JOIN schedule_runs "
             "ON schedule = schedules.id AND due_at = (SELECT due_at FROM schedule_runs WHERE schedule = schedules.id "
@@ -211,7 +211,7 @@ class ScheduleStore:
         await self._write(work)
 
     async def move(self, schedule: Schedule, next_at: datetime | None) -> None:
-        """It is due next then, unless it is paused."""
+        """Set the next time of a schedule, unless it is paused."""
         await self._write(lambda connection: _move(connection, schedule, next_at))
 
     def begin(
@@ -245,7 +245,7 @@ class ScheduleStore:
 
 
 class _NotDue(Exception):
-    """Somebody has paused, moved or removed it meanwhile."""
+    """Raised if the schedule was paused, moved or removed concurrently."""
 
 
 def _is_due(connection: StoreConnection, schedule: Schedule) -> bool:

@@ -1,8 +1,7 @@
-"""When a schedule is due: by a cron line, at an interval, or once.
+"""Compute the times of a schedule: a cron line, an interval, or one time.
 
-A cron line means the clock on the wall of its time zone, as Debian's cron takes it: what falls into the hour that a
-change to summer time skips runs right after it, and what names an hour that comes twice runs once. An interval is real
-time, whatever the clocks do.
+A cron line uses the local time of its time zone, as in Debian's cron. A time inside the hour that daylight saving skips
+runs right after it, and a time that occurs twice runs once. An interval is elapsed time, regardless of clock changes.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _ZONES: Final = "zoneinfo/"
 
 
 class When(Value, frozen=True, kw_only=True):
-    """One of `cron`, `every` and `at`. `since` is what intervals count from."""
+    """Times of a schedule: one of `cron`, `every` and `at`. `since` is the start of intervals."""
 
     timezone: str
     since: datetime
@@ -41,7 +40,7 @@ class When(Value, frozen=True, kw_only=True):
     at: datetime | None = None
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first time it is due after a moment; None if it never is again."""
+        """Return the first time after a moment; None if there is none."""
         if self.at is not None:
             return self.at if self.at > moment else None
         if self.every is not None:
@@ -50,7 +49,7 @@ class When(Value, frozen=True, kw_only=True):
         return self._by_cron(moment, is_backwards=False)
 
     def last_until(self, moment: datetime) -> datetime | None:
-        """The last time it was due, up to a moment; None if it was not due yet."""
+        """Return the last time up to a moment; None if there is none."""
         if self.at is not None:
             return self.at if self.at <= moment else None
         if self.every is not None:
@@ -84,17 +83,17 @@ def parse_when(
     at: str | None = None,
     timezone: str | None = None,
 ) -> When:
-    """What a caller said of when, read once.
+    """Parse when a schedule is due.
 
     Args:
-        now: The present moment.
+        now: The current time.
         cron: Five fields, such as `0 7 * * 1-5`.
         every: An interval, such as `2h` or `1d 12h`.
         at: One time, such as `tomorrow 6:00`, `friday 18:30`, `2027-01-31 09:00`, `in 90 minutes`.
-        timezone: The time zone that `cron` and `at` mean, such as `Europe/Berlin`; that of the machine if it is left out.
+        timezone: Time zone of `cron` and `at`, such as `Europe/Berlin`; by default that of the machine.
 
     Raises:
-        InvalidInput: It says nothing, too much, or what never comes.
+        InvalidInput: No time is given, more than one is, or it never comes.
     """
     given = [text for text in (cron, every, at) if text is not None]
     if len(given) != 1:
@@ -177,7 +176,7 @@ def _span_text(span: timedelta) -> str:
 
 
 def _moment(text: str, now: datetime) -> datetime:
-    """One time in words, in the time zone of `now`."""
+    """Parse one time in words, in the time zone of `now`."""
     words = text.strip().lower()
     try:
         found = _said_moment(words, now)

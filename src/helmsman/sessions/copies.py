@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 EventOnWire: TypeAlias = Sequence[str]
-"""An event between processes: its kind and its text (`helmsman.model.codec`), and when it happened."""
+"""Event between processes: its kind and its text (`helmsman.model.codec`), and when it happened."""
 
 
 def to_wire(event: Event) -> EventOnWire:

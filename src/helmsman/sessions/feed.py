@@ -135,7 +135,7 @@ class Feed:
 
     @property
     def cursor(self) -> int:
-        """The number of events stored so far."""
+        """Number of events stored so far."""
         return self._cursor
 
     def publish(self, event: Event) -> None:
@@ -224,7 +224,7 @@ class Feed:
 
 
 class Reader:
-    """A live view of a feed, and a context manager that ends it."""
+    """Live view of a feed, and a context manager that ends it."""
 
     def __init__(self, feed: Feed, size: int, cursor: int) -> None:
         self._feed = feed
@@ -232,7 +232,7 @@ class Reader:
         self._queue = _Queue(size)
         self._ready = anyio.Event()
         self._cursor = cursor
-        """The number of the last event that `next` returned."""
+        """Number of the last event that `next` returned."""
         self._is_behind = False
         self._logged: deque[Event] = deque()
         """Events of the log that come before those of the queue."""

@@ -1,4 +1,4 @@
-"""The turns of a session, as its log has them."""
+"""Turns of a session, as its log has them."""
 
 from __future__ import annotations
 

@@ -49,13 +49,13 @@ class Now(Value, frozen=True, kw_only=True):
     step: str | None = None
 
     def in_words(self) -> str:
-        """In a line; empty where nothing is known."""
+        """Return the progress in one line; empty if nothing is known."""
         named = (("running", self.command), ("changing", self.file), ("calling", self.tool), ("at the step", self.step))
         return ", ".join(f"{doing} {what}" for doing, what in named if what)
 
 
 class PlannedStep(Value, frozen=True, kw_only=True):
-    """A step of the plan, by its number."""
+    """Step of the plan, with its number."""
 
     key: str
     label: str
@@ -105,7 +105,7 @@ class Tally(Value, frozen=True, kw_only=True):
 def infer_progress(
     items: Sequence[Item], *, turn_seconds: float | None = None, command_seconds: float | None = None
 ) -> Progress:
-    """The progress that the items of a turn show.
+    """Return the progress that the items of a turn show.
 
     Args:
         items: The items of the turn so far, in order.
@@ -169,7 +169,7 @@ def _counted_progress(
 
 
 def _newest_command(items: Sequence[Item]) -> CommandExecution | None:
-    """The newest command that is running, else the newest of all."""
+    """Return the newest command that is running, or else the newest one."""
     commands = [item for item in items if isinstance(item, CommandExecution)]
     running = [command for command in commands if command.status not in ("completed", "failed")]
     return next(reversed(running or commands), None)

@@ -78,7 +78,7 @@ _OWN_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules that an answer to a question would make, as they were shown with it."""
+    """Rules that an answer to a question would make, as they were shown with it."""
 
     for_session: Rule | None
     always: Rule | None
@@ -474,7 +474,7 @@ def _with_offers(question: Question, workspace: Workspace) -> tuple[Question, _R
 
 
 def _chosen(rule: Rule, question: Question, workspace: Workspace, prefix: str | None) -> Rule:
-    """The permanent rule as it was shown, or for the beginning of the command that was chosen.
+    """Return the permanent rule as it was shown, or for the beginning of the command that was chosen.
 
     Raises:
         AnswerInvalid: That was not offered.

@@ -143,7 +143,7 @@ class Session:
         self._engine: Engine | None = None
         self._queued_turns: dict[str, QueuedTurn] = {}
         self._away: frozenset[str] = frozenset()
-        """The waiting messages that no client can run, of a copy."""
+        """Waiting messages that no client of this hub can run; set in copies of a session."""
         self._begun = anyio.Event()
         self._begun.set()
         self.catching_up: Final = anyio.Lock()
@@ -157,7 +157,7 @@ class Session:
         self._is_pausing = False
         self._is_stopping = False
         self._forms: list[str] = []
-        """The open questions that a person has before them in a form of an MCP client, once for each form."""
+        """Forms of MCP clients that show open questions now: one entry per form and question."""
         self._verbs = verbs
         self._listeners = listeners
         self._untold: list[Event] = []
@@ -201,7 +201,10 @@ class Session:
             raise SessionBusy(f"Session {self.id} is being {self._reserved_for}. Try again when that is done.")
 
     def is_beginning(self) -> None:
-        """An engine is about to begin a turn; who waited for one that never came to be waits for this."""
+        """Record that an engine is about to begin a turn.
+
+        Callers that waited for a turn that never began wait for this one.
+        """
         before, self._begun = self._begun, anyio.Event()
         before.set()
 
@@ -216,7 +219,7 @@ class Session:
             self.apply(Notice(session_id=self.id, kind="warning", message=note))
 
     def offer(self, tools: Mapping[str, ToolRunner]) -> None:
-        """A program is there that runs these for the agent."""
+        """Offer functions of a connected program to the agent."""
         self._tools |= tools
         self._tools_offered.set()
         self._tools_offered = anyio.Event()
@@ -235,7 +238,7 @@ class Session:
 
     @property
     def options(self) -> SessionOptions:
-        """The options of its next turn, and of the running one."""
+        """Options of the running turn and the next one."""
         return self._state.options
 
     @property
@@ -245,7 +248,7 @@ class Session:
 
     @property
     def output_schema(self) -> Mapping[str, Any] | None:
-        """The JSON schema of the result of the current (or last) turn."""
+        """JSON schema of the result of the current (or last) turn."""
         return self._state.output_schema
 
     @property
@@ -260,7 +263,7 @@ class Session:
 
     @property
     def goal(self) -> str | None:
-        """The objective that the agent pursues turn after turn."""
+        """Objective that the agent pursues turn after turn."""
         return self._state.goal
 
     @property
@@ -270,22 +273,22 @@ class Session:
 
     @property
     def worktree(self) -> Worktree | None:
-        """The Git worktree that it works in."""
+        """Git worktree of the session."""
         return self._state.worktree
 
     @property
     def place(self) -> DirectoryIdentity | None:
-        """The directory that its last turn worked in, for comparison."""
+        """Working directory of the last turn, for comparison."""
         return self._state.place
 
     @property
     def handed_over_from(self) -> str | None:
-        """The session of another agent that this one continues."""
+        """Session of another agent that this one continues."""
         return self._state.handed_over_from
 
     @property
     def opened_by(self) -> McpClient | None:
-        """The MCP client that owns it. None: it belongs to the user."""
+        """MCP client that owns it. None: it belongs to the user."""
         return self._state.opened_by
 
     @property
@@ -315,7 +318,7 @@ class Session:
 
     @property
     def elsewhere(self) -> str | None:
-        """A sentence that names the other process that runs its turn. Here the session is read-only."""
+        """Sentence that names another process that runs the turn. The session is read-only here."""
         return self._elsewhere
 
     @property
@@ -329,7 +332,7 @@ class Session:
 
     @property
     def verbs(self) -> Verbs:
-        """The service that began its current (or last) turn."""
+        """Service that began its current (or last) turn."""
         return self._verbs
 
     @property
@@ -339,7 +342,7 @@ class Session:
 
     @property
     def seen_version(self) -> object:
-        """The version of the store at which other processes had changed nothing in it."""
+        """Version of the store up to which no other process has changed the session."""
         return self._seen_version
 
     @property
@@ -353,7 +356,7 @@ class Session:
 
     @property
     def tools(self) -> Mapping[str, ToolRunner]:
-        """The functions that programs offer to it, by name (`offer`)."""
+        """Functions that programs offer, by name (`offer`)."""
         return self._tools
 
     @property
@@ -498,12 +501,12 @@ class Session:
 
     @property
     def result(self) -> str | None:
-        """The final message of the last turn, once it has completed."""
+        """Final message of the last turn, once it has completed."""
         return self.state.result
 
     @property
     def output(self) -> Any:
-        """The result as an object, where the turn had an output schema and the result is JSON."""
+        """Result as an object, if the turn had an output schema and the result is JSON."""
         if self._state.output_schema is None or self.result is None:
             return None
         try:
@@ -547,7 +550,7 @@ class Session:
 
     @property
     def task_id(self) -> str | None:
-        """The newest of its tasks."""
+        """Id of the newest task."""
         return self._state.task_ids[-1] if self._state.task_ids else None
 
     @property
@@ -674,17 +677,17 @@ class Session:
         return self._is_copy or (self._engine is not None and self._engine.id is not None)
 
     def loaded_in(self) -> Engine:
-        """The engine that has this session loaded.
+        """Return the engine that has loaded the session.
 
         Raises:
-            EngineLost: None has.
+            EngineLost: No engine has.
         """
         if self._engine is None or self._engine.lost is not None:
             raise EngineLost(f"No engine runs session {self.id}. Send it a message to start one.")
         return self._engine
 
     def running_in(self) -> Engine:
-        """The engine that is running a turn of this session.
+        """Return the engine that is running a turn of this session.
 
         Raises:
             SessionIdle: No turn is running.
@@ -780,7 +783,7 @@ class Session:
 
     @property
     def turn_cursor(self) -> int:
-        """The cursor at which the current (or last) turn began."""
+        """Cursor at which the current (or last) turn began."""
         return self._turn_cursor
 
     async def events(self, *, since: int = 0) -> AsyncGenerator[Event]:

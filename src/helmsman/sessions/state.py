@@ -93,7 +93,7 @@ did not answer.
 """
 _TIMED_OUT_SHOWN: Final = 3
 _PAST_TURNS_KEPT: Final = 100
-"""Of how many earlier turns it is known what became of their questions."""
+"""Number of earlier turns whose decisions are kept."""
 
 
 class QueuedMessage(Value, frozen=True):
@@ -186,11 +186,11 @@ class StateView(Protocol):
 
     @property
     def left_running_note(self) -> str | None:
-        """Which commands still run although the turn has ended, in a sentence."""
+        """Sentence that lists the commands that still run after the turn."""
 
     @property
     def items(self) -> list[Item]:
-        """The items of the current (or last) turn, with what has been streamed of them so far."""
+        """Items of the current (or last) turn, including text streamed so far."""
 
     @property
     def being_written(self) -> list[ItemDelta]:
@@ -198,11 +198,11 @@ class StateView(Protocol):
 
     @property
     def items_and_decisions(self) -> list[Item]:
-        """The items, and among them what became of questions, each where it was decided: no entry ever moves."""
+        """Items with the decisions on questions among them, each where it was made: entries never move."""
 
     @property
     def options(self) -> SessionOptions:
-        """The options of its next turn, and of the running one."""
+        """Options of the running turn and the next one."""
         ...
 
     @property
@@ -217,23 +217,23 @@ class StateView(Protocol):
 
     @property
     def output_schema(self) -> Mapping[str, Any] | None:
-        """The JSON schema of the result of the current (or last) turn."""
+        """JSON schema of the result of the current (or last) turn."""
 
     @property
     def worktree(self) -> Worktree | None:
-        """The Git worktree that it works in."""
+        """Git worktree of the session."""
 
     @property
     def place(self) -> DirectoryIdentity | None:
-        """The directory that its last turn worked in, for comparison."""
+        """Working directory of the last turn, for comparison."""
 
     @property
     def opened_by(self) -> McpClient | None:
-        """The MCP client that owns it. None: it belongs to the user."""
+        """MCP client that owns it. None: it belongs to the user."""
 
     @property
     def handed_over_from(self) -> str | None:
-        """The session of another agent that this one continues."""
+        """Session of another agent that this one continues."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -242,7 +242,7 @@ class StateView(Protocol):
 
     @property
     def goal(self) -> str | None:
-        """The objective that the agent pursues turn after turn."""
+        """Objective that the agent pursues turn after turn."""
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -288,7 +288,7 @@ class StateView(Protocol):
         ...
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it, as values."""
+        """Return all fields as values."""
         ...
 
 
@@ -321,7 +321,7 @@ class SessionState:
         self.approval_policy: str | None = None
         self.sandbox: str | None = None
         self.enforced: bool | None = None
-        """Whether something holds the agent to its sandbox; None if unknown."""
+        """True if a sandbox confines the agent; None if unknown."""
         self.status: SessionStatus = "done"
         self.between_turns: SessionStatus | None = None
         self.turn_id: str | None = None
@@ -369,7 +369,7 @@ class SessionState:
         self.changed_at = changed_at or self.created_at
 
     def snapshot(self) -> dict[str, Any]:
-        """All of it, as values."""
+        """Return all fields as values."""
         return vars(self) | {"_written": {item_id: written.text for item_id, written in self._written.items()}}
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
@@ -409,7 +409,7 @@ class SessionState:
 
     @property
     def items(self) -> list[Item]:
-        """The items of the current (or last) turn, with what has been streamed of them so far."""
+        """Items of the current (or last) turn, including text streamed so far."""
         return [self._with_written(item) for item in self._items.values()]
 
     @property
@@ -451,7 +451,7 @@ class SessionState:
 
     @property
     def left_running_note(self) -> str | None:
-        """Which commands still run although the turn has ended, in a sentence."""
+        """Sentence that lists the commands that still run after the turn."""
         left = [
             item for item in self._items.values() if isinstance(item, CommandExecution) and item.status == "in_progress"
         ]
@@ -819,7 +819,7 @@ class SessionState:
 
 
 class _Tail:
-    """The end of a text that comes in pieces: never more than twice its limit is kept, whatever comes."""
+    """End of a streamed text, bounded to twice its limit."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

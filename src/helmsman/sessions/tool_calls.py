@@ -1,4 +1,4 @@
-"""A call of a program's function, from the agent to the program and back; never for longer than its turn runs."""
+"""Call of a program's function by the agent. It ends at the latest with its turn."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def answer_call(session: Session, call: ToolCalled) -> None:
 
 
 def runners_of(tools: Sequence[ClientTool | ToolDefinition]) -> dict[str, ToolRunner]:
-    """The functions that are in this process, as a session runs them."""
+    """Return functions of this process in the form that sessions call."""
 
     def runner(function: ToolFunction) -> ToolRunner:
         return lambda call: result_of(function, call.arguments)

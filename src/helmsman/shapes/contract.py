@@ -180,7 +180,7 @@ class StartInput(Input):
     @model_validator(mode="before")
     @classmethod
     def _options_are_parameters(cls, given: Any) -> Any:
-        """Take what is in `options` as if it had been given beside it."""
+        """Treat each option in `options` as a parameter of the tool."""
         more = given.get("options") if isinstance(given, dict) else None
         if not isinstance(more, dict):
             return given
@@ -295,7 +295,7 @@ class WaitInput(Input):
 
     @property
     def ids(self) -> list[str]:
-        """The sessions to wait for, each once.
+        """Return the sessions to wait for, without duplicates.
 
         Raises:
             InvalidInput: None is given, or both parameters are.

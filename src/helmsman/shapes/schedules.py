@@ -52,7 +52,7 @@ class ScheduleTerms(Input):
 
 
 class NewScheduleInput(ScheduleTerms):
-    """A schedule to add."""
+    """Schedule to add."""
 
     prompt: str = Field(min_length=1)
 

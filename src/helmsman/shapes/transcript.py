@@ -1,4 +1,4 @@
-"""A session's history as Markdown, for the resource `codex://sessions/{id}`."""
+"""Session's history as Markdown, for the resource `codex://sessions/{id}`."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 MOST_LINES: Final = 500
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
 _LONGEST: Final = 4000
-"""In characters. Longer input was pasted and is not worth recalling."""
+"""Longest input to keep, in characters. Longer input was pasted and is not worth recalling."""
 
 
 class KeptHistory(History):

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 _READ_SIZE: Final = 4096
 _ALONE_SECONDS: Final = 0.15
-"""A key counts if no other follows within this time; otherwise it is a paste, typed text or a repeated key. Keyboards
-start to repeat after up to a second, which is longer than `MOMENT`, and then repeat at least ten times a second.
+"""Key counts only if no other follows within this time.
+
+Otherwise it is a paste, typed text or a repeated key. Keyboards start to repeat after up to a second, which is longer
+than `MOMENT`, and then repeat at least ten times a second.
 """
 MOMENT: Final = 0.6
 """Seconds without a key before a new question offers its choices. Earlier keys were not meant for it."""

@@ -31,7 +31,7 @@ _CODE_THEME: Final = "ansi_dark"
 """Colours of the terminal's palette, readable on any background."""
 _LEXER: Final = re.compile(r"[\w+#.-]{1,30}")
 _MOST_COLOURED: Final = 50_000
-"""In characters of code. Highlighting more takes a second and is of no use."""
+"""Longest code to highlight, in characters. More takes a second and does not help."""
 _BORDER: Final = re.compile(r"\s*(?:$|```|~~~|#|[-*_=>|]|\d+[.)])")
 
 

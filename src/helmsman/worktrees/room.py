@@ -207,7 +207,7 @@ class CleanRoom:
         return tuple(os.fsdecode(one.partition(b":")[2]) for one in listed if one)
 
     def entry(self, tree: str, path: str) -> tuple[str | None, str]:
-        """Return mode and object of a path in a tree; the mode is None if there is none."""
+        """Return mode and object of a path in a tree; the mode is None if the path does not exist."""
         found = self._git.run("ls-tree", "-z", tree, "--", _literal(path)).output.partition(b"\t")[0].split()
         return (found[0].decode(), found[2].decode()) if len(found) == 3 else (None, "")
 

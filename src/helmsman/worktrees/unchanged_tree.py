@@ -26,7 +26,7 @@ _SETTLED_NS: Final = 2_000_000_000
 
 
 def mark_of(git: Git, leave_out: Collection[str], excludes: Sequence[str], *, settled: bool = False) -> str | None:
-    """Return the mark of a working tree; None if there is none, or if it must be `settled` and is not.
+    """Return the mark of a working tree; None without one, or if it must be `settled` and is not.
 
     `excludes` lists ignore files outside the tree.
     """
