@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman import load_settings
-from helmsman.agents.acp.confined import _around
+from helmsman.agents.acp.dialect import _around
 from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.access import plan_launch
 from helmsman.agents.claude.binary import ClaudeBinary

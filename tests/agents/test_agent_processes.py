@@ -11,7 +11,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.agents.agent_processes import AgentProcesses
+from helmsman.agents.agent_process import AgentProcesses
 from helmsman.agents.child_process import open_child
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.base.concurrency import background_tasks

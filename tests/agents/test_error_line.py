@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helmsman.agents.error_line import error_line
+from helmsman.agents.agent_process import error_line
 
 NODE = """node:internal/modules/cjs/loader:1228
   throw err;

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.prompt_words import as_words
+from helmsman.agents.process_engine import as_words
 from helmsman.testing import always, run, say
 from tests.agents.test_permissions import real_settings
 from tests.agents.test_stories import ended, question_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from helmsman.agents import replay_window
+from helmsman.agents import agent_process as replay_window
+from helmsman.agents.agent_process import ReplayWindow
 from helmsman.agents.codex.watching import AppServerOutput
-from helmsman.agents.replay_window import ReplayWindow
-from helmsman.agents.supervisor.output_log import OutputLine
+from helmsman.agents.supervisor.relay import OutputLine
 
 
 class Codex:

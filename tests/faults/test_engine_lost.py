@@ -12,7 +12,7 @@ import pytest
 from helmsman.agents.codex import connection, websocket
 from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.connection import AppServer
-from helmsman.agents.supervisor import descendants
+from helmsman.agents.supervisor import process as descendants
 from helmsman.errors import EngineLost
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc

@@ -15,9 +15,9 @@ import pytest
 from helmsman.agents.codex import connection, websocket
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.codex.detached import open_detached, open_recorded
-from helmsman.agents.supervisor import descendants
+from helmsman.agents.supervisor import process as descendants
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.descendants import surviving_descendants
+from helmsman.agents.supervisor.process import surviving_descendants
 from helmsman.agents.supervisor.records import read_record, read_records
 from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, EngineStartFailed

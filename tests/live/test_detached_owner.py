@@ -12,8 +12,7 @@ import pytest
 
 from helmsman.agents.codex.detached import open_recorded
 from helmsman.agents.supervisor.client import Owner, Taken
-from helmsman.agents.supervisor.output_log import OutputLine, OutputReader
-from helmsman.agents.supervisor.watcher import Activity
+from helmsman.agents.supervisor.relay import Activity, OutputLine, OutputReader
 from helmsman.errors import EngineLost
 from helmsman.model.events import ItemStarted, QuestionAsked, Source
 from helmsman.model.questions import Choice

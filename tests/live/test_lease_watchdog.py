@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.agents.supervisor.descendants import surviving_descendants
+from helmsman.agents.supervisor.process import surviving_descendants
 from helmsman.base.processes import descendants
 from helmsman.testing import run, say
 from tests.live.detached import until

@@ -9,7 +9,7 @@ import pytest
 
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.configured import ConfigEdit
+from helmsman.agents.protocol import ConfigEdit
 from helmsman.base.structs import replace
 from helmsman.capabilities.configuration import value_at
 from helmsman.errors import EngineRefused, RateLimitLow, Unsupported

@@ -24,8 +24,7 @@ from helmsman.agents import sandbox as sandbox_module
 from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex import sandbox as codex_sandbox
 from helmsman.agents.sandbox import Confined, find_sandbox, scratch_of
-from helmsman.agents.sandbox_environment import sandbox_environment
-from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files
+from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files, sandbox_environment
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting, Unsupported

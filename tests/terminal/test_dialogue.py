@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import anyio
 import pytest
 
-from helmsman.agents.change_diff import file_change_diff
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import PathChange
 from helmsman.model.questions import Prompt, Question, QuestionType
 from helmsman.sessions.feed import Feed

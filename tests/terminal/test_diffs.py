@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.change_diff import file_change_diff
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import ChangeKind, PathChange
 from helmsman.terminal.diffs import change_lines, diff_lines
 

@@ -9,38 +9,426 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import signal
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import anyio.to_thread
+import msgspec
 
-from helmsman.agents.agent_processes import AgentProcesses
-from helmsman.agents.child_process import open_child
-from helmsman.agents.error_line import error_line
-from helmsman.agents.replay_window import ReplayWindow
-from helmsman.agents.supervised_transport import SupervisedTransport
+from helmsman.agents.child_process import Child, open_child
+from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.supervisor.client import GREETING_ID, attach, start_supervised
-from helmsman.agents.transports import StdioTransport
-from helmsman.base.json_values import json_object
-from helmsman.base.processes import running_process
+from helmsman.base.json_values import json_object, mapping
+from helmsman.base.jsonrpc import RequestId, Resumed
+from helmsman.base.line_framer import LineFramer
+from helmsman.base.process_ending import end_processes, namespace_init
+from helmsman.base.processes import (
+    KEPT_MARK,
+    Process,
+    descendants,
+    parent_of,
+    running_process,
+    started_before,
+    started_now,
+    with_variable,
+)
+from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.child_process import Child
-    from helmsman.agents.event_router import OutputPosition
-    from helmsman.agents.supervised_transport import OutputWatcher
     from helmsman.agents.supervisor.client import Owner, SupervisedProcess
     from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.base.jsonrpc import RequestId
-    from helmsman.base.processes import Process
+    from helmsman.agents.supervisor.relay import OutputLine
+
+_ERROR: Final = re.compile(
+    r"(?:Uncaught )?(?:[\w.]*(?:Error|Exception)\b[^:]*:|(?:error|fatal|panic)\b)", re.IGNORECASE
+)
+
+
+def error_line(stderr: str) -> str:
+    """Return the last line that names an error, else the last line. Lines of a stack trace are indented, or follow it."""
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    named = [line for line in lines if _ERROR.match(line)]
+    return (named or lines or [""])[-1].strip()
+
+
+# --- replay ----------------------------------------------------------------------------------------------------------
+# The next owner of a supervised agent reads all output since the oldest running turn began again, without the questions
+# that were answered. The log of a session has most of these events already, and says up to which line. The rest of the
+# state of the turn (items in progress, open questions) comes from the same lines as it did for the owner before.
+
+
+REPLAYED_BYTES: Final = 128 * 1024 * 1024
+"""A turn with more output than this is not read again, except for its open questions."""
+
+
+class ReplayWindow:
+    """The running turns of a process, by a key, and its open questions, by the ids of their requests."""
+
+    def __init__(self, offset: int) -> None:
+        self._end = offset
+        self._turns: dict[str, int] = {}
+        self._questions: dict[RequestId, tuple[str, list[int]]] = {}
+        self._dropped: list[int] = []
+
+    def read(self, end: int) -> None:
+        """Note how far the output was read."""
+        self._end = end
+
+    def begin_turn(self, key: str, offset: int | None = None) -> None:
+        """A turn begins with the line at an offset, or with the next line."""
+        self._turns[key] = self._end if offset is None else offset
+
+    def has_turn(self, key: str) -> bool:
+        return key in self._turns
+
+    def end_turn(self, key: str) -> None:
+        """A turn has ended, and all of it was delivered."""
+        self._turns.pop(key, None)
+        for request_id in [one for one, (turn, _) in self._questions.items() if turn == key]:
+            self.withdraw(request_id)
+
+    def ask(self, request_id: RequestId, offset: int, key: str) -> None:
+        """A question was asked in a turn, or asked again."""
+        self._questions.setdefault(request_id, (key, []))[1].append(offset)
+
+    def answer(self, request_id: RequestId) -> list[int]:
+        """Return the lines of a question that is about to be answered."""
+        return self._questions.pop(request_id, ("", []))[1]
+
+    def withdraw(self, request_id: RequestId) -> None:
+        """The agent does not wait for an answer any more."""
+        self._dropped += self.answer(request_id)
+
+    def take_dropped(self) -> list[int]:
+        """Return the lines that the next owner must not read, once."""
+        dropped, self._dropped = self._dropped, []
+        return dropped
+
+    @property
+    def start(self) -> int:
+        """The offset from which the next owner has to read."""
+        turns = (offset for offset in self._turns.values() if self._end - offset <= REPLAYED_BYTES)
+        questions = (lines[0] for _, lines in self._questions.values())
+        return min((*turns, *questions), default=self._end)
+
+
+# --- transports ------------------------------------------------------------------------------------------------------
+
+
+_EXIT_GRACE: Final = 0.5
+"""How long we wait for the exit code after the end of the output, and for the rest of the output after the exit."""
+
+
+class StdioTransport:
+    """Newline-delimited JSON on the pipes of a child process, which is called `title` when it is lost."""
+
+    resumed = None
+
+    def __init__(self, child: Child, title: str) -> None:
+        self._child = child
+        self._title = title
+        self._framer = LineFramer()
+        self._early: list[bytes] = []
+        self.position = OutputPosition()
+
+    @property
+    def child(self) -> Child:
+        return self._child
+
+    async def greet(self, greeting: str, request_id: str) -> Mapping[str, Any]:
+        """Send the first request of a conversation, and return its answer. Other lines wait for the next reader.
+
+        Raises:
+            EngineLost: The output has ended before.
+        """
+        await self.send(greeting)
+        async with aclosing(self._read()) as batches:
+            async for lines in batches:
+                for index, line in enumerate(lines):
+                    message = json_object(line) or {}
+                    if request_id in (message.get("id"), mapping(message.get("response")).get("request_id")):
+                        self._early += lines[index + 1 :]
+                        return message
+                    self._early.append(line)
+        raise await self.loss()
+
+    async def messages(self) -> AsyncIterator[list[bytes]]:
+        if self._early:
+            early, self._early = self._early, []
+            yield early
+        async for lines in self._read():
+            yield lines
+
+    def on_message(self, index: int | None) -> None:
+        """A child has no log of its output, so that no event can name its line."""
+
+    async def _read(self) -> AsyncGenerator[list[bytes]]:
+        try:
+            async for chunk in self._child.stdout:
+                yield self._framer.feed(chunk)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
+        try:
+            await self._child.stdin.send(message.encode() + b"\n")
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
+            raise EngineLost(f"{self._title} does not read its input any more. Send the message again.") from error
+
+    async def loss(self) -> EngineLost:
+        with anyio.move_on_after(_EXIT_GRACE):
+            await self._child.wait()
+            await self._child.stderr_ended()
+        code = self._child.exit_code
+        how = (
+            "closed its output" if code is None else f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+        )
+        return EngineLost(
+            f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
+            exit_code=code,
+            stderr=self._child.stderr_tail or None,
+        )
+
+    async def close_output_after_exit(self) -> None:
+        """Make sure that `messages` ends with the process, even if a grandchild holds the pipe open."""
+        await self._child.wait()
+        await anyio.sleep(_EXIT_GRACE)
+        await self._child.stdout.aclose()
+
+
+@asynccontextmanager
+async def open_stdio(
+    tasks: TaskGroup,
+    argv: Sequence[str | Path],
+    *,
+    title: str,
+    env: Mapping[str, str] | None = None,
+) -> AsyncIterator[StdioTransport]:
+    """A child process for the length of the block.
+
+    Raises:
+        EngineStartFailed: The program cannot be run.
+    """
+    async with open_child(tasks, argv, env=env) as child:
+        transport = StdioTransport(child, title)
+        tasks.start_soon(transport.close_output_after_exit)
+        yield transport
+
+
+class OutputWatcher(Protocol):
+    """Notes in a `ReplayWindow` which turns and questions the lines of an agent begin and end."""
+
+    def read(self, said: OutputLine) -> None: ...
+
+
+class SupervisedTransport:
+    """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
+
+    def __init__(
+        self,
+        child: SupervisedProcess,
+        window: ReplayWindow,
+        watcher: OutputWatcher,
+        title: str,
+        answer: Mapping[str, Any] | None = None,
+    ) -> None:
+        """`answer` is what was read of the answer to the greeting; by default, the result of a JSON-RPC request."""
+        self._child = child
+        self._window = window
+        self._watcher = watcher
+        self._title = title
+        self._offsets: list[int] = []
+        self.position = OutputPosition(child.process)
+        if answer is None:
+            try:
+                answer = json.loads(child.answer)["result"]
+            except (ValueError, LookupError, TypeError) as error:
+                raise EngineProtocolError(
+                    f"{title} refused the handshake. Run `helmsman doctor` to find out why."
+                ) from error
+        self._resumed = Resumed(epoch=child.epoch, requests=child.inputs, answer=answer or {})
+
+    @property
+    def resumed(self) -> Resumed:
+        return self._resumed
+
+    async def messages(self) -> AsyncIterator[list[bytes]]:
+        async for lines in self._child.lines():
+            for said in lines:
+                self._watcher.read(said)
+                self._window.read(said.end)
+            self._offsets = [said.offset for said in lines]
+            yield [said.line for said in lines]
+            # The reader has handled these lines when it asks for more.
+            try:
+                await self._child.commit(self._window.start, drop=self._window.take_dropped())
+            except EngineLost:
+                continue  # its last output may still come
+
+    def on_message(self, index: int | None) -> None:
+        """Move to a message of those that came last; None after all of them."""
+        self.position.offset = None if index is None else self._offsets[index]
+
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
+        await self._child.send(message, drop=() if answering is None else self._window.answer(answering))
+
+    async def loss(self) -> EngineLost:
+        ended = self._child.ended
+        if ended is not None:
+            code = ended.exit_code
+            how = f"was ended by signal {-code}" if code < 0 else f"exited ({code})"
+            return EngineLost(
+                f"{self._title} {how}. Send the next message to start it again; sessions continue from disk.",
+                exit_code=code,
+                stderr=ended.stderr or None,
+            )
+        if self._child.newer_epoch is not None:
+            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to go on.")
+        return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
+
+
+# --- processes of an agent -------------------------------------------------------------------------------------------
+# A command that an agent runs can leave its parent, its group and its environment, and outlive the turn. It could
+# change files while they are verified or applied. So the end of a turn ends all descendants of the agent except those
+# that existed when its first turn began: the agent, its wrappers, and its MCP servers with their own children.
+#
+# No descendant escapes: the supervisor of an agent, or the reaper of a child, is a subreaper, and a sandbox is a PID
+# namespace whose first process inherits all orphans. Where the system has neither, processes are found by their parents
+# and by a mark in their environment.
+
+
+_BASELINE: Final = "baseline"
+
+
+class ProcessBaseline(Value, frozen=True):
+    """The processes that were there at a moment: all that are older than `since`, or those `seen` if age cannot be told."""
+
+    since: str | None = None
+    seen: frozenset[Process] = frozenset()
+
+    @classmethod
+    def now(cls, found: frozenset[Process]) -> ProcessBaseline:
+        """Return the baseline of this moment, at which these were found."""
+        since = started_now()
+        return cls(seen=found) if since is None else cls(since)
+
+    def contains(self, process: Process) -> bool:
+        if self.since is None:
+            return process in self.seen
+        return started_before(process, self.since)
+
+
+class AgentProcesses:
+    """All processes of one agent. Methods block, briefly."""
+
+    def __init__(self, child: Child | None = None, record: ProcessRecord | None = None) -> None:
+        self._child = child
+        self._record = record
+        self._baseline: ProcessBaseline | None = None
+
+    def note_baseline(self) -> None:
+        """Note which processes belong to the agent, unless that was noted; called before its first turn begins.
+
+        It is kept for the next owner too, which may find the agent in the middle of a turn.
+        """
+        if self._baseline is None:
+            self._baseline = ProcessBaseline.now(self._all())
+            if self._record is not None:
+                self._record.note(**{_BASELINE: msgspec.to_builtins(self._baseline)})
+
+    def recall_baseline(self) -> None:
+        """Take over the baseline of an earlier owner.
+
+        If that is lost, the agent counts as started by the turn: it is ended with the rest, and the next turn starts
+        another.
+        """
+        assert self._record is not None
+        try:
+            self._baseline = msgspec.convert(self._record.notes()[_BASELINE], ProcessBaseline)
+        except (LookupError, msgspec.ValidationError):
+            self._baseline = ProcessBaseline(seen=frozenset({self._record.child}))
+
+    def started_by_turns(self) -> frozenset[Process]:
+        """Return what turns have started and is still there; none before the first turn."""
+        baseline = self._baseline
+        if baseline is None:
+            return frozenset()
+        found = self._all()
+        older = {process for process in found if baseline.contains(process)}
+        servers = _servers(older)
+        return frozenset(process for process in found - older if not servers or not _is_below(process, servers))
+
+    def end_started_by_turns(self) -> frozenset[Process]:
+        """End what turns have started; return what could not be ended.
+
+        Then the agent is killed with it, since the end of a PID namespace is certain. The next turn starts another one.
+        """
+        baseline = self._baseline
+        if baseline is None:
+            return frozenset()
+        inits = (namespace_init(process) for process in self._all() if baseline.contains(process))
+        left = end_processes(self.started_by_turns, namespace=next(filter(None, inits), None))
+        if left:
+            self.kill_all()
+        return left
+
+    def kill_all(self) -> None:
+        """Kill the agent and all that it has started, at once."""
+        if self._child is not None:
+            self._child.kill()
+        else:
+            end_processes(self._all, grace=0)
+
+    def _all(self) -> frozenset[Process]:
+        if self._child is not None:
+            return self._child.below()
+        assert self._record is not None
+        found = descendants(self._record.supervisor) | with_variable(KEPT_MARK, str(self._record.directory))
+        return frozenset(process for process in found if process != self._record.supervisor)
+
+
+def _servers(older: Iterable[Process]) -> frozenset[int]:
+    """Return the MCP servers among the processes of an agent: those that do not share its standard input.
+
+    What a server starts is its own, whenever that was: a browser, or the program that `npx` runs in the end. The agent and
+    the programs around it (sandbox, wrapper scripts) all have the pipe as input on which the agent is told what to do, and
+    what is started below those alone is a command. A process of which this cannot be told is not taken for a server.
+    """
+    by_age = sorted(older, key=lambda process: (len(process.started), process.started, process.pid))
+    inputs = {process.pid: _input_of(process.pid) for process in by_age}
+    agents_input = next(iter(inputs.values()), None)
+    return frozenset(pid for pid, given in inputs.items() if given is not None and given != agents_input)
+
+
+def _input_of(pid: int) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = os.stat(f"/proc/{pid}/fd/0")  # noqa: PTH116 - called for many processes
+        return status.st_dev, status.st_ino
+    return None
+
+
+def _is_below(process: Process, servers: frozenset[int]) -> bool:
+    pid: int | None = process.pid
+    while pid is not None and pid > 1:
+        pid = parent_of(pid)
+        if pid in servers:
+            return True
+    return False
+
+
+# --- the agent -------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import uuid
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, suppress
@@ -65,6 +66,38 @@ if TYPE_CHECKING:
     from helmsman.model.questions import Choice, Question
 
     Opening = Callable[[TaskGroup], AbstractAsyncContextManager[AgentProcess]]
+
+# --- prompts ---------------------------------------------------------------------------------------------------------
+# A message to an agent is text for its model. Agents read a prompt that begins with `/` (some terminals: `!`) as a
+# command to their own program, before any model or question: approve everything, add a directory or a server, change
+# settings, forget the session. A message must not change what a session may do, so such a message gets a prefix, and
+# the model reads it as it is.
+
+
+_COMMAND: Final = re.compile(r"[\s\ufeff\u200b-\u200f\u2060-\u2064]*[/!]")
+"""After all that an agent may take for nothing."""
+_FIRST: Final = "Message: "
+
+
+def is_command(text: str) -> bool:
+    """Whether some agent could take this for a command to itself."""
+    return _COMMAND.match(text) is not None
+
+
+def as_words(text: str) -> str:
+    """A message as no agent takes for a command."""
+    return _FIRST + text if is_command(text) else text
+
+
+def note_on(text: str, title: str) -> tuple[str, ...]:
+    """What whoever sent a message is told if it is not sent as it is."""
+    if not is_command(text):
+        return ()
+    return (f"{title} is given this as a message to its model: commands of its own are not taken from here.",)
+
+
+# --- states ----------------------------------------------------------------------------------------------------------
+
 
 log = logging.getLogger(__name__)
 

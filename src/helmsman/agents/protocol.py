@@ -27,16 +27,104 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from helmsman.agents.account import Account, Login, Model, SkillList
-    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
     from helmsman.agents.found_programs import Installed
-    from helmsman.agents.own_terminal import OwnTerminal
     from helmsman.agents.spending import SpendingFiles
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, PastTurn, RateLimitsReported, ToolCalled
     from helmsman.model.questions import Choice, Question
     from helmsman.settings import Settings
+
+
+class Model(Value, frozen=True, kw_only=True):
+    """A model the agent can use; `efforts` are how hard it can think."""
+
+    id: str
+    name: str
+    description: str | None
+    is_default: bool
+    efforts: tuple[str, ...]
+    default_effort: str | None
+
+
+class Account(Value, frozen=True, kw_only=True):
+    """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
+
+    kind: str | None
+    email: str | None
+    plan: str | None
+    requires_login: bool
+
+
+class Login(Value, frozen=True, kw_only=True):
+    """A login that has begun: the page to open, and the code to enter there, if there is one."""
+
+    id: str
+    url: str
+    code: str | None = None
+
+
+class Skill(Value, frozen=True, kw_only=True):
+    """Something the agent has been taught. `scope` is whose it is (`user`, `repo`, `system`, …), `path` its file."""
+
+    name: str
+    description: str
+    scope: str
+    path: str
+    enabled: bool
+
+
+class SkillList(Value, frozen=True, kw_only=True):
+    """The skills there are, and in sentences which could not be read."""
+
+    skills: tuple[Skill, ...]
+    problems: tuple[str, ...] = ()
+
+
+class ConfigLayer(Value, frozen=True, kw_only=True):
+    """One source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
+
+    kind: str
+    file: str | None = None
+    version: str | None = None
+    values: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class AgentConfig(Value, frozen=True, kw_only=True):
+    """A configuration as it holds, and what it is made of; of the layers, the first that says something decides."""
+
+    values: Mapping[str, Any]
+    layers: tuple[ConfigLayer, ...]
+
+
+class InForce(Value, frozen=True, kw_only=True):
+    """What a session is started with whose caller leaves it all to the configuration; None of what only the agent knows."""
+
+    model: str | None = None
+    effort: str | None = None
+    sandbox: str | None = None
+    approval_policy: str | None = None
+
+
+class ConfigEdit(Value, frozen=True, kw_only=True):
+    """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
+
+    key: str
+    value: Any
+
+
+class OwnTerminal(Value, frozen=True, kw_only=True):
+    """What to run, with which variables besides one's own.
+
+    `engine` is the engine that has it and has to go on while the program runs; None where that is not ours to keep.
+    """
+
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    engine: str | None
+
+
+# --- capabilities ----------------------------------------------------------------------------------------------------
 
 
 class NothingBegun(EngineLost):
@@ -627,3 +715,18 @@ class Agent(ABC):
     def end_commands(self, session_ids: Collection[str], directory: Path) -> None:
         """End what they have left running, and wait until it is gone."""
         return
+
+
+# --- reviews ---------------------------------------------------------------------------------------------------------
+
+
+def review_text(explanation: str, findings: Iterable[Finding]) -> str:
+    """The whole as Codex shows it."""
+    shown = [explanation] if explanation else []
+    for finding in findings:
+        tag = "" if finding.priority is None else f"[P{finding.priority}] "
+        lines = "" if finding.start_line is None else f":{finding.start_line}-{finding.end_line or finding.start_line}"
+        where = f" — {finding.file}{lines}" if finding.file else ""
+        body = "".join(f"\n  {line}" for line in finding.body.splitlines())
+        shown.append(f"- {tag}{finding.title}{where}{body}")
+    return "\n\n".join(shown)

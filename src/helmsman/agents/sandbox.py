@@ -26,8 +26,7 @@ import anyio.to_thread
 
 from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex.agent import find_agent
-from helmsman.agents.sandbox_environment import sandbox_environment
-from helmsman.agents.sandbox_view import LISTS, TEMPORARY, SandboxView
+from helmsman.agents.sandbox_view import LISTS, TEMPORARY, SandboxView, sandbox_environment
 from helmsman.agents.supervisor.directory import private_directory
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.mount_points import MountPoints

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.agents.account import Account, Login, Model, SkillList
-from helmsman.agents.protocol import Capability
+from helmsman.agents.protocol import Account, Capability, Login, Model, SkillList
 from helmsman.base.files import refuse_outside
 from helmsman.errors import EngineRefused, InvalidInput, RateLimitLow
 from helmsman.model.inputs import directory as existing_directory

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.configured import ConfigLayer
-from helmsman.agents.protocol import Capability
+from helmsman.agents.protocol import Capability, ConfigLayer
 from helmsman.base.config_values import key_path
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig, ConfigEdit, InForce
+    from helmsman.agents.protocol import AgentConfig, ConfigEdit, InForce
     from helmsman.model.options import PathLike
     from helmsman.steering.core import Steering
 

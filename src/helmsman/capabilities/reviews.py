@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import anyio.to_thread
 from msgspec import structs
 
-from helmsman.agents.protocol import Capability, Finding, ReviewReport
-from helmsman.agents.review_text import review_text
+from helmsman.agents.protocol import Capability, Finding, ReviewReport, review_text
 from helmsman.base.git import find_git
 from helmsman.base.structs import Value, replace
 from helmsman.base.surroundings import current

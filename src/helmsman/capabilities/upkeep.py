@@ -23,7 +23,7 @@ from helmsman.worktrees.turn_snapshots import forget_snapshots
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from helmsman.agents.own_terminal import OwnTerminal
+    from helmsman.agents.protocol import OwnTerminal
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
 

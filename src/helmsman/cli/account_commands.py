@@ -19,7 +19,7 @@ from helmsman.cli.tables import Column
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
-    from helmsman.agents.account import Login, Model
+    from helmsman.agents.protocol import Login, Model
 
 
 @cli_command("account", "Show Codex's login and its rate limits.", "helmsman account", "helmsman account --json")

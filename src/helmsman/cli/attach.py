@@ -15,7 +15,7 @@ from helmsman.cli.session_ids import short_id
 from helmsman.errors import HelmsmanError, InvalidInput, SessionLocked, Unsupported
 
 if TYPE_CHECKING:
-    from helmsman.agents.own_terminal import OwnTerminal
+    from helmsman.agents.protocol import OwnTerminal
     from helmsman.client import Helmsman
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from helmsman.agents.configured import AgentConfig
+    from helmsman.agents.protocol import AgentConfig
     from helmsman.capabilities.configuration import ConfigChange
 
 _directory_option = click.option(
@@ -66,7 +66,7 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
     VALUE is read as TOML if it is TOML, as in `codex -c KEY=VALUE`. Codex itself writes the file, and refuses invalid
     values. If the file has changed since it was shown, nothing is written.
     """
-    from helmsman.agents.configured import ConfigEdit
+    from helmsman.agents.protocol import ConfigEdit
 
     try:
         edits = [ConfigEdit(key=key, value=read_value(key, text)) for key, text in map(pair, pairs)]

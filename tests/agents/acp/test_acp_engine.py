@@ -11,7 +11,7 @@ import anyio.lowlevel
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.acp.confined import clear_away
+from helmsman.agents.acp.dialect import clear_away
 from helmsman.agents.acp.profiles import OwnAgent
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace

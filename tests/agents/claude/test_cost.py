@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.agents.claude.normalise import usage_of
-from helmsman.agents.claude.spending import ClaudeSpending
+from helmsman.agents.claude.storage import ClaudeSpending
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import run, say
 from tests.agents.claude.test_story import ended, opened, place

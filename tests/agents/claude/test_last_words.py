@@ -24,8 +24,8 @@ from helmsman.agents.supervisor.directory import (
     socket_path,
     write_content,
 )
-from helmsman.agents.supervisor.output_log import OutputLog
 from helmsman.agents.supervisor.records import ProcessRecord
+from helmsman.agents.supervisor.relay import OutputLog
 from helmsman.base.processes import Process
 from helmsman.model.events import TurnEnded
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.claude.binary import PROJECTS, spelled
-from helmsman.agents.claude.normalise import TurnReader, failure_of
-from helmsman.agents.claude.questions import not_answered, read_question, write_answer
+from helmsman.agents.claude.normalise import TurnReader, failure_of, not_answered, read_question, write_answer
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.errors import InvalidInput
 from helmsman.model.events import (

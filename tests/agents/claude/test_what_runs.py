@@ -13,7 +13,7 @@ import pytest
 
 from helmsman.agents.agent_process import AgentProcess
 from helmsman.agents.claude.dialect import ClaudeDialect
-from helmsman.agents.claude.questions import read_question
+from helmsman.agents.claude.normalise import read_question
 from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.agents.sandbox import remove_scratch, scratch_of
 from helmsman.approvals.policy import RuleSet, Workspace, decide

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import pytest
 
-from helmsman.agents import child_process, transports
+from helmsman.agents import agent_process, child_process
 from helmsman.agents.codex import connection
 from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.binary import find_codex
@@ -177,7 +177,7 @@ async def test_a_turn_that_ends_before_its_answer_is_read_is_over(tmp_path: Path
 async def test_a_line_beyond_the_cap_ends_the_engine_with_that_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transports, "LineFramer", lambda: LineFramer(1_000_000))
+    monkeypatch.setattr(agent_process, "LineFramer", lambda: LineFramer(1_000_000))
     server = FakeAppServer(tmp_path / "bin", on={"turn/start": [answer(), long_line(2_000_000), end_turn()]})
     async with engine_of(server, tmp_path) as engine:
         _, sink = await begin(engine, tmp_path)

@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from helmsman.agents.codex.connection import Configuration
-from helmsman.agents.configured import AgentConfig, ConfigLayer
+from helmsman.agents.protocol import AgentConfig, ConfigLayer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,7 +15,7 @@ from helmsman.agents.supervisor import process as supervisor_process
 from helmsman.agents.supervisor.directory import mark_draining
 from helmsman.agents.supervisor.process import LOG_BYTES, Idleness, Log
 from helmsman.agents.supervisor.records import read_records
-from helmsman.agents.supervisor.watcher import Activity
+from helmsman.agents.supervisor.relay import Activity
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import run, say
 from tests.engines import start_turn

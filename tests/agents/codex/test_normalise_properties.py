@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.change_diff import file_change_diff
 from helmsman.agents.codex.normalise import (
     _HANDLERS,
     app_server_item,
@@ -20,6 +19,7 @@ from helmsman.agents.codex.normalise import (
     from_exec,
     sub_agents,
 )
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.codec import decode, encode
 from helmsman.model.events import Event, FileChange, Item
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helmsman.agents.agent_process import open_stdio
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
 from helmsman.agents.codex.connection import AppServer
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.transports import open_stdio
 from helmsman.base.jsonrpc import Peer
 from helmsman.errors import InvalidInput
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
+from helmsman.agents.agent_process import open_stdio
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.connection import AppServer, ThreadSettings
 from helmsman.agents.codex.rollouts import RolloutIndex
-from helmsman.agents.transports import open_stdio
 from helmsman.base.jsonrpc import Peer
 from helmsman.model.options import TurnInput
 from helmsman.testing import always, say, spawn_agent

@@ -10,7 +10,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from helmsman.agents.supervisor.watcher import Activity
+from helmsman.agents.supervisor.relay import Activity
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +19,7 @@ GREETING = '{"id": "helmsman"}'
 
 
 class StandInWatcher:
-    """See `helmsman.agents.supervisor.watcher.Watcher`: at work from `work` to `done`."""
+    """See `helmsman.agents.supervisor.relay.Watcher`: at work from `work` to `done`."""
 
     def __init__(self) -> None:
         self._working = False

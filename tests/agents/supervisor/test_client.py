@@ -19,7 +19,7 @@ import anyio.to_thread
 import pytest
 
 from helmsman.agents.supervisor.client import Owner, attach, attach_to, start_supervised
-from helmsman.agents.supervisor.output_log import OutputLog
+from helmsman.agents.supervisor.relay import OutputLog
 from helmsman.errors import EngineLost
 from tests.agents.supervisor import stand_in
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.supervisor import process as program
-from helmsman.agents.supervisor.descendants import become_subreaper, surviving_descendants
 from helmsman.agents.supervisor.directory import (
     WAKE,
     make_directory,
@@ -30,9 +29,9 @@ from helmsman.agents.supervisor.directory import (
     socket_path,
     try_attach,
 )
-from helmsman.agents.supervisor.output_log import OutputLine, OutputReader
+from helmsman.agents.supervisor.process import become_subreaper, surviving_descendants
 from helmsman.agents.supervisor.records import ask_supervisor
-from helmsman.agents.supervisor.watcher import Activity
+from helmsman.agents.supervisor.relay import Activity, OutputLine, OutputReader
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, Process, descendants, running_process
 from helmsman.errors import EngineLost

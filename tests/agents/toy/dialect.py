@@ -11,7 +11,7 @@ from helmsman.agents.agent_process import TURN, Greeting, Launch
 from helmsman.agents.process_engine import AgentDialect, AgentTurn, Conversation
 from helmsman.agents.protocol import Capabilities, Capability, Opened, Trust
 from helmsman.agents.supervisor.client import GREETING_ID
-from helmsman.agents.supervisor.watcher import read_line
+from helmsman.agents.supervisor.relay import read_line
 from helmsman.base.json_values import text
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionAsked, TurnEnded, TurnStarted
@@ -20,10 +20,9 @@ from helmsman.model.questions import APPROVE, DENY, Prompt, Question
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.agents.agent_process import AgentProcess
+    from helmsman.agents.agent_process import AgentProcess, ReplayWindow
     from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
-    from helmsman.agents.replay_window import ReplayWindow
-    from helmsman.agents.supervisor.output_log import OutputLine
+    from helmsman.agents.supervisor.relay import OutputLine
     from helmsman.model.events import PastTurn
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice

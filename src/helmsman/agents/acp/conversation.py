@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.acp import permissions
+from helmsman.agents.acp import updates as permissions
 from helmsman.agents.acp.profile import MODE, AgentAccess
 from helmsman.agents.acp.updates import TurnItems, joined
-from helmsman.agents.process_engine import AgentTurn, Conversation, State, session_not_found
-from helmsman.agents.prompt_words import as_words
+from helmsman.agents.process_engine import AgentTurn, Conversation, State, as_words, session_not_found
 from helmsman.base.json_values import amount, integer, mapping, optional_text, rows, sequence, text, texts
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.redaction import redact

@@ -18,7 +18,7 @@ import anyio.to_thread
 
 from helmsman.agents.acp.profile import AgentAccess, AgentHome, Profile
 from helmsman.agents.sandbox import spellings
-from helmsman.agents.sandbox_environment import cloud_logins
+from helmsman.agents.sandbox_view import cloud_logins
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import (
     count,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.supervisor.watcher import Activity, read_line
+from helmsman.agents.supervisor.relay import Activity, read_line
 from helmsman.base.json_values import mapping
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _UPDATE: Final = b'"session/update"'
 
 
 class AcpWatcher:
-    """One session: whether a prompt of it is unanswered, and what it waits for. See `helmsman.agents.supervisor.watcher`."""
+    """One session: whether a prompt of it is unanswered, and what it waits for. See `helmsman.agents.supervisor.relay`."""
 
     def __init__(self) -> None:
         self._session = "session"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.claude.binary import ClaudeBinary
-    from helmsman.agents.claude.questions import Asked
+    from helmsman.agents.claude.normalise import Asked
     from helmsman.model.options import Asks, SessionOptions, TurnInput
 
 _PROTOCOL: Final = (

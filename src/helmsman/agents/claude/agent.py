@@ -25,8 +25,7 @@ from helmsman.base.surroundings import environment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.agents.claude.spending import ClaudeSpending
-    from helmsman.agents.claude.storage import ClaudeSessions
+    from helmsman.agents.claude.storage import ClaudeSessions, ClaudeSpending
     from helmsman.agents.process_engine import AgentDialect, ProcessEngine
     from helmsman.agents.protocol import Capabilities
     from helmsman.agents.transcripts import CarriedTranscripts
@@ -115,7 +114,7 @@ class ClaudeAgent(SupervisedAgent):
         return OneFile(lambda session_id: projects.glob(f"*/{session_id}.jsonl"), directory_of)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSpending:
-        from helmsman.agents.claude.spending import ClaudeSpending
+        from helmsman.agents.claude.storage import ClaudeSpending
 
         return ClaudeSpending(settings.claude_home)
 

@@ -13,25 +13,22 @@ import anyio.to_thread
 
 from helmsman.agents.claude.access import access_of
 from helmsman.agents.claude.normalise import (
-    SYNTHETIC,
-    TurnReader,
-    cost_of,
-    failure_of,
-    spent,
-    usage_of,
-    was_interrupted,
-)
-from helmsman.agents.claude.questions import (
     EXIT_PLAN,
     NOBODY_ASKED,
+    SYNTHETIC,
+    TurnReader,
     allowed,
+    cost_of,
+    failure_of,
     not_answered,
     read_question,
     refused,
+    spent,
+    usage_of,
+    was_interrupted,
     write_answer,
 )
-from helmsman.agents.process_engine import AgentTurn, Conversation
-from helmsman.agents.prompt_words import as_words
+from helmsman.agents.process_engine import AgentTurn, Conversation, as_words
 from helmsman.base.json_values import integer, mapping, optional_text, text
 from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, QuestionNotOpen
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
 
     from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.claude.access import SessionAccess
-    from helmsman.agents.claude.questions import Asked
+    from helmsman.agents.claude.normalise import Asked
     from helmsman.agents.process_engine import AgentSession, EngineContext
     from helmsman.model.events import Failure, TurnOutcome
     from helmsman.model.options import SessionOptions, TurnInput

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.account import Account, Model
 from helmsman.agents.agent_process import TURN, Greeting, Launch, open_child_agent
 from helmsman.agents.claude.access import TRUST, WRITABLE_AT_HOME, access_of, plan_launch
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities
 from helmsman.agents.claude.conversation import COMPACT, ClaudeConversation, control
-from helmsman.agents.claude.open_sessions import refuse_if_open
+from helmsman.agents.claude.storage import refuse_if_open
 from helmsman.agents.found_programs import check_command
-from helmsman.agents.process_engine import AgentDialect, ForkPoint, LaunchConfig, ProcessEngine, require_config
-from helmsman.agents.prompt_words import note_on
-from helmsman.agents.protocol import Opened, is_enforced
+from helmsman.agents.process_engine import AgentDialect, ForkPoint, LaunchConfig, ProcessEngine, note_on, require_config
+from helmsman.agents.protocol import Account, Model, Opened, is_enforced
 from helmsman.agents.sandbox import refuse_planted
-from helmsman.agents.sandbox_environment import cloud_logins, cloud_variables
+from helmsman.agents.sandbox_view import cloud_logins, cloud_variables
 from helmsman.agents.supervisor.client import GREETING_ID
-from helmsman.agents.supervisor.watcher import read_line
+from helmsman.agents.supervisor.relay import read_line
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_of_agents import careful_environment
@@ -40,12 +38,11 @@ from helmsman.model.options import TurnInput
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from helmsman.agents.agent_process import AgentProcess
+    from helmsman.agents.agent_process import AgentProcess, ReplayWindow
     from helmsman.agents.claude.access import PlannedLaunch
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.process_engine import AgentSession, EngineContext
-    from helmsman.agents.replay_window import ReplayWindow
-    from helmsman.agents.supervisor.output_log import OutputLine
+    from helmsman.agents.supervisor.relay import OutputLine
     from helmsman.model.events import PastTurn
     from helmsman.model.options import SessionOptions
 
@@ -69,7 +66,7 @@ def _read_greeting(answer: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Output:
-    """Finds the questions in its output. See `helmsman.agents.transports.OutputWatcher`."""
+    """Finds the questions in its output. See `helmsman.agents.agent_process.OutputWatcher`."""
 
     def __init__(self, window: ReplayWindow) -> None:
         self._window = window

@@ -7,23 +7,39 @@ to the model, attachments) are passed over unread.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
-from helmsman.agents.claude.open_sessions import open_sessions
 from helmsman.agents.protocol import RecordedTurn, SessionInfo
-from helmsman.base.files import changed_at, is_one_of
-from helmsman.base.json_values import amount, integer, json_object, mapping, optional_text, sequence, text, timestamp
-from helmsman.errors import InvalidInput
+from helmsman.agents.spending import SessionSpending, TurnSpending
+from helmsman.base.files import changed_at, is_one_of, size_and_time
+from helmsman.base.json_values import (
+    amount,
+    count,
+    integer,
+    json_object,
+    json_object_in,
+    mapping,
+    optional_text,
+    sequence,
+    text,
+    timestamp,
+)
+from helmsman.base.processes import running_process
+from helmsman.errors import InvalidInput, SessionLocked
 from helmsman.model.events import AgentMessage, PastTurn, ProposedPlan, Usage, UserMessage
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
-    from pathlib import Path
 
     from helmsman.model.events import Failure, Item, TurnOutcome
 
@@ -350,3 +366,245 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
             turn.items[item.id] = item
     stop = message.get("stop_reason")
     turn.outcome = "completed" if stop not in (None, "tool_use", "pause_turn") else None
+
+
+# --- open sessions ---------------------------------------------------------------------------------------------------
+# A running Claude Code writes its session to `sessions/<pid>.json`. The file of a killed one stays, so a file counts
+# only while its process runs. Claude Code lets two processes write to one session, which then diverges.
+
+
+_PROGRAM: Final = "sdk-cli"
+"""Begun by a program, as ours are; in a person's terminal it is `cli`."""
+_ENDING_SECONDS: Final = 3.0
+"""How long a process of a Helmsman's may still have a session that it is about to let go of."""
+_POLL: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session that a process has. `by_a_person` is one in a terminal or an editor."""
+
+    session_id: str
+    pid: int
+    by_a_person: bool
+
+
+def open_sessions(home: Path) -> Iterator[OpenSession]:
+    """Those of all processes that run here. Of one in another sandbox or container nobody can tell, so it is left out."""
+    for path in home.glob("sessions/*.json"):
+        about = json_object_in(path) or {}
+        pid = integer(about.get("pid")) or 0
+        if _is_here(text(about.get("pidDomain"))) and _runs(pid, text(about.get("procStart"))):
+            yield OpenSession(
+                session_id=text(about.get("sessionId")),
+                pid=pid,
+                by_a_person=about.get("entrypoint") != _PROGRAM,
+            )
+
+
+def _is_here(domain: str) -> bool:
+    """Whether its pid is one of ours: in a namespace of its own it would name another process here."""
+    if ":pid:[" not in domain:
+        return True
+    try:
+        return domain.endswith(str(Path("/proc/self/ns/pid").readlink()))
+    except OSError:
+        return False
+
+
+def _runs(pid: int, started: str) -> bool:
+    found = running_process(pid)
+    # It counts as Linux does, in ticks since the start of the system. Elsewhere the pid has to do.
+    return found is not None and (not started.isdecimal() or found.started.endswith(f":{started}"))
+
+
+async def refuse_if_open(home: Path, session_id: str) -> None:
+    """Go on only if no process has the session.
+
+    Raises:
+        SessionLocked: One has.
+    """
+
+    def found() -> OpenSession | None:
+        return next((one for one in open_sessions(home) if one.session_id == session_id), None)
+
+    until = anyio.current_time() + _ENDING_SECONDS
+    while (other := await anyio.to_thread.run_sync(found)) is not None:
+        if other.by_a_person or anyio.current_time() > until:
+            raise SessionLocked(
+                f"Session {session_id} is open in another Claude Code (process {other.pid}), and would go two ways. "
+                "Close it there, or fork the session."
+            )
+        await anyio.sleep(_POLL)
+
+
+# --- spending --------------------------------------------------------------------------------------------------------
+# Several lines share one message of the model, and each repeats its usage: the last one counts. Messages of sub-agents
+# are in `<session>/subagents/agent-….jsonl`. A process that ends writes the cost of the whole session (`cost-state`):
+# the increase is the cost of the turns before it, if it covers all their tokens. A killed process writes nothing, and
+# the next one does not know its cost.
+
+
+_ANSWER_LINE, _COST_LINE = b'"type":"assistant"', b'{"type":"cost-state"'
+_USER_LINE, _RESULT_LINE = b'"type":"user"', b'"tool_use_id":'
+_SUBAGENTS: Final = "subagents"
+_WEIGHTS: Final = (1.0, -0.9, 5.0, 0.0)
+"""What tokens cost beside one of input, near enough to share a sum out: from the cache a tenth, of output five times."""
+
+
+class ClaudeSpending:
+    """See `helmsman.agents.spending.SpendingFiles`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def files(self) -> Iterator[tuple[str, int, int]]:
+        for project in _entries(self.home / PROJECTS):
+            if not project.is_dir():
+                continue
+            beside: dict[str, tuple[int, int]] = {}
+            found: list[os.DirEntry[str]] = []
+            for entry in _entries(Path(project.path)):
+                if entry.name.endswith(".jsonl") and is_id(entry.name[:-6]):
+                    found.append(entry)
+                elif is_id(entry.name):
+                    stamps = [size_and_time(one) for one in _entries(Path(entry.path, _SUBAGENTS))]
+                    beside[entry.name] = sum(size for size, _ in stamps), max((at for _, at in stamps), default=0)
+            for entry in found:
+                (size, changed), (more, later) = size_and_time(entry), beside.get(entry.name[:-6], (0, 0))
+                yield entry.path, size + more, max(changed, later)
+
+    def names(self, _turn_id: str) -> bool:
+        return False
+
+    def read(self, key: str) -> SessionSpending | None:
+        path = Path(key)
+        reading = _Reading()
+        for line in _spending_lines(path):
+            reading.take(line)
+        if not reading.turns:
+            return None
+        for entry in _entries(path.with_suffix("") / _SUBAGENTS):
+            for line in _spending_lines(Path(entry.path)):
+                reading.take_of_subagent(line)
+        return SessionSpending(
+            agent=CLAUDE,
+            session_id=path.stem,
+            directory=reading.directory,
+            created_at=reading.turns[0].began_at,
+            parent_id=None,
+            forked_from=None,
+            turns=tuple(reading.spendings()),
+        )
+
+
+@dataclass(slots=True)
+class _SpentTurn:
+    id: str
+    began_at: float
+    process: int
+    calls: dict[str, tuple[str | None, Usage]] = field(default_factory=dict[str, tuple[str | None, Usage]])
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a process has told when it ended: cost and tokens of the session by then; no cost where it does not know one."""
+
+    cost: float | None
+    tokens: int
+
+
+class _Reading:
+    """A session while its lines are read. `processes` are those that have told what they cost."""
+
+    def __init__(self) -> None:
+        self.turns: list[_SpentTurn] = []
+        self.directory: str | None = None
+        self._processes: list[_Told] = []
+
+    def take(self, line: Mapping[str, Any]) -> None:
+        kind = line.get("type")
+        if kind == "assistant":
+            if self.turns:
+                _count(self.turns[-1], line)
+        elif kind == "cost-state":
+            used = [mapping(one) for one in mapping(line.get("modelUsage")).values()]
+            names = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+            cost = None if line.get("hasUnknownModelCost") is True else amount(line.get("totalCostUSD"))
+            self._processes.append(_Told(cost, sum(count(one.get(name)) for one in used for name in names)))
+        elif line.get("isSidechain") is not True and said_in(line) is not None:
+            self.directory = self.directory or optional_text(line.get("cwd"))
+            self.turns.append(_SpentTurn(text(line.get("uuid")), _seconds(line), len(self._processes)))
+
+    def take_of_subagent(self, line: Mapping[str, Any]) -> None:
+        """It counts for the turn that ran then."""
+        if line.get("type") == "assistant":
+            at = _seconds(line)
+            _count(next((turn for turn in reversed(self.turns) if turn.began_at <= at), self.turns[0]), line)
+
+    def spendings(self) -> Iterator[TurnSpending]:
+        rates = self._rates()
+        for turn in self.turns:
+            by_model: dict[str | None, Usage] = {}
+            for model, usage in turn.calls.values():
+                by_model[model] = by_model.get(model, Usage()) + usage
+            rate = rates.get(turn.process)
+            for model, usage in by_model.items():
+                cost = None if rate is None else rate * _weight(usage)
+                yield TurnSpending(turn.id, turn.began_at, model, *usage.counts, cost)
+
+    def _rates(self) -> dict[int, float]:
+        """What a token has cost in each process that told, by its weight."""
+        rates: dict[int, float] = {}
+        before = _Told(0.0, 0)
+        for place, told in enumerate(self._processes):
+            usages = [usage for turn in self.turns if turn.process == place for _, usage in turn.calls.values()]
+            counted = sum(usage.input_tokens + usage.output_tokens for usage in usages)
+            weight = sum(map(_weight, usages))
+            is_whole = told.tokens - before.tokens >= counted > 0
+            if told.cost is not None and before.cost is not None and is_whole and weight:
+                rates[place] = max(0.0, told.cost - before.cost) / weight
+            before = told
+        return rates
+
+
+def _count(turn: _SpentTurn, line: Mapping[str, Any]) -> None:
+    message = mapping(line.get("message"))
+    usage = usage_of(message.get("usage"))
+    if usage is not None and message.get("model") != SYNTHETIC and line.get("isApiErrorMessage") is not True:
+        turn.calls[text(message.get("id"))] = optional_text(message.get("model")), usage
+
+
+def _weight(usage: Usage) -> float:
+    return sum(count * weight for count, weight in zip(usage.counts, _WEIGHTS, strict=True))
+
+
+def _seconds(line: Mapping[str, Any]) -> float:
+    at = timestamp(line.get("timestamp"))
+    return 0.0 if at is None else at.timestamp()
+
+
+def _spending_lines(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The lines that matter here. What tools gave may be large, and is passed over unread."""
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                # Looked for as they are: in large lines a pattern takes several times as long.
+                if (
+                    _ANSWER_LINE not in line
+                    and not line.startswith(_COST_LINE)
+                    and (_USER_LINE not in line or _RESULT_LINE in line)
+                ):
+                    continue
+                if (message := json_object(line)) is not None:  # half a line is just being written
+                    yield message
+    except OSError:
+        return
+
+
+def _entries(directory: Path) -> Iterable[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError:
+        return ()

@@ -1,11 +1,11 @@
-"""What the supervisor of a Claude Code knows of its turn and questions (`helmsman.agents.supervisor.watcher`)."""
+"""What the supervisor of a Claude Code knows of its turn and questions (`helmsman.agents.supervisor.relay`)."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Final
 
-from helmsman.agents.supervisor.watcher import Activity, read_line
+from helmsman.agents.supervisor.relay import Activity, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

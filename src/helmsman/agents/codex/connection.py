@@ -16,11 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import anyio
 
 from helmsman._version import __version__
-from helmsman.agents.account import Account, Login, Model, Skill, SkillList
 from helmsman.agents.codex.access import Policy, approval_name, read_policy, sandbox_name
 from helmsman.agents.codex.features import Version
-from helmsman.agents.configured import AgentConfig, ConfigLayer
-from helmsman.agents.protocol import EngineHangs, Goal, NothingBegun
+from helmsman.agents.protocol import (
+    Account,
+    AgentConfig,
+    ConfigLayer,
+    EngineHangs,
+    Goal,
+    Login,
+    Model,
+    NothingBegun,
+    Skill,
+    SkillList,
+)
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, sequence, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.errors import (
@@ -41,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.configured import ConfigEdit
+    from helmsman.agents.protocol import ConfigEdit
     from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 

@@ -25,6 +25,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from helmsman.agents.agent_process import ReplayWindow, SupervisedTransport
 from helmsman.agents.codex.binary import CODEX, TITLE, CodexBinary
 from helmsman.agents.codex.connection import INITIALIZED, handshake
 from helmsman.agents.codex.engine import open_app_server
@@ -39,8 +40,6 @@ from helmsman.agents.codex.processes import (
     start_failed,
 )
 from helmsman.agents.codex.watching import AppServerOutput
-from helmsman.agents.replay_window import ReplayWindow
-from helmsman.agents.supervised_transport import SupervisedTransport
 from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
 from helmsman.agents.supervisor.directory import is_attached, private_directory
 from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record

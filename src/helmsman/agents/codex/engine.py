@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.agents.agent_process import StdioTransport, SupervisedTransport, open_stdio
 from helmsman.agents.codex.access import (
     NO_ROOTS,
     Access,
@@ -60,12 +61,8 @@ from helmsman.agents.codex.threads import (
     thread_settings,
     turn_policy,
 )
-from helmsman.agents.configured import InForce
 from helmsman.agents.event_router import RoutedEngine
-from helmsman.agents.own_terminal import OwnTerminal
-from helmsman.agents.protocol import Begun, Capabilities, Capability, Opened
-from helmsman.agents.supervised_transport import SupervisedTransport
-from helmsman.agents.transports import StdioTransport, open_stdio
+from helmsman.agents.protocol import Begun, Capabilities, Capability, InForce, Opened, OwnTerminal
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import optional_text
 from helmsman.base.jsonrpc import IncomingRequest, Peer, Transport
@@ -102,10 +99,8 @@ if TYPE_CHECKING:
 
     from anyio.abc import TaskGroup
 
-    from helmsman.agents.account import Account, Login, Model, SkillList
     from helmsman.agents.codex.features import Version
-    from helmsman.agents.configured import AgentConfig, ConfigEdit
-    from helmsman.agents.protocol import Goal, ReviewReport
+    from helmsman.agents.protocol import Account, AgentConfig, ConfigEdit, Goal, Login, Model, ReviewReport, SkillList
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import ToolCalled
     from helmsman.model.options import SessionOptions, TurnInput

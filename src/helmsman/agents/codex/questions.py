@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.agents.change_diff import file_change_diff
 from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS
 from helmsman.agents.codex.threads import ThreadState
 from helmsman.base.json_values import json_object, mapping, present, rows
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import FileChange, McpToolCall, QuestionAsked, QuestionClosed, ToolCalled
 from helmsman.model.questions import (
     ABORT,

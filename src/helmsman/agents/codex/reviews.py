@@ -11,8 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.codex.rollout_turns import lines_from_end, open_to_the_end
-from helmsman.agents.protocol import Finding, ReviewReport
-from helmsman.agents.review_text import review_text
+from helmsman.agents.protocol import Finding, ReviewReport, review_text
 from helmsman.base.json_values import fraction, integer, json_object, mapping, sequence, text
 
 if TYPE_CHECKING:

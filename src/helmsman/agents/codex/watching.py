@@ -1,7 +1,7 @@
 """Find turns and questions in the lines of a Codex app-server.
 
-The supervisor uses `CodexWatcher` (see `helmsman.agents.supervisor.watcher`), so this module imports nothing large. The next
-owner of an engine uses `AppServerOutput` (see `helmsman.agents.replay_window`).
+The supervisor uses `CodexWatcher` (see `helmsman.agents.supervisor.relay`), so this module imports nothing large. The next
+owner of an engine uses `AppServerOutput` (see `helmsman.agents.agent_process`).
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.supervisor.watcher import Activity
+from helmsman.agents.supervisor.relay import Activity
 from helmsman.base.json_values import json_object, mapping
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from helmsman.agents.replay_window import ReplayWindow
-    from helmsman.agents.supervisor.output_log import OutputLine
+    from helmsman.agents.agent_process import ReplayWindow
+    from helmsman.agents.supervisor.relay import OutputLine
 
 _TURNS: Final = (b'"turn/started"', b'"turn/completed"', b'"serverRequest/resolved"')
 _REQUEST: Final = re.compile(rb'\{"method":"[^"]+","id":|\{"id":[^,]+,"method":')
@@ -25,7 +25,7 @@ _ANSWER: Final = re.compile(rb'\{"id":("[^"]*"|\d+),"(?:result|error)"')
 
 
 class CodexWatcher:
-    """See `helmsman.agents.supervisor.watcher.Watcher`."""
+    """See `helmsman.agents.supervisor.relay.Watcher`."""
 
     def __init__(self) -> None:
         self._running: dict[str, str] = {}
@@ -79,7 +79,7 @@ _LOOKED_AT: Final = 300
 
 
 class AppServerOutput:
-    """See `helmsman.agents.supervised_transport.OutputWatcher`. A turn has the id of its thread as the key.
+    """See `helmsman.agents.agent_process.OutputWatcher`. A turn has the id of its thread as the key.
 
     Some versions of Codex send `turn/started` beside the events of the turn, so that its first items may come before.
     """

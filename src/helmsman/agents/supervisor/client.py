@@ -25,16 +25,16 @@ from helmsman.agents.supervisor.directory import (
     try_attach,
     try_own,
 )
-from helmsman.agents.supervisor.output_log import OutputReader
 from helmsman.agents.supervisor.records import ENGINES, read_record
+from helmsman.agents.supervisor.relay import OutputReader
 from helmsman.errors import EngineLost
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
     from helmsman.agents.supervisor.lease_watchdog import ProcessLease
-    from helmsman.agents.supervisor.output_log import OutputLine
     from helmsman.agents.supervisor.records import ProcessRecord
+    from helmsman.agents.supervisor.relay import OutputLine
 
 _SECONDS: Final = 10.0
 _ATTACH_SECONDS: Final = 10.0

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.supervisor.descendants import stop_supervised
 from helmsman.agents.supervisor.directory import (
     WAKE,
     forget,
@@ -24,7 +23,8 @@ from helmsman.agents.supervisor.directory import (
     mark_needed,
     read_content,
 )
-from helmsman.agents.supervisor.watcher import Activity
+from helmsman.agents.supervisor.process import stop_supervised
+from helmsman.agents.supervisor.relay import Activity
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import json_object_in
 from helmsman.base.process_ending import send_signal
