@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class Helmsman(ServiceClient):
-    """Runs agents, under asyncio. Use it as an async context manager; in notebooks, `await open()` and `await close()`.
+    """Client for sessions of agents, under asyncio. Use it as an async context manager; in notebooks, `await open()`
+    and `await close()`.
 
     In a script without an event loop use `helmsman.SyncHelmsman`.
 
-    Where agents may outlive this process (`Settings.detach`, the default where Codex can), the user's hub has the service,
-    and what is started continues there when the block is left. Otherwise, with `inside`, or with agents of your own, the
-    service runs in this process, and leaving the block stops everything.
+    If agents may outlive this process (`Settings.detach`, the default if Codex supports it), the user's hub runs the
+    service, and sessions continue there after the block. Otherwise, with `inside`, or with your own agents, the service
+    runs in this process, and leaving the block stops everything.
     """
 
     def __init__(
@@ -40,10 +41,11 @@ class Helmsman(ServiceClient):
         inside: bool = False,
         host: str | None = None,
     ) -> None:
-        """`host` is another machine of yours (`helmsman hosts`): its hub does everything, with what is installed there.
+        """Set up a client. `host` is another machine of yours (`helmsman hosts`), whose hub does everything with what
+        is installed there.
 
         Raises:
-            InvalidInput: There is no such host, or an argument is given that only works on this machine.
+            InvalidInput: There is no such host, or an argument only works on this machine.
         """
         agents = tuple(agents)
         if host is not None and (settings or env or agents or inside):
@@ -77,7 +79,7 @@ class Helmsman(ServiceClient):
 
 
 class InsideHelmsman(Helmsman):
-    """A `Helmsman` of a service that this process has, as the hub does for its commands."""
+    """`Helmsman` for the service of this process, as the hub uses it for its commands."""
 
     def __init__(self, service: HelmsmanService) -> None:
         ServiceClient.__init__(self, service.settings, env=service.environment)

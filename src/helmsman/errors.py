@@ -28,7 +28,7 @@ class HelmsmanError(Exception):
         self.details: Mapping[str, Any] = details
 
     def again(self) -> Self:
-        """A fresh copy, to be raised in several places: each raise leaves its own traceback."""
+        """Return a fresh copy, to raise the error in several places: each raise has its own traceback."""
         return type(self)(self.message, **self.details)
 
     def renamed(self, names: Mapping[str, str]) -> Self:
@@ -47,13 +47,13 @@ class HelmsmanError(Exception):
         return self if message == self.message else type(self)(message, **self.details)
 
     def as_dict(self) -> dict[str, Any]:
-        """The error as every front door shows it to programs."""
+        """Return the error as JSON for programs."""
         shown = redact_value({key: value for key, value in self.details.items() if value is not None})
         return {"code": self.code, "message": self.message, "retryable": self.retryable, **shown}
 
 
 class InvalidSetting(HelmsmanError):
-    """A setting makes no sense; the message names it, its value and what is allowed."""
+    """A setting is invalid; the message names it, its value and what is allowed."""
 
     code = "invalid_setting"
 
@@ -94,7 +94,7 @@ class ProgramRefused(HelmsmanError):
 
 
 class CodexNotFound(HelmsmanError):
-    """No Codex binary could be found, or the one named cannot be run."""
+    """No Codex binary was found, or the configured one cannot be run."""
 
     code = "codex_not_found"
 
@@ -215,13 +215,13 @@ class RateLimitLow(HelmsmanError):
 
 
 class BudgetExceeded(HelmsmanError):
-    """A budget in the settings is used up, and nobody has granted more."""
+    """A budget in the settings is used up, and has not been raised."""
 
     code = "budget_exceeded"
 
 
 class CheckRefused(HelmsmanError):
-    """A check of the repository has to run, and nobody has allowed it."""
+    """A check of the repository must run, and was not allowed."""
 
     code = "check_refused"
 
@@ -234,7 +234,7 @@ class TurnTimedOut(HelmsmanError):
 
 
 class Unanswered(HelmsmanError):
-    """An unattended task asked a question, and nobody answered in time."""
+    """An unattended task asked a question that was not answered in time."""
 
     code = "unanswered"
 
@@ -246,7 +246,7 @@ class QuestionNotOpen(HelmsmanError):
 
     @classmethod
     def any_more(cls, question_id: str) -> Self:
-        """For an answer that comes too late."""
+        """Return the error for an answer that comes too late."""
         return cls(
             f"Question {question_id} is not open any more: it was answered, or its turn ended. Look at the status."
         )
@@ -259,7 +259,10 @@ class AnswerInvalid(HelmsmanError):
 
 
 class NotYours(HelmsmanError):
-    """A model would act on what its client did not open. Only a person may, or the client that a person hands it to."""
+    """A model tried to act on a session that its client did not open.
+
+    Only a user may, or a client that a user hands it to.
+    """
 
     code = "not_yours"
 
@@ -373,7 +376,7 @@ class StepOutputInvalid(StepError):
 
 
 class ReviewUnreadable(HelmsmanError):
-    """An agent that was asked for its findings answered something else. Details: `session_id`."""
+    """An agent's report of its findings has the wrong format. Details: `session_id`."""
 
     code = "review_unreadable"
 
@@ -499,7 +502,7 @@ class CannotRewind(HelmsmanError):
 
 
 class ConfirmationNeeded(HelmsmanError):
-    """The request would lose something, and nobody confirmed it; nothing was done."""
+    """The request would lose data, and was not confirmed; nothing was done."""
 
     code = "confirmation_needed"
 
@@ -514,14 +517,14 @@ class ConfigurationUnusable(HelmsmanError):
 
 
 class ConfigurationChanged(HelmsmanError):
-    """Somebody else changed a client's file in the meantime; nothing was written."""
+    """Another program changed a client's file in the meantime; nothing was written."""
 
     code = "configuration_changed"
     retryable = True
 
 
 class HandshakeFailed(HelmsmanError):
-    """A client's entry is there, but the command in it does not answer."""
+    """A client's entry exists, but its command does not answer."""
 
     code = "handshake_failed"
     retryable = True

@@ -1,4 +1,4 @@
-"""The service that a hub, an MCP server and the dashboard hold: the core and the capabilities that are built on it."""
+"""Service of a hub, an MCP server and the dashboard: the core and the capabilities."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Holder: TypeAlias = "Callable[[Session, str, Callable[[], Awaitable[None]]], Awa
 
 
 class HelmsmanService(Steering):
-    """The whole service. Use it as an async context manager, under asyncio.
+    """Complete service. Use it as an async context manager, under asyncio.
 
     Without `shared` it stands alone: agents run in this process, and end when the block is left. With a fleet in the
     settings, the fleet carries out the calls.
@@ -69,7 +69,7 @@ class HelmsmanService(Steering):
 
     @cached_property
     def tasks(self) -> Tasks:
-        """All tasks: those of this service, those of others on this machine, and those in the cloud."""
+        """Tasks of this service, of other processes on this machine, and in the cloud."""
         if self._fleet is not None:
             return cast("Tasks", self._fleet.part("tasks"))
         from helmsman.capabilities.all_tasks import Tasks
@@ -78,7 +78,7 @@ class HelmsmanService(Steering):
 
     @cached_property
     def extras(self) -> Extras:
-        """What agents can do beyond start and say."""
+        """Capabilities of agents beyond starting and messages."""
         if self._fleet is not None:
             return cast("Extras", self._fleet.part("extras"))
         from helmsman.capabilities import Extras
@@ -87,7 +87,7 @@ class HelmsmanService(Steering):
 
     @cached_property
     def hosts(self) -> Links[ServiceClient]:
-        """The user's other machines, each with a client that stays open as long as this is."""
+        """User's other machines, each with an open client."""
         from helmsman.hub.links import Links
 
         links = Links(self.environment, client_of_host, is_bounded=bool(self.allowed_roots))
@@ -96,7 +96,7 @@ class HelmsmanService(Steering):
 
     @property
     def sessions(self) -> Mapping[str, Session]:
-        """The sessions that were started or looked up here."""
+        """Sessions that were started or looked up here."""
         return super().sessions if self._fleet is None else self._fleet.sessions
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
@@ -116,7 +116,7 @@ class HelmsmanService(Steering):
         return self.task_writer.jobs.get(task_id)
 
     async def goes_on_alone(self) -> bool:
-        """Return whether what is started continues when this process ends."""
+        """Return whether sessions continue when this process ends."""
         return self._fleet is not None or (await self.engine()).id is not None
 
     async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class HelmsmanService(Steering):
     async def _held_by(
         self, parts: Sequence[Holder], session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]
     ) -> bool:
-        """Whether one of these has a turn wait; those after it are asked when it lets the turn go on."""
+        """Return whether one of these parts makes a turn wait. The next ones are asked when it releases the turn."""
         if not parts:
             return False
         first, *others = parts
@@ -169,7 +169,7 @@ class HelmsmanService(Steering):
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):
             return False
         if session.own_question is not None:
-            return isinstance(event, EngineGone)  # another engine can go on
+            return isinstance(event, EngineGone)  # another engine can continue
         known = session.state.turn_id
         if isinstance(event, EngineGone) or (known and event.turn_id not in (None, known)):
             return False
@@ -178,7 +178,7 @@ class HelmsmanService(Steering):
 
 
 class _InProcess:
-    """The service as the backend of a client in the same process."""
+    """Service as the backend of a client in the same process."""
 
     is_connected = True
     is_lost = False

@@ -1,14 +1,13 @@
-"""What the user decided: flags, environment and `helmsman.toml`, read once into one frozen `Settings`.
+"""Read flags, environment and `helmsman.toml` once, into one frozen `Settings`.
 
-Flags win, then the environment, then the project's `helmsman.toml` (each one from the working directory up to the root of
-the outermost repository), then the user's (in the platform's configuration directory). Every value is checked wherever it
-comes from, also one that another source overrides: a mistake is an error at startup, not a surprise later.
+Flags take precedence, then the environment, then the project's `helmsman.toml` (each one from the working directory up
+to the root of the outermost repository), then the user's (in the platform's configuration directory). Every value is
+checked, even one that another source overrides, so that mistakes appear at startup.
 
-A project file comes with a repository that may be hostile, so it may only narrow what the user's file and the defaults
-give. Each setting says how (`_Setting.project`). What would widen is ignored and said (`Settings.ignored`): a repository
-can neither loosen anything nor keep Helmsman from starting by trying. Tables that belong to other modules (`[[rules]]`,
-…) stay unread in `Settings.files`; a module that reads one looks at `ConfigFile.trusted` before it lets the file widen
-anything.
+A project file comes with a repository that may be hostile, so it may only restrict what the user's file and the
+defaults allow. Each setting says how (`_Setting.project`). Other values are ignored and reported (`Settings.ignored`):
+a repository can neither loosen anything nor keep Helmsman from starting. Tables of other modules (`[[rules]]`, …) stay
+unread in `Settings.files`; those modules check `ConfigFile.trusted` before a file may loosen anything.
 """
 
 from __future__ import annotations
@@ -53,16 +52,16 @@ if TYPE_CHECKING:
 EngineChoice = Literal["auto", "app-server", "exec"]
 SnapshotChoice = Literal["auto", "on", "off"]
 OnLimit = Literal["ask", "wait", "fail"]
-"""What becomes of a turn when the account's usage limit is reached."""
+"""What to do with a turn when the account's usage limit is reached."""
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 CONFIG_NAME: Final = "helmsman.toml"
 WORKTREES: Final = "worktrees"
-"""Where in the state directory the worktrees of sessions are."""
+"""Directory for the worktrees of sessions, in the state directory."""
 WORKSPACES: Final = "workspaces"
-"""Where in it are working trees that came from another machine."""
+"""Directory for working trees from other machines."""
 WORKSPACE_STORES: Final = "workspace-stores"
-"""Where in it are the repositories of those working trees."""
+"""Directory for the repositories of those working trees."""
 
 OTHER_TABLES: Final = frozenset(
     {
@@ -70,25 +69,27 @@ OTHER_TABLES: Final = frozenset(
         *("capabilities", "checks", "worktree", "agents_answer_first", "clients_share_sessions"),
     }
 )
-"""Keys of `helmsman.toml` that others read (`helmsman.approvals.rules_file`, …); whoever reads a new one adds it here."""
+"""Keys of `helmsman.toml` that other modules read (`helmsman.approvals.rules_file`, …). Add new ones here."""
 
 _OWN_SWITCHES: Final = ("agents_answer_first", "clients_share_sessions")
-"""What a model may do in a person's place. Only the user's own file decides: a variable may come with a repository's client
-configuration."""
+"""Settings that let a model act in the user's place.
+
+Only the user's own file may set them: a variable may come from a client configuration in a repository.
+"""
 
 TOOLSETS: Final = ("sessions", "agents", "extras", "capabilities", "compat", "router")
 _CONFIG_LIMIT: Final = 1024 * 1024
 MCP_ANSWER_SECONDS: Final = 300.0
-"""How long a question of a session that an MCP client opened waits, unless that is configured."""
+"""Default timeout for questions of a session that an MCP client opened."""
 RETENTION_DAYS: Final = 30
 LONGEST_RETENTION_DAYS: Final = 36_500
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 _SECONDS: Final = ("approval_timeout", "engine_idle", "first_event_timeout", "hub_idle", "inactivity_timeout")
-"""What people set in milliseconds and Helmsman counts in seconds."""
+"""Settings that users write in milliseconds and code reads in seconds."""
 
 
 class ConfigFile(Value, frozen=True):
-    """One parsed `helmsman.toml`. `trusted` is False for a project's: it came with the repository."""
+    """Parsed `helmsman.toml`. `trusted` is False for a project's file: it came with the repository."""
 
     path: Path
     content: Mapping[str, Any]
@@ -96,9 +97,9 @@ class ConfigFile(Value, frozen=True):
 
 
 class Settings(SecretValue, frozen=True, kw_only=True):
-    """Everything one can set. `files` are the configuration files read, the one that wins first.
+    """All settings. `files` are the configuration files read, highest precedence first.
 
-    `ignored` says, in sentences, what a project's file asked for in vain.
+    `ignored` lists, in sentences, the values of a project's file without effect.
     """
 
     secrets: ClassVar[tuple[str, ...]] = ("default_config", "codex_remote_token", "fleet_url", "store")
@@ -138,21 +139,23 @@ class Settings(SecretValue, frozen=True, kw_only=True):
     codex_remote: str | None = None
     codex_remote_token: str | None = None
     fleet_url: str | None = None
-    """It may hold a password."""
+    """Address of the fleet's database. It may contain a password."""
     store: str | None = None
-    """The address of a Postgres store, which may hold a password; None for the file in the state directory."""
+    """Address of a Postgres store, which may contain a password; None for the file in the state directory."""
     files: tuple[ConfigFile, ...] = ()
     user_file: Path | None = None
-    """Where the user's own file is, or would be."""
+    """Path of the user's own file, which may not exist."""
     agents_answer_first: bool = False
-    """Whether a model may answer a question that a person has before them in a form."""
+    """True if a model may answer a question that a user sees in a form."""
     clients_share_sessions: bool = False
-    """Whether a model may act on sessions that its client did not open."""
+    """True if a model may act on sessions that its client did not open."""
     ignored: tuple[str, ...] = ()
 
     @property
     def session_roots(self) -> tuple[Path, ...]:
-        """Where sessions may work and write: the allowed roots, worktrees made of what is in them, trees brought here."""
+        """Directories where sessions may work and write: the allowed roots, their worktrees, and trees from other
+        machines.
+        """
         state_dir = self.state_dir.resolve()
         return (*self.allowed_roots, state_dir / WORKTREES, state_dir / WORKSPACES) if self.allowed_roots else ()
 
@@ -211,13 +214,13 @@ def load_settings(
 
 
 def own_file(env: Mapping[str, str] | None = None) -> Path:
-    """Where the user's own `helmsman.toml` is, or would be."""
+    """Return the path of the user's own `helmsman.toml`, which may not exist."""
     env = current().environment if env is None else env
     return Path(config_directory(env), CONFIG_NAME)
 
 
 def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
-    """Let a project's value narrow what holds so far. What it asks for in vain is told."""
+    """Restrict a setting by a project's value. Yield a sentence for a value without effect."""
     setting, own = _SETTINGS[given.key], values[given.key]
     if setting.project is only_yours:
         yield f"{given.name} is ignored: only your own file, {setting.variable} or a flag can set it."
@@ -232,7 +235,7 @@ def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
 
 
 def _tried_in_vain(project: ConfigFile) -> Iterable[str]:
-    """Yield what a project's file says in tables that count only in the user's own file."""
+    """Yield a sentence for each table of a project's file that only counts in the user's own file."""
     if "notify" in project.content:
         yield f"notify in {project.path} is ignored: only your own file says who is told of what happens."
     if "agents" in project.content:
@@ -243,10 +246,10 @@ def _tried_in_vain(project: ConfigFile) -> Iterable[str]:
 
 
 def budget_of(file: ConfigFile | None) -> Budget:
-    """What `[budget]` of a file says.
+    """Return the `[budget]` of a file.
 
     Raises:
-        InvalidSetting: It makes no sense.
+        InvalidSetting: It is invalid.
     """
     return Budget() if file is None else Budget.read(file.content.get("budget", {}), file.path)
 
@@ -280,7 +283,7 @@ def ensure_state_dir(path: Path) -> Path:
 
 
 class SettingText(Value, frozen=True):
-    """One setting as documentation shows it. `project` says what a project's file can do with it."""
+    """Setting in words, for the documentation. `project` says what a project's file can do with it."""
 
     key: str
     variable: str
@@ -290,7 +293,7 @@ class SettingText(Value, frozen=True):
 
 
 def setting_texts() -> tuple[SettingText, ...]:
-    """Every setting there is, in words."""
+    """Return all settings in words."""
     return tuple(
         SettingText(key, setting.variable, setting.meaning, _IN_WORDS[setting.project], setting.other_names)
         for key, setting in _SETTINGS.items()
@@ -301,7 +304,7 @@ def setting_texts() -> tuple[SettingText, ...]:
 
 
 _FLAGS: Final = {"default_model": "model", "default_profile": "profile", "default_config": "config"}
-"""What flags are called that are not called as their settings are."""
+"""Flags whose names differ from their settings."""
 
 
 def _from_flags(flags: Mapping[str, object], cwd: Path, home: Path) -> Iterable[Given]:
@@ -349,7 +352,7 @@ def _read_file(path: Path, *, trusted: bool) -> ConfigFile | None:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A file of ours.
+    """Read a configuration file.
 
     Raises:
         InvalidSetting: It cannot be read, or is not TOML.
@@ -409,7 +412,9 @@ def _address(given: Given) -> str:
 
 
 def only_yours(own: Any, _asked: Any) -> Any:
-    """It chooses what runs on the machine, where state is kept or what is seen of it: not a repository's business."""
+    """Ignore the project's value: a repository must not choose programs, the place of the state, or what is visible of
+    it.
+    """
     return own
 
 
@@ -418,18 +423,18 @@ def _smaller(own: int, asked: int) -> int:
 
 
 def _denied_sooner(own: int | None, asked: int) -> int | None:
-    """Of two times after which a question is denied; None is the default."""
+    """Return the smaller of two times after which a question is denied; None is the default."""
     usual = int(MCP_ANSWER_SECONDS * 1000)
     return asked if asked < (usual if own is None else own) else own
 
 
 def _sooner(own: int, asked: int) -> int:
-    """Of two deadlines of which 0 is never."""
+    """Return the earlier of two deadlines, where 0 means never."""
     return min(own or asked, asked or own)
 
 
 def _fewer(own: tuple[str, ...], asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Some of what there is; what is to be left is never nothing."""
+    """Return the intersection, or the user's own value if it would be empty."""
     return tuple(name for name in asked if name in own) or own
 
 
@@ -438,12 +443,12 @@ def _off(own: bool, asked: bool) -> bool:
 
 
 def _sooner_over(own: str, asked: str) -> str:
-    """The one of the two that goes on with less."""
+    """Return the value that stops earlier."""
     return min(own, asked, key=("fail", "ask", "wait").index)
 
 
 _Narrowing = Callable[[Any, Any], Any]
-"""What holds, from what the user has and what a project's file asks for. It never gives more than the user has."""
+"""Combines the user's value with a project's. The result never allows more than the user's value."""
 
 _IN_WORDS: Final[Mapping[_Narrowing, str]] = {
     only_yours: "nothing",

@@ -65,7 +65,7 @@ _FIRST_TURN: Final = ("images", "kind", "placement")  # an attempt that continue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step gave. `output` is the parsed JSON where an output schema was given."""
+    """Result of a step. `output` is the parsed JSON if an output schema was given."""
 
     text: str
     output: Any
@@ -79,14 +79,14 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class _Failed:
-    """How an attempt ended without a result."""
+    """End of an attempt without a result."""
 
     error: type[StepError]
     message: str
     retry: bool
     cause_code: str | None = None
     goes_on: str | None = None
-    """The task that goes on by itself later, though the step has failed."""
+    """Task that resumes later, although the step has failed."""
 
 
 @takes_turn_options
@@ -111,33 +111,35 @@ async def run_step(
     env: Mapping[str, str] | None = None,
     **options: Unpack[TurnOptions],
 ) -> StepResult:
-    """Run one step and give its result.
+    """Run one step and return its result.
 
     Args:
-        prompt: What is to be done.
-        cwd: Where; the current directory by default.
-        session_id: Go on in this session instead of a new one.
-        on_question: Answers what Codex asks. Without it every question is refused at once.
+        prompt: Prompt.
+        cwd: Working directory; the current directory by default.
+        session_id: Continue this session instead of a new one.
+        on_question: Answers the agent's questions. Without it every question is refused immediately.
         tools: Functions of this program that the agent may call.
-        on_event: Told of each event as it comes; must not block.
-        first_event_timeout: Seconds until the model must have shown a sign of life; None waits for ever. By default what
-            the settings say, else a minute.
-        inactivity_timeout: Seconds without a sign of life after that; None waits for ever. By default what the settings
-            say, else ten minutes.
-        attempts: How often to try; each retry continues in the same session.
-        retry_interrupted: A turn that somebody stopped is continued, too, while there are attempts left.
-        plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One attempt.
-        worktree: A new session has a git worktree of its own.
-        bring: A directory of this machine whose repository is brought to that of `helm`; see `Helmsman.start`.
-        bound: A turn that nobody waits for any more is stopped; else it goes on, where the Helmsman's engine does.
+        on_event: Called with each event; must not block.
+        first_event_timeout: Seconds until the first sign of life of the model; None means no limit. By default as in
+            the settings, else a minute.
+        inactivity_timeout: Seconds between later signs of life; None means no limit. By default as in the settings,
+            else ten minutes.
+        attempts: Maximum number of attempts; each retry continues in the same session.
+        retry_interrupted: Also retry a turn that was interrupted.
+        plan: Plan first, in a new session: `on_question` gets the plan, and without approval nothing is done. One
+            attempt.
+        worktree: Create a git worktree for a new session.
+        bring: A directory of this machine whose repository is copied to that of `helm`; see `Helmsman.start`.
+        bound: Stop the turn if the caller stops waiting for it; otherwise it continues, if the engine of the Helmsman
+            does.
         helm: A Helmsman to use; without it one is opened for this step, with `settings` and `env`.
-        options: `helmsman.model.options.TurnOptions`. A turn that waits for a usage limit (`on_limit`) and goes on later has
-            failed as a step; its task tells how it ends.
+        options: `helmsman.model.options.TurnOptions`. A turn that waits for a usage limit (`on_limit`) and resumes
+            later has failed as a step; its task has the outcome.
 
     Raises:
-        StepFailed: The turn failed, had no final message, or that says that it failed (`FAILED: …`).
+        StepFailed: The turn failed, had no final message, or its message reports failure (`FAILED: …`).
         StepTimedOut: The model stayed silent, on every attempt.
-        StepInterrupted: Somebody stopped the turn.
+        StepInterrupted: The turn was interrupted.
         StepOutputInvalid: The final message does not fit the schema.
         HelmsmanError: The step could not begin: bad input, no Codex, …
     """
@@ -152,7 +154,7 @@ async def run_step(
     tried = 0
 
     async def begin(helm: AgentService) -> Session:
-        """Start the session, go on in the given one, or continue after an attempt that did not succeed."""
+        """Start a session, continue the given one, or retry."""
         if session is not None:
             await _interrupt(session)
             try:
@@ -170,7 +172,7 @@ async def run_step(
         usual = helmsman.settings
         first = usual.first_event_timeout or FIRST_EVENT_TIMEOUT
         if usual.fleet_url is not None:
-            first = math.inf  # it waits for a machine with room, which has a limit of its own
+            first = math.inf  # waiting for a free machine has its own limit
         limits = TurnLimits(
             _seconds(first_event_timeout, first),
             _seconds(inactivity_timeout, usual.inactivity_timeout or INACTIVITY_TIMEOUT),
@@ -205,7 +207,7 @@ def _seconds(given: float | Literal["settings"] | None, usual: float) -> float:
 
 
 async def _or_later(helm: AgentService, session: Session, failed: _Failed) -> _Failed:
-    """The failure; of a turn that a usage limit has ended and that goes on later, with when it does."""
+    """Return the failure, with the time at which the turn resumes if it waits for a usage limit."""
     if failed.cause_code != USAGE_LIMIT or session.task_id is None:
         return failed
     task = await helm.tasks.get(session.task_id)
@@ -227,9 +229,9 @@ def run_step_sync(prompt: str, **arguments: Any) -> StepResult:
 async def _follow(
     session: Session, limits: TurnLimits, on_event: Callable[[Session, Event], None] | None, *, bound: bool
 ) -> _Failed | None:
-    """See one attempt through, within its limits; None when the turn completed.
+    """Follow one attempt within its limits. Return None when the turn completed.
 
-    Leaves no turn running, unless it is not bound and somebody leaves it.
+    Leaves no turn running, unless it is not bound and the caller is cancelled.
     """
     limit, silence = limits.first_event, "no sign of life"
     goes_on = False
@@ -290,7 +292,7 @@ def _parse(session: Session, text: str, schema: Mapping[str, Any]) -> Any:
 
 
 async def _refuse(_session: Session, question: Question, /) -> Sequence[str] | None:
-    """Nobody is there to answer: say so, instead of waiting for the deadline."""
+    """Refuse a question immediately, because nothing can answer it."""
     return refusal(question)
 
 

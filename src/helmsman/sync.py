@@ -1,13 +1,13 @@
 """`SyncHelmsman`: the library for scripts without an event loop.
 
-    with SyncHelmsman() as helm:
+with SyncHelmsman() as helm:
         session = helm.start("Fix the failing test", cwd=repo, sandbox="workspace-write")
         for event in session.events():
             ...
         print(session.result)
 
-The same service, in a thread of its own for the length of the block: each call waits there for what the library does. Ctrl-C
-takes back what is being waited for, and comes out as `KeyboardInterrupt`.
+It runs `Helmsman` in a separate thread during the block, and each call waits for that thread. Ctrl-C cancels the
+current call and raises `KeyboardInterrupt`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     SyncQuestionHandler = Callable[["SyncSession", Question], Sequence[str] | None]
 
 _GRACE_SECONDS: Final = 10.0
-"""How long what was taken back may need to end."""
+"""Seconds that a cancelled call may take to end."""
 
 P = ParamSpec("P")
 ValueT = TypeVar("ValueT")
 
 
 class _Thread:
-    """Runs what is asked for in the thread of an event loop, and waits for it."""
+    """Thread with an event loop that runs calls and waits for them."""
 
     def __init__(self, portal: BlockingPortal) -> None:
         self._portal = portal
@@ -65,7 +65,7 @@ class _Thread:
         try:
             return future.result()
         except BaseException:
-            if not future.done():  # Ctrl-C: nobody waits for it any more, and nothing of it is to go on
+            if not future.done():  # Ctrl-C: cancel the call
                 future.cancel()
                 is_over.wait(_GRACE_SECONDS)
             raise
@@ -78,7 +78,7 @@ class _Thread:
 def _here(
     verb: Callable[Concatenate[Helmsman, P], Awaitable[ValueT]],
 ) -> Callable[Concatenate[SyncHelmsman, P], ValueT]:
-    """A verb of the library, waited for."""
+    """Wrap a method of the library to block."""
 
     @wraps(verb)
     def waited_for(self: SyncHelmsman, /, *args: P.args, **named: P.kwargs) -> ValueT:
@@ -90,7 +90,7 @@ def _here(
 def _with_session(
     verb: Callable[Concatenate[Helmsman, P], Awaitable[Session]],
 ) -> Callable[Concatenate[SyncHelmsman, P], SyncSession]:
-    """A verb of the library that gives a session, waited for. Its `on_question` may be an ordinary function."""
+    """Wrap a method of the library that returns a session. Its `on_question` may be an ordinary function."""
     call: Callable[..., Awaitable[Session]] = verb
 
     @wraps(verb)
@@ -115,7 +115,7 @@ class SyncHelmsman:
         inside: bool = False,
         host: str | None = None,
     ) -> None:
-        """`on_question` is an ordinary function, which may block: it is called in a thread of its own."""
+        """Set up a client. `on_question` is an ordinary function, which may block: it runs in a separate thread."""
         handler = None if on_question is None else self._asking(on_question)
         self._make = partial(Helmsman, settings, env=env, on_question=handler, inside=inside, host=host)
         self._exit = ExitStack()
@@ -136,7 +136,7 @@ class SyncHelmsman:
         self._exit.close()
 
     def _asking(self, handler: SyncQuestionHandler) -> QuestionHandler:
-        """An ordinary function as a handler of questions: called in a thread of its own."""
+        """Return a handler that runs an ordinary function in a separate thread."""
 
         async def ask(session: Session, question: Question, /) -> Sequence[str] | None:
             return await anyio.to_thread.run_sync(handler, self.held(session), question, abandon_on_cancel=True)
@@ -144,7 +144,7 @@ class SyncHelmsman:
         return ask
 
     def held(self, session: Session) -> SyncSession:
-        """A session of the library, for use from here."""
+        """Return a session of the library for use in this thread."""
         return SyncSession(session, self._in_thread())
 
     def run(self, do: Callable[[Helmsman], Awaitable[ValueT]]) -> ValueT:
@@ -172,7 +172,7 @@ class SyncHelmsman:
 
 
 class SyncSession:
-    """`Session` for scripts: what is true is read when it is asked for, and what takes time is waited for."""
+    """`Session` for scripts: attributes return the current state, and methods that take time block."""
 
     def __init__(self, session: Session, thread: _Thread) -> None:
         self._session = session
@@ -192,12 +192,12 @@ class SyncSession:
 
     @property
     def result(self) -> str | None:
-        """The final message of the last turn, once it has completed."""
+        """Final message of the last turn, once it has completed."""
         return self._session.result
 
     @property
     def output(self) -> Any:
-        """The result as an object, where the turn had an output schema and the result is JSON."""
+        """Result as an object, if the turn had an output schema and the result is JSON."""
         return self._session.output
 
     @property
@@ -212,16 +212,16 @@ class SyncSession:
 
     @property
     def items(self) -> list[Item]:
-        """What was done in the current or last turn."""
+        """Items of the current or last turn."""
         return self._thread.read(lambda: self._session.items)
 
     @property
     def questions(self) -> list[Question]:
-        """What waits for an answer, oldest first."""
+        """Open questions, oldest first."""
         return self._thread.read(lambda: self._session.questions)
 
     def events(self, *, since: int = 0) -> Iterator[Event]:
-        """What happens in this session, until the running turn ends. See `Session.events`."""
+        """Yield the events of this session until the running turn ends. See `Session.events`."""
         happening = self._session.events(since=since)
 
         async def following() -> Event | None:

@@ -1,1 +1,1 @@
-"""The MCP front door: `helmsman serve`."""
+"""MCP front end: `helmsman serve`."""

@@ -1,4 +1,4 @@
-"""One call of a tool: the client's request, and what answers it."""
+"""Call of a tool: the client's request, and its reply."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Session
 
 Instead = types.InputRequiredResult | dict[str, Any]
-"""A reply in place of a result: that input is required, or (as it goes over the wire) a task's handle."""
+"""Reply instead of a result: input is required, or (as JSON) a task's handle."""
 CallOutcome = types.CallToolResult | Instead
 
 
 class CallContext(Value, frozen=True):
-    """One call of a tool: the service, and the request it came with."""
+    """Call of a tool: the service and the client's request."""
 
     helm: AgentService
     doors: Doors
     context: Context
     params: types.CallToolRequestParams
     agent: str = CODEX
-    """The agent whose tool was called, where each agent has one."""
+    """Agent whose tool was called, if each agent has its own tool."""
     host: str | None = None
-    """The machine that `helm` is of, if that is another one."""
+    """Machine of `helm`, if it is not this one."""
 
     @property
     def agent_title(self) -> str:

@@ -1,7 +1,7 @@
-"""One call of `codex` or `codex-reply` while it is in flight: what its client is told, and how its client is asked.
+"""Call of `codex` or `codex-reply` in progress: notifications and approvals for its client.
 
-The events of the turn go out as `codex/event` notifications, in order and before the call's result; progress goes to the
-caller's own token, so that its timer does not run out; and an approval is asked for by elicitation on the call's own stream.
+The events of the turn go out as `codex/event` notifications, in order and before the call's result. Progress uses the
+caller's token, so that its timeout does not expire. Approvals use elicitation on the call's own stream.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _BACKLOG: Final = 1000
-"""How many notifications may wait for a client that does not read; beyond that, pieces of text are dropped."""
+"""Notifications that may wait for a slow client. Beyond that, text deltas are dropped."""
 
 
 class _Notification:
-    """A `codex/event`, which is plain JSON already: all that the SDK asks of a notification is to be dumped."""
+    """`codex/event` as JSON. The SDK only requires that a notification can be dumped."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self._params = params
@@ -49,10 +49,10 @@ class _Notification:
 
 
 class _Approval(BaseModel):
-    """An `elicitation/create` whose reply may be the original's `{decision}`.
+    """`elicitation/create` whose reply may be the original's `{decision}`.
 
-    The SDK checks a reply against the shape of the request's `method`; under a name that it does not know it leaves that to
-    us. What goes over the wire is `name`.
+    The SDK validates a reply by the `method` of the request, and leaves unknown methods alone, so this uses another
+    method name internally. On the wire it is `name`.
     """
 
     method: ClassVar[str] = "codex/elicitation"
@@ -82,7 +82,10 @@ class CallInFlight:
         self._session_id = session.id
 
     def listen(self, session: Session, event: Event) -> None:
-        """For `Helmsman.listen`. A new session is ours if its questions come to us: its id is not known before it starts."""
+        """Handle events for `Helmsman.listen`.
+
+        A new session is ours if its questions come to us: its id is unknown before it starts.
+        """
         if self._session_id is None and session.on_question == self.ask:
             self._session_id = session.id
         if session.id != self._session_id:
@@ -129,9 +132,9 @@ class CallInFlight:
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def ask(self, session: Session, question: Question) -> Answered | None:
-        """Ask the client's person, as the original did; None where the client cannot be asked, or could not.
+        """Ask the client's user, like the original. Return None if the client cannot be asked.
 
-        The question then stays open until somebody else answers it or its time is up, and is denied.
+        The question then stays open until another answer or its timeout.
         """
         context = self._call.context
         capabilities = context.session.client_capabilities

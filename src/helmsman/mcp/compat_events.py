@@ -63,16 +63,16 @@ _NOTHING: Final[Raw] = {}
 
 @dataclass(frozen=True, slots=True)
 class CodexEvent:
-    """One notification: the id of its turn (empty for what concerns the whole session), and the message."""
+    """Notification: the id of its turn (empty if it concerns the whole session), and the message."""
 
     id: str
     message: CompatMessage
 
 
 class Translation:
-    """The translation of one turn.
+    """Translation of one turn.
 
-    `turn_name` is used instead of Codex's own id of the turn: the original named a session's first turn after its call.
+    `turn_name` replaces Codex's id of the turn: the original named a session's first turn after its call.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Translation:
         """Time of the model's first output."""
         self._last_message: str | None = None
         self.approvals: dict[str, CompatMessage] = {}
-        """The open approvals by the ids of their questions, as they are announced."""
+        """Open approvals by question id, as announced to the client."""
         self._waiting: dict[str, tuple[CommandExecution, Raw]] = {}
         """Commands that Codex has announced and may not run yet: the original spoke of them only when they ran."""
         self._patches: dict[str, FileChange] = {}
@@ -251,9 +251,9 @@ class Translation:
         return [*self._begin_waiting(item.id, raw), message, *older]
 
     def _begin_waiting(self, item_id: str | None, as_ended: Raw = _NOTHING) -> list[CompatMessage]:
-        """The start of a command that had only been announced.
+        """Return the start of a command that was only announced before.
 
-        Who runs it, and in which process, Codex says only with its end: the announcement names neither.
+        Codex names the source and the process of a command only at its end, not in the announcement.
         """
         if item_id is None or item_id not in self._waiting:
             return []
@@ -311,7 +311,7 @@ class Translation:
         return {"thread_id": self._thread_id, "turn_id": self._turn_id}
 
     def _timed(self, message: CompatMessage, name: str) -> CompatMessage:
-        """The older forms of commands and changes carry the turn, and those of commands the time."""
+        """Add the turn to older messages about commands and changes, and the time to those about commands."""
         if message["type"].startswith(("exec_command", "patch_apply")):
             message = {**message, "turn_id": self._turn_id}
         return {**message, name: self._ms()} if message["type"].startswith("exec_command") else message
@@ -337,7 +337,7 @@ def _plan(plan: TodoList) -> CompatMessage:
 
 
 def _token_count(event: UsageReported, raw: Raw) -> CompatMessage:
-    """With `--engine exec` there are only the counts of the session."""
+    """Return the token counts. With `--engine exec` only the session's total is known."""
     total, spent = None, event.total
     if spent is not None:
         total = {**structs.asdict(spent), "total_tokens": spent.input_tokens + spent.output_tokens}
@@ -350,7 +350,7 @@ def _token_count(event: UsageReported, raw: Raw) -> CompatMessage:
 
 
 def rate_limits(reported: RateLimitsReported | None) -> CompatMessage | None:
-    """The account's limits as `token_count` has them; None where nothing is known of any."""
+    """Return the account's limits in the format of `token_count`; None if unknown."""
     if reported is None or reported.raw is None:
         return None
     snapshot: CompatMessage = _snake(reported.raw.get("rateLimits"))
@@ -377,5 +377,5 @@ def _cause(error: Raw, code: str | None) -> Any:
 
 
 def _snake(value: Any) -> Any:
-    """An object with all its names as the original spelled them."""
+    """Convert the names in an object to snake case, as in the original."""
     return {snake_case(name): _snake(inner) for name, inner in value.items()} if isinstance(value, dict) else value

@@ -1,7 +1,7 @@
-"""Items in the two forms in which the removed `codex mcp-server` showed them. Pure.
+"""Convert items to both formats of the removed `codex mcp-server`.
 
-`shown` is the item inside `item_started` and `item_completed`; `began` and `ended` are the older messages beside it, such as
-`exec_command_begin` and `exec_command_end`. What Helmsman has no word for is taken from `raw`, the item as Codex told it.
+`shown` is the item inside `item_started` and `item_completed`; `began` and `ended` are the older messages, such as
+`exec_command_begin` and `exec_command_end`. Facts without a field in Helmsman come from `raw`, Codex's own item.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _SHELL_WORDS: Final = 3
 
 
 def shown(item: Item, raw: Raw, *, ended: bool) -> CompatMessage | None:
-    """The item as such; None for what the original did not show as an item, or Helmsman does not know."""
+    """Return the item; None if the original did not show it, or Helmsman does not know it."""
     match item:
         case UserMessage():
             content = {"type": "text", "text": item.text, "text_elements": list[Any]()}
@@ -74,7 +74,7 @@ def shown(item: Item, raw: Raw, *, ended: bool) -> CompatMessage | None:
 
 
 def began(item: Item, raw: Raw) -> list[CompatMessage]:
-    """What was said beside the start of an item."""
+    """Return the older messages for the start of an item."""
     match item:
         case CommandExecution():
             return [{"type": "exec_command_begin", "call_id": item.id, **_command(item, raw)}]
@@ -89,7 +89,7 @@ def began(item: Item, raw: Raw) -> list[CompatMessage]:
 
 
 def ended(item: Item, raw: Raw) -> list[CompatMessage]:
-    """What was said beside the end of an item."""
+    """Return the older messages for the end of an item."""
     match item:
         case UserMessage():
             nothing = {
@@ -122,7 +122,7 @@ def ended(item: Item, raw: Raw) -> list[CompatMessage]:
 
 
 def command_words(command: str) -> list[str]:
-    """A command as the words it is run with; the engine has them joined as one would type them."""
+    """Split a command into words; the engine has it as one string."""
     try:
         return shlex.split(command)
     except ValueError:  # not something that words were joined to
@@ -130,7 +130,7 @@ def command_words(command: str) -> list[str]:
 
 
 def parsed_command(words: list[str], raw: Raw, directory: str | None) -> list[CompatMessage]:
-    """What a command does, as Codex sees it (`commandActions`); where it did not say, `unknown` is always true."""
+    """Return Codex's analysis of a command (`commandActions`), or `unknown`, which is always valid."""
     actions = [_parsed(mapping(action), directory) for action in sequence(raw.get("commandActions"))]
     return actions or [{"type": "unknown", "cmd": words[-1] if len(words) == _SHELL_WORDS else shlex.join(words)}]
 
@@ -150,7 +150,7 @@ def _parsed(action: Raw, directory: str | None) -> CompatMessage:
 
 
 def _path_as_written(command: str, path: str | None, directory: str | None) -> str | None:
-    """The file that is read, as the command names it: Codex's app-server makes the path absolute."""
+    """Return the path of a file as the command has it: the app-server makes it absolute."""
     if path is None or directory is None:
         return path
     file = Path(os.path.normpath(path))
@@ -161,7 +161,7 @@ def _path_as_written(command: str, path: str | None, directory: str | None) -> s
 
 
 def changes_by_path(changes: Iterable[PathChange]) -> CompatMessage:
-    """The files of a change, each with its new content, its old one, or its difference."""
+    """Return the files of a change, each with its new content, its old content, or its diff."""
     return {change.path: _file_change(change) for change in changes}
 
 
@@ -172,17 +172,17 @@ def _file_change(change: PathChange) -> CompatMessage:
 
 
 def _parts(item: Reasoning, raw: Raw) -> list[str]:
-    """The parts of the summary. Where Codex does not tell parts (`--engine exec`), all of it is one."""
+    """Return the parts of the summary, or one part if Codex does not separate them (`--engine exec`)."""
     return texts(raw["summary"]) if "summary" in raw else [item.text] if item.text else []
 
 
 def _citation(raw: Raw) -> CompatMessage | None:
-    """The memories that a message rests on; the sessions they come from had another name in the original."""
+    """Return the memories that a message cites, with the original's name for their sessions."""
     return {_CITED.get(name, name): value for name, value in mapping(raw.get("memoryCitation")).items()} or None
 
 
 def _action(raw: Raw) -> CompatMessage:
-    """How something was looked for."""
+    """Return the action of a web search."""
     action = present(mapping(raw.get("action")))
     return {"action": {**action, "type": snake_case(text(action.get("type")))}} if action else {}
 

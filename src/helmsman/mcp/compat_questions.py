@@ -1,8 +1,8 @@
-"""Approvals as the removed `codex mcp-server` asked for them, and the replies its clients give. Pure.
+"""Convert approvals to the requests of the removed `codex mcp-server`, and parse its clients' replies.
 
-The original sent `elicitation/create` with an empty form and the facts in fields of its own (`codex_command`, …), and took
-only `{"decision": "approved"}` for a yes: what the protocol says (`{"action": "accept"}`) it took for a no. Here both are
-understood. Whatever else comes is a no.
+The original sent `elicitation/create` with an empty form and its own fields for the facts (`codex_command`, …). It
+accepted only `{"decision": "approved"}` as a yes, and took the protocol's `{"action": "accept"}` for a no. Here both
+mean yes. Everything else means no.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 SHOWN_DIFF_CHARS: Final = 64_000
-"""The elicitation shows a diff of this length whole. Its clients have no other way to see a patch before they answer."""
+"""Length up to which the elicitation includes the whole diff. Its clients cannot show a patch in any other way."""
 _DECISIONS: Final = {
     "approved": APPROVE,
     "approved_for_session": APPROVE_SESSION,
@@ -34,9 +34,9 @@ _DECISIONS: Final = {
 
 
 def asked(question: Question, item: Item | None, raw: Raw) -> CompatMessage | None:
-    """The message that announces an approval; None for questions of other kinds, which the original had no answer for.
+    """Return the message that announces an approval; None for other questions, which the original could not answer.
 
-    `item` is what the question is about: a patch is shown with it, not with the question. `raw` is Codex's own request.
+    `item` is the subject of the question, which contains the patch. `raw` is Codex's own request.
     """
     match question.type:
         case "command_approval":
@@ -64,7 +64,7 @@ def asked(question: Question, item: Item | None, raw: Raw) -> CompatMessage | No
 
 
 def elicitation(question: Question, message: CompatMessage, *, call_id: str, event_id: str) -> CompatMessage:
-    """The parameters of the `elicitation/create` that asks for an approval, which `message` has announced."""
+    """Return the parameters of the `elicitation/create` for an approval that `message` has announced."""
     about = {
         "requestedSchema": {"type": "object", "properties": dict[str, Any]()},
         "threadId": question.session_id,
@@ -105,7 +105,10 @@ def _is_cut(question: Question) -> bool:
 
 
 def _allow_command(message: CompatMessage) -> str:
-    """The original's sentence. It did not say all that is allowed, nor keep a command from looking like more of it."""
+    """Return the original's sentence.
+
+    It does not show everything that is allowed, and a command may imitate its text.
+    """
     return f"Allow Codex to run `{exact(shlex.join(message['command']))}` in `{exact(str(message['cwd']))}`?"
 
 

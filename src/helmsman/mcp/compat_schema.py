@@ -1,8 +1,8 @@
-"""The tools of the removed `codex mcp-server`: how they are listed, and what arguments they take.
+"""Tools of the removed `codex mcp-server`: listing and arguments.
 
-The schemas are those of Codex 0.145.0, the last that had the server, word for word; a test compares them with the original.
-Two arguments that older ones had are taken although they are not listed: `profile`, and the approval policy `on-failure`.
-What is wrong with arguments is said in the original's words, because clients were seen to look for them.
+The schemas are copies of those in Codex 0.145.0, the last version with the server; a test compares them with the
+original. Two older arguments are accepted although they are not listed: `profile`, and the approval policy
+`on-failure`. Errors about arguments have the original's wording, because clients search for it.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ CODEX_REPLY: Final = types.Tool(
 
 
 class BadArguments(Exception):
-    """The arguments of a call are wrong; the text is what the caller gets."""
+    """Wrong arguments of a call. The text is for the caller."""
 
 
 @dataclass(frozen=True, slots=True)
 class CodexArguments:
-    """The arguments of `codex`. What is None was not given."""
+    """Arguments of `codex`. None means not given."""
 
     prompt: str
     cwd: str | None
@@ -173,7 +173,7 @@ _KNOWN: Final = (
     "compact-prompt",
     "profile",
 )
-"""In the order in which the original names them."""
+"""Order of the original."""
 
 
 def _prompt(arguments: Mapping[str, Any]) -> str:
@@ -203,6 +203,6 @@ def _not_parsed(problem: str) -> BadArguments:
 
 
 def _kind(value: Any) -> str:
-    """What JSON calls a value, as the original says it."""
+    """Return the JSON type of a value in the original's words."""
     kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "sequence"}
     return kinds.get(type(value), "map")

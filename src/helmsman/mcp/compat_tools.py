@@ -32,7 +32,7 @@ _END_SECONDS: Final = 5.0
 
 
 class CompatTool:
-    """A tool with a fixed listing, whose results and errors have the original's shape."""
+    """Tool with a fixed listing, whose results and errors have the original's shape."""
 
     def __init__(self, listing: types.Tool, run: Callable[[CallContext], Awaitable[CallOutcome]]) -> None:
         self._listing = listing
@@ -55,13 +55,13 @@ class CompatTool:
 
 
 def compat_tools() -> Sequence[CompatTool]:
-    """The two tools of one server."""
+    """Return the two tools of one server."""
     calls = _Calls()
     return (CompatTool(CODEX, calls.codex), CompatTool(CODEX_REPLY, calls.reply))
 
 
 class _Calls:
-    """The calls of one server, and which sessions they wait for."""
+    """Calls of one server, and the sessions that they wait for."""
 
     def __init__(self) -> None:
         self._waiting = Counter[str]()
@@ -93,7 +93,10 @@ class _Calls:
             return await self._until_ended(call, session, in_flight)
 
     async def _second_leg(self, call: CallContext, session_id: str) -> CallOutcome:
-        """A client of 2026-07-28 comes back with what its person answered; the turn it asked for has been waiting."""
+        """Handle the second request of a 2026-07-28 client, which brings its user's answer.
+
+        Its turn has been waiting.
+        """
         session = await call.helm.session(session_id)
         await call.doors.take_responses(call.context, call.params.input_responses, session)
         async with _in_flight(call, is_new=False) as in_flight:
@@ -107,7 +110,7 @@ class _Calls:
                 tasks.start_soon(in_flight.report_progress, session)
                 required = await _wait(call, session)
         except anyio.get_cancelled_exc_class():
-            if self._waiting[session.id] == 1:  # another call may wait for the same turn, and wants it to go on
+            if self._waiting[session.id] == 1:  # another call may wait for the same turn and needs it to continue
                 with anyio.move_on_after(_STOP_SECONDS, shield=True):
                     await call.helm.interrupt(session.id)
                     await in_flight.flush()
@@ -120,7 +123,7 @@ class _Calls:
 
 @asynccontextmanager
 async def _in_flight(call: CallContext, *, is_new: bool) -> AsyncIterator[CallInFlight]:
-    """The call, whose client is told what happens for the length of the block."""
+    """Yield the call. Its client gets notifications during the block."""
     in_flight = CallInFlight(call, is_new=is_new)
     stop = call.helm.listen(in_flight.listen)
     try:
@@ -132,9 +135,9 @@ async def _in_flight(call: CallContext, *, is_new: bool) -> AsyncIterator[CallIn
 
 
 async def _say(helm: AgentService, session: Session, prompt: str, in_flight: CallInFlight) -> None:
-    """A new turn; or, while one is running, into that one: its result is then the reply's too.
+    """Start a turn, or put the prompt into the running one, whose result then also answers this call.
 
-    The original did the latter as well, and never answered the call.
+    The original also did the latter, but never answered the call.
     """
     while True:
         if not session.state.is_running:
@@ -151,7 +154,7 @@ async def _say(helm: AgentService, session: Session, prompt: str, in_flight: Cal
             await session.wait(until="end")  # it is over by now, or this Codex takes nothing in: the next turn then
         except EngineRefused:
             if not await session.wait(until="end", timeout=_END_SECONDS):
-                raise  # the turn goes on, so it was not its end that Codex spoke of
+                raise  # the turn continues, so Codex did not mean its end
         else:
             return
 

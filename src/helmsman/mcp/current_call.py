@@ -1,6 +1,6 @@
-"""Which call of which pipe is being worked on, for whoever has to know that it was asked before.
+"""Identity of the current call from a pipe, for code that must recognize repeated calls.
 
-Set for the length of a request that came through the hub's socket; elsewhere there is none.
+Set during a request that came through the hub's socket; otherwise empty.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from helmsman.tasks.calls import CallId, CallLog
 
 
 class NumberedCall(Value, frozen=True):
-    """A request by the number that its pipe gave it: the same whenever it is asked again, of whichever hub."""
+    """Request with the number that its pipe gave it.
+
+    The number stays the same when another hub gets the request again.
+    """
 
     id: CallId
     calls: CallLog
@@ -25,8 +28,8 @@ class NumberedCall(Value, frozen=True):
 
 
 ATTACH: Final = "helmsman/attach"
-"""Our own request for a pipe that comes from an earlier hub: whoever was asked there is asked again."""
+"""Internal request for a pipe from an earlier hub. It repeats the questions that were shown there."""
 
 current_call: Final[ContextVar[NumberedCall | None]] = ContextVar("current_call", default=None)
 current_form: Final[ContextVar[str | None]] = ContextVar("current_form", default=None)
-"""The name of the form that is about to be shown; a new hub finds it again by this."""
+"""Name of the form that is about to be shown. A new hub finds the form again by this name."""

@@ -1,4 +1,4 @@
-"""Elicitation: put an agent's questions to the user of an MCP client, in both eras of the protocol.
+"""Elicitation: show an agent's questions to the user of an MCP client, in both eras of the protocol.
 
 - A client of the handshake era that supports elicitation receives the question as a form. Over a pipe it is sent when it
   arises; over HTTP while the client waits in `codex_wait`, whose response stream carries it.
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 Context: TypeAlias = "ServerRequestContext[Any, Any]"
-"""A request and the client that it came from."""
+"""Context of a request, with its client."""
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +204,7 @@ class Doors:
     async def input_required(
         self, context: Context, session: Session, question: Question
     ) -> types.InputRequiredResult | None:
-        """The answer to a client of 2026-07-28 that can ask its person; None where it cannot, or has done so."""
+        """Return the reply that asks a 2026-07-28 client for an answer; None if it cannot ask its user, or already has."""
         if context.protocol_version not in MODERN_PROTOCOL_VERSIONS or not has_forms(context):
             return None
         if question.id in self._shown and question.id not in self._handed_out:
@@ -283,10 +283,10 @@ class Doors:
 
 
 class Confirmation:
-    """A form in which the person at a client confirms what its model has proposed.
+    """Form in which the user of a client confirms a proposal of its model.
 
-    A client of 2026-07-28 gets the form as the answer to its call, and calls again with what the person said. Over a pipe
-    the form stays open when the call has been answered; over HTTP the call waits for it.
+    A client of 2026-07-28 gets the form as the reply to its call, and calls again with the answer. Over a pipe the form
+    stays open after the reply; over HTTP the call waits for the answer.
     """
 
     def __init__(self, context: Context, responses: types.InputResponses | None, helm: HelmsmanService) -> None:
@@ -369,12 +369,12 @@ def _declines_by_itself(context: Context) -> bool:
 
 
 def by_form(context: Context) -> AnsweredBy:
-    """The person who filled in a form of this client."""
+    """Return the user who filled in a form of this client."""
     return AnsweredBy("person", client_name(context), "form")
 
 
 def by_tool(context: Context) -> AnsweredBy:
-    """The agent that called a tool from this client."""
+    """Return the agent that called a tool from this client."""
     return AnsweredBy("agent", client_name(context), "tool")
 
 

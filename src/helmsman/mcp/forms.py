@@ -1,4 +1,4 @@
-"""A question as a form that an MCP client shows to a person, and the filled-in form as answers. Pure."""
+"""Convert a question to a form of an MCP client, and the completed form to answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 
 SHOWN_DIFF_CHARS: Final = 8000
-"""Of a longer diff the form has the beginning, and the names and counts of all its files; it cannot be approved there."""
+"""Length up to which a form shows a diff.
+
+A longer diff is cut, with the names and counts of all its files, and cannot be approved there.
+"""
 TOO_LONG: Final = (
     "This is too long for a form, so it can only be refused here. Look at all of it in the dashboard or in a terminal, and "
     "approve it there: helmsman watch {}"
@@ -24,13 +27,13 @@ _WORDS: Final = "_words"
 
 
 def form_message(question: Question) -> str:
-    """What the person reads above the fields."""
+    """Return the text above the fields."""
     text = describe(question).text(diff_chars=SHOWN_DIFF_CHARS)
     return f"{text}\n{TOO_LONG.format(question.session_id)}" if _is_cut(question) else text
 
 
 def form_schema(question: Question) -> dict[str, Any]:
-    """The fields, in the subset of JSON schema that elicitation allows."""
+    """Return the fields, in the subset of JSON schema that elicitation allows."""
     if question.type == "user_input":
         fields = {_name(prompt, index): _field(prompt) for index, prompt in enumerate(question.prompts)}
         words = {
@@ -50,7 +53,7 @@ def form_schema(question: Question) -> dict[str, Any]:
 
 
 def form_answers(question: Question, action: str, content: Mapping[str, Any] | None) -> list[str] | None:
-    """The answers that a form gives; None when the person dismissed it, which leaves the question open."""
+    """Return the answers in a form; None if the user dismissed it, which leaves the question open."""
     filled = content or {}
     if action == "cancel":
         return None
@@ -69,7 +72,7 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
         case _:
             decision = DENY if action == "decline" else _text(filled.get(_DECISION)) or DENY
             if _is_cut(question) and decision not in REFUSALS:
-                return None  # nobody says yes here to what is not shown here
+                return None  # a form cannot approve what it does not show
             reason = _text(filled.get(_REASON)).strip()
             return [f"{decision}: {reason}" if reason else decision]
 
@@ -79,7 +82,7 @@ def _is_cut(question: Question) -> bool:
 
 
 def _offered(question: Question) -> list[str]:
-    """The answers that a form offers: no yes to what it does not show."""
+    """Return the options that a form offers: no yes to content that it does not show."""
     options = question.prompts[0].options
     return [option for option in options if option in REFUSALS or not _is_cut(question)]
 
@@ -105,7 +108,7 @@ def _field(prompt: Prompt) -> dict[str, Any]:
 
 
 def _shown_options(prompt: Prompt) -> dict[str, str]:
-    """Each option by how it is shown: a client shows the values of a field as they are."""
+    """Return the options by their labels: clients show the values of a field unchanged."""
     return {exact(option): option for option in prompt.options}
 
 

@@ -1,4 +1,4 @@
-"""The hub's end of a pipe: an MCP session on the frames of `helmsman.mcp.pipe`.
+"""Hub's end of a pipe: an MCP session on the frames of `helmsman.mcp.pipe`.
 
 The SDK serves the session through the two streams of this module. They decide how the pipe treats each line: it forgets a
 line that is answered, stores `initialize` and subscriptions and repeats them to the next hub, and forgets a cancelled call.
@@ -61,7 +61,7 @@ _LAST_WORDS_SECONDS: Final = 2.0
 _KEPT: Final = frozenset({"initialize", "logging/setLevel", "resources/subscribe"})
 """Requests that a new hub must hear too; the client knows their answers."""
 _HELD: Final = "subscriptions/listen"
-"""A request that stays open while the client listens."""
+"""Request that stays open while the client listens."""
 _CLAIM_SECONDS: Final = 10.0
 """Time for which forms of an earlier hub wait for a session that asks the same question here."""
 
@@ -81,7 +81,7 @@ class _Hello:
 
 
 def _flags(words: list[str]) -> dict[str, object]:
-    """The settings among the flags of `helmsman serve`, which the pipe has looked at."""
+    """Return the settings from the flags of `helmsman serve`, which the pipe has checked."""
     flags: dict[str, object] = {}
     config: list[str] = []
     rest = iter(words)
@@ -251,7 +251,7 @@ class _Lines:
         return request_id in self._requests
 
     def take(self, request_id: str | int) -> None:
-        """A tool is at work on a request."""
+        """Record that a tool works on a request."""
         if (known := self._requests.get(request_id)) is not None:
             shown = jsonrpc_id(request_id)
             self._connection.put(b"t%d %b" % (known[0], shown))
@@ -262,14 +262,14 @@ class _Lines:
             self._connection.put(b"k%d" % known[0])
 
     def cancel(self, request_id: Any, seq: int) -> None:
-        """The client takes a request back. That is said again too, until the request has come to its end."""
+        """Cancel a request for the client. The cancellation is repeated to later hubs until the request has ended."""
         if request_id in self._requests:
             self._cancelling[request_id] = seq
         else:
             self._connection.put(b"a%d" % seq)
 
     def answered(self, request_id: str | int, line: bytes, *, good: bool) -> bytes | None:
-        """The frame of an answer; None for one that the client knows, or never asked for."""
+        """Return the frame of a reply; None if the client already has it, or never asked."""
         seq, method, known = self._settle(request_id)
         if known or not seq:
             return None
@@ -301,12 +301,12 @@ class _Forms:
         self._shown = set(shown)
         """Forms of an earlier hub that the client still shows and that no session here has claimed."""
         self._ids: dict[str | int, str] = {}
-        """The client's id for each of the SDK's."""
+        """Ids of the client by those of the SDK."""
         self._early: dict[str, JSONRPCResponse | JSONRPCError] = {}
         """Answers to forms of an earlier hub, kept until a session here asks for them."""
 
     def ask(self, request: JSONRPCRequest) -> tuple[JSONRPCRequest, bool]:
-        """The request as the client sees it, and whether it shows it already."""
+        """Return a request with the client's id, and whether the client already shows it."""
         name = current_form.get()
         wanted = f"form-{name}" if name else f"{self._epoch}.{request.id}"
         if wanted in self._ids.values():
@@ -317,7 +317,7 @@ class _Forms:
         return request.model_copy(update={"id": wanted}), shown
 
     def answered(self, answer: JSONRPCResponse | JSONRPCError) -> JSONRPCResponse | JSONRPCError | None:
-        """An answer as the SDK knows it; None for one that is kept until its question is asked here, or unknown."""
+        """Return a reply with the SDK's id; None if it is unknown, or stored until its question is asked here."""
         wanted = str(answer.id)
         self._connection.put(b"z" + wanted.encode())
         for ours, theirs in self._ids.items():
@@ -371,7 +371,7 @@ def _is_initialized(message: SessionMessage) -> bool:
 
 
 class _Writer(SdkStream):
-    """The session's messages on their way to the pipe."""
+    """Outgoing messages of the session, on their way to the pipe."""
 
     def __init__(self, connection: Connection, lines: _Lines, forms: _Forms, reader: _Reader) -> None:
         self._connection = connection
@@ -401,7 +401,7 @@ class _Writer(SdkStream):
 
 
 class _Reader(SdkStream):
-    """The pipe's lines as the session's messages."""
+    """Incoming lines of the pipe as messages of the session."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ _ANSWER_KEYS: Final = frozenset({"result", "error"})
 
 
 class NoMessage(Exception):
-    """A line is no message of JSON-RPC. `answer` is the error for the client, if it is to get one."""
+    """Raised for a line that is not a JSON-RPC message. `answer` is the error for the client, if any."""
 
     def __init__(self, answer: JSONRPCError | None) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class NoMessage(Exception):
 
 
 def parse_message(line: bytes) -> JSONRPCMessage:
-    """Return the message in a line.
+    """Parse the message in a line.
 
     Raises:
-        NoMessage: There is none. A blank line and a malformed answer get no error: one with the id of an answer would be
-            taken for the answer to a request of the client's own.
+        NoMessage: It is not a message. A blank line and a malformed response get no error: an error with the id of a
+            response would look like the reply to a request of the client.
     """
     text = line.decode("utf-8", "replace")
     if not text.strip():
@@ -65,7 +65,7 @@ def _error_for(text: str) -> JSONRPCError | None:
 
 
 def duplicate_error(request_id: str | int) -> JSONRPCError:
-    """Return the answer to a request whose id another open request has."""
+    """Return the error for a request whose id is in use."""
     return _error(request_id, INVALID_REQUEST, f"Another request with the id {request_id!r} is open. Use each id once.")
 
 

@@ -70,11 +70,11 @@ _CHOICES |= dict.fromkeys(("--tools", "-m", "--model", "--profile", "-c", "--con
 
 
 class _ServeInside(Exception):
-    """No hub for this pipe."""
+    """Raised if no hub serves this pipe."""
 
 
 class _Ended(Exception):
-    """There is nothing more to do."""
+    """Raised when the pipe has finished."""
 
 
 def run_pipe(flags: Sequence[str]) -> int | None:
@@ -139,7 +139,7 @@ class _Pipe:
         self._client_left = False
         self._introduced = False
         self._outdated = ""
-        """Process id of the older hub in whose place a hub of this version was started."""
+        """Pid of an older hub that a hub of this version replaced."""
         self._silent_hubs = 0
         """Number of consecutive hubs that welcomed the pipe and sent nothing more."""
         self._poll = select.poll()

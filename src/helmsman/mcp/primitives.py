@@ -1,7 +1,7 @@
-"""The primitives of the router, one tool each: run, follow, stop and read local tasks and those in the cloud.
+"""Tools of the router with one purpose each: run, follow, stop and read local tasks and cloud tasks.
 
-They are listed to clients only with `--expose-primitives`; the tool `codex` does the same things from plain words. Those for
-local tasks every agent has (`call.agent`), under its own name.
+They are listed only with `--expose-primitives`; the tool `codex` does the same from plain words. Every agent has the
+ones for local tasks under its own name (`call.agent`).
 """
 
 from __future__ import annotations

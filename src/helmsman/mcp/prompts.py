@@ -44,7 +44,7 @@ _PROMPTS: Final = {
 
 
 class Prompts:
-    """The prompts of one server. Without tools that they could name there are none."""
+    """Prompts of one server. There are none without the tools that they name."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
@@ -67,7 +67,7 @@ class Prompts:
         return types.GetPromptResult(description=prompt.description, messages=[message])
 
     async def complete(self, _context: Context, params: types.CompleteRequestParams) -> types.CompleteResult:
-        """Complete the id of a session, newest first: by what it begins with, or by words of its summary."""
+        """Complete the id of a session, newest first, by its prefix or by words of its summary."""
         if params.argument.name not in (_SESSION, "id"):
             return types.CompleteResult(completion=types.Completion(values=[], total=0, has_more=False))
         given = params.argument.value.lower()

@@ -1,8 +1,8 @@
 """Sessions as MCP resources, with update notifications in both eras of the protocol.
 
-`codex://sessions` lists them, `codex://sessions/{id}` is a transcript in Markdown, `codex://sessions/{id}/diff` what it
-changed, as `codex_diff` tells it, `codex://tasks/{id}` the state of one turn. A client of the handshake era subscribes with
-`resources/subscribe`; one of 2026-07-28 listens with `subscriptions/listen`, which the subscription bus serves.
+`codex://sessions` is the list, `codex://sessions/{id}` a transcript in Markdown, `codex://sessions/{id}/diff` the
+changes as in `codex_diff`, and `codex://tasks/{id}` the state of one turn. A client of the handshake era subscribes
+with `resources/subscribe`; one of 2026-07-28 listens with `subscriptions/listen`, which the subscription bus serves.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _TEMPLATES: Final = (
 )
 _MAX_SUBSCRIBERS: Final = 1000
 _MIN_INTERVAL: Final = 0.25
-"""A session that streams changes many times a second; its readers are told a few times."""
+"""Seconds between updates of one resource. A session may change many times per second."""
 
 
 class Resources:
-    """The resources of one server. `run` sends the updates and belongs into the server's task group."""
+    """Resources of one server. `run` sends the updates and belongs into the server's task group."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS: Final = 25.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
-"""As long as a hint may say; plain words may say anything ("wait 500 hours")."""
+"""Largest value of the hint. Plain words may ask for more ("wait 500 hours")."""
 _REMEMBERED: Final = 1000
 _MOST_NAMES: Final = 20
 """Limit of names in a request that are looked up."""
@@ -88,7 +88,7 @@ _MOST_NAMES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """The choices that a client was offered, and the arguments of its request other than the text."""
+    """Choices that a client was offered, and the arguments of its request other than the text."""
 
     offer: Offer
     terms: Mapping[str, BaseModel] = field(default_factory=dict[str, "BaseModel"])
@@ -98,8 +98,10 @@ _NO_OFFER: Final = _Offered(NOTHING_OFFERED)
 
 
 class Router:
-    """The tool of one agent (`call.agent`). Keeps what the next request may refer to: what each client was offered last,
-    which questions it was shown, and the key of confirmations.
+    """Tool of one agent (`call.agent`).
+
+    Remembers what the next request may refer to: each client's last choices, the questions it was shown, and the key of
+    confirmations.
     """
 
     def __init__(self) -> None:
@@ -255,7 +257,7 @@ def _open_questions(session: Session | None, args: contract.CodexInput) -> list[
 
 
 async def _confirmed_question(call: CallContext, args: contract.CodexInput, planned: Route) -> PendingQuestion | None:
-    """The question that an answer is for: agreed to is the answer to this one, and not to whatever is asked next."""
+    """Return the question that an answer is for, so that an approval cannot answer a later question."""
     if planned.action != "respond":
         return None
     session = call.helm.tasks.local.session_of(await call.helm.tasks.get(planned.task_id or ""))
@@ -318,7 +320,7 @@ async def _needs_confirmation(call: CallContext, args: contract.CodexInput, plan
 
 
 async def _has_changed_files(call: CallContext, task_id: str) -> bool:
-    """Whether a task at work has changed files, or may have: by a command, or where nobody here can tell."""
+    """Return whether a running task has changed files, or may have: by a command, or if that is unknown here."""
     task = await call.helm.tasks.find(task_id)
     if task.origin == "cloud" or not task.is_running or task.session_id is None:
         return False
@@ -419,7 +421,7 @@ async def _wait(call: CallContext, planned: Route, task: Task) -> contract.Codex
 
 
 async def _all(call: CallContext, planned: Route, tasks: Sequence[Task]) -> contract.CodexOutput:
-    """Every task in a line; of the cloud also those that others have put there."""
+    """List all tasks, one line each, including cloud tasks submitted elsewhere."""
     shown = [await call.helm.tasks.get(task.id) if task.origin == "local" else task for task in tasks]
     lines = [standing(task, None) for task in shown]
     if planned.mode == "cloud":
@@ -596,7 +598,7 @@ def _declared(router: Router) -> Operation[contract.CodexInput]:
 
 
 def router_tools(agents: Mapping[str, str], *, expose_primitives: bool) -> list[Offered]:
-    """The tools of these agents, by name and with their titles; and their primitives, where they are to be seen."""
+    """Return the tools of these agents by name, with titles, and their primitives if these are exposed."""
     tools: list[Offered] = []
     for name, title in agents.items():
         tools.append(Tool(_declared(Router()), voice_of(name, title), agent=name, agent_title=title))

@@ -1,4 +1,4 @@
-"""What the tool of an agent says: how a task stands, what may be meant, what would be done, and what one can say next."""
+"""Texts of an agent's tool: task status, choices, planned actions and next steps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def about(
     question: PendingQuestion | None = None,
     **more: Any,
 ) -> contract.CodexOutput:
-    """How a task stands. What it asks is always in the text too: who sees only that has been shown it as well."""
+    """Describe a task. The text includes its question, for clients that show nothing else."""
     question = question or question_of(call.helm, task)
     if message is not None and question is not None:
         message = "\n".join([message, f"{task.id} asks:", *question_in_words(question)])
@@ -133,7 +133,7 @@ def using(planned: Route, others: Sequence[contract.ChoiceOutput]) -> str:
 
 
 def choice(number: int, task: Task, action: Action) -> contract.ChoiceOutput:
-    """A task as a choice, with the number by which the next request may name it."""
+    """Return a task as a numbered choice for the next request."""
     verb = {"results": "show the results of", "respond": "check", "none": "check", "run": "continue with"}.get(
         action, action
     )
@@ -179,7 +179,7 @@ def answer_in_words(answer: contract.CodexOutput) -> str:
 
 
 def theirs(call: CallContext, tasks: Sequence[Task]) -> str:
-    """That a request means tasks of other agents, and whom to ask."""
+    """Say that a request means tasks of other agents, and which tools to use."""
     agents = call.helm.agents
     told = [
         f"{task.id} ({task.alias}) is a task of {agents.title(task.agent)}"
@@ -190,7 +190,7 @@ def theirs(call: CallContext, tasks: Sequence[Task]) -> str:
 
 
 def in_words(args: contract.CodexInput, planned: Route, place: Path) -> str:
-    """What a route means, after "would"."""
+    """Describe a route, to follow "would"."""
     if planned.action == "setup":
         return f"make a GitHub guide for {place}"
     if planned.action == "environments":
@@ -224,7 +224,7 @@ def short(text: str, width: int = 200) -> str:
 
 
 def terms(args: contract.CodexInput) -> dict[str, Any]:
-    """What was asked for beside the words that is for new work, or for the cloud, by the name that callers have for it."""
+    """Return the arguments that apply only to new work or to the cloud, by their public names."""
     hints, safety = args.hints, args.safety
     return {
         "context.model": args.context.model,

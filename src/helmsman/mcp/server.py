@@ -1,4 +1,4 @@
-"""The MCP server on one Helmsman, for every transport and both eras of the protocol."""
+"""MCP server for one Helmsman, for every transport and both eras of the protocol."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 
 def build_server(helm: HelmsmanService) -> Server[None]:
-    """A server that offers what the settings of `helm` say."""
+    """Build a server with the tools that the settings of `helm` enable."""
     doors = Doors(helm)
     toolbox = Toolbox(helm, doors, offered_tools(helm))
     tasks = TaskMethods(helm, doors)

@@ -120,7 +120,7 @@ class _Outgoing(SdkStream):
         self._progress = anyio.Event()
         self._gone = False
         self.open_requests: set[str | int] = set()
-        """The ids of the client's requests that have no answer yet."""
+        """Ids of the client's open requests."""
 
     @property
     def is_full(self) -> bool:
@@ -172,7 +172,10 @@ class _Outgoing(SdkStream):
         self._progress = anyio.Event()
 
     async def _until_writable(self) -> None:
-        """A pipe that is writable takes at least PIPE_BUF bytes, so a write of no more than that does not block."""
+        """Wait until the pipe is writable.
+
+        It then takes at least PIPE_BUF bytes, so a write of at most that size does not block.
+        """
         if not select.select((), (self._descriptor,), (), 0)[1]:
             await anyio.wait_writable(self._descriptor)
 

@@ -1,9 +1,9 @@
-"""The MCP extension `io.modelcontextprotocol/tasks`: a long wait as a task that the client polls.
+"""MCP extension `io.modelcontextprotocol/tasks`: a long wait becomes a task that the client polls.
 
-A client that declares the extension on a wait whose turn is still running gets a handle instead of an answer. The task is
-the one in the registry, so it outlives this server: it is `working` while Codex works, `input_required` while Codex asks
-(with the questions as forms), and `completed` with what `codex_wait` would have returned. Cancelling it interrupts the turn.
-Clients without the extension lose nothing: they wait.
+A client that declares the extension gets a handle if the turn is still running. The task is the one in the registry, so
+it outlives this server: it is `working` while Codex works, `input_required` while Codex asks (with the questions as
+forms), and `completed` with the result of `codex_wait`. Cancelling it interrupts the turn. Clients without the
+extension wait as usual.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
 _DONE: Final = {"resultType": "complete"}
-"""What these methods' own answers are, whatever the state of the task they tell of."""
+"""Result type of these methods, whatever the state of the task."""
 
 
 class GetTaskParams(types.RequestParams):
@@ -50,9 +50,9 @@ class UpdateTaskParams(types.RequestParams):
 
 
 async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | None:
-    """The handle to return from a wait, or None for a client that does not know tasks or a turn that is over.
+    """Return a handle for a wait, or None for a client without tasks or a turn that is over.
 
-    A task asks by forms, so a client that cannot show any waits instead, and finds the question in what it gets.
+    Questions of a task are forms, so a client without forms waits instead and finds the question in the result.
     """
     task_id = call.helm.running_task(session.id)
     if task_id is None or not _declared(call.context) or not has_forms(call.context):
@@ -61,7 +61,7 @@ async def task_handle(call: CallContext, session: Session) -> dict[str, Any] | N
 
 
 async def job_handle(call: CallContext, task: Task) -> dict[str, Any] | None:
-    """The same for a job."""
+    """Return a handle for a job."""
     if not task.is_running or not _declared(call.context) or not has_forms(call.context):
         return None
     return {"resultType": "task", **task_state(task)}
@@ -90,7 +90,7 @@ class TaskMethods:
         return state
 
     async def _result(self, task: Task) -> types.CallToolResult:
-        """What the wait would have returned: how the session is, if this was its newest turn, else what the task gave."""
+        """Return the result of the wait: the session's state if this was its newest turn, otherwise the task's result."""
         if task.job is not None:
             output = await job_output(self._helm, task)
             return _call_result(job_in_words(output), output.as_dict())
@@ -114,9 +114,9 @@ class TaskMethods:
         return dict(_DONE)
 
     async def _task(self, context: Context, task_id: str) -> tuple[Task, list[Session]]:
-        """A task as it is now and, while it is running, its session, attached to if an earlier server began it.
+        """Return a task and, while it runs, its sessions. Attach to sessions of an earlier server.
 
-        A job may have several.
+        A job may have several sessions.
         """
         if not _declared(context):
             raise MCPError(
@@ -139,7 +139,7 @@ def _call_result(text: str, content: dict[str, Any]) -> types.CallToolResult:
 
 @contextmanager
 def _protocol_errors(code: int) -> Iterator[None]:
-    """These methods have no result to tell an error in, as tools have."""
+    """Turn errors into protocol errors: unlike tools, these methods have no result for them."""
     try:
         yield
     except HelmsmanError as error:
@@ -153,7 +153,7 @@ def _declared(context: Context) -> bool:
 
 
 def task_state(task: Task) -> dict[str, Any]:
-    """A task as the extension describes it."""
+    """Return a task in the extension's format."""
     progress = task.progress.get("text") if task.progress is not None else None
     left = None if task.expires_at is None else task.expires_at - datetime.now(UTC)
     state = {

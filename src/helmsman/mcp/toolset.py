@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ERROR_META: Final = "helmsman/error"
-"""The key in the `_meta` of a failed result that holds the error as data: `code`, `message`, `retryable` and details."""
+"""Key in the `_meta` of a failed result for the error as data: `code`, `message`, `retryable` and details."""
 
 
 class Offered(Protocol):
-    """A tool that a server can list and call."""
+    """Tool that a server lists and calls."""
 
     @property
     def name(self) -> str: ...
@@ -55,16 +55,16 @@ class Offered(Protocol):
 
 @dataclass(frozen=True)
 class Tool:
-    """An operation as an MCP tool, for Codex, for any agent, or for one agent by name.
+    """Operation as an MCP tool, for Codex, for any agent, or for one agent by name.
 
-    The size of an answer is bounded: longer texts are cut here, and say where the whole is.
+    Answers have a maximum size: longer texts are truncated, with a note where to find the rest.
     """
 
     operation: Operation[Any]
     voice: Voice = FOR_CODEX
     in_fleet: bool = False
     agent: str | None = None
-    """The agent that the tool belongs to, if each installed agent has such a tool."""
+    """Agent that the tool belongs to, if each installed agent has such a tool."""
     agent_title: str = ""
 
     @property
@@ -181,7 +181,7 @@ def _type_alone(field: dict[str, Any]) -> dict[str, Any]:
 
 
 class Toolbox:
-    """The tools a server offers."""
+    """Tools a server offers."""
 
     def __init__(self, helm: HelmsmanService, doors: Doors, tools: Sequence[Offered]) -> None:
         self._helm = helm
@@ -210,7 +210,7 @@ class Toolbox:
         return types.ListToolsResult(tools=[_in_words_of(one, said) for one in listed])
 
     def _named(self, name: str) -> Offered | None:
-        """A tool by its name, or as people spell it: an agent by its title (`claude-code`), a primitive without its `_`."""
+        """Return a tool by name, or by a common variant: an agent's title (`claude-code`), a primitive without its `_`."""
         for spelt in (name, f"_{name}"):
             if (found := self._tools.get(spelt) or self._by_title.get(_spelt(spelt))) is not None:
                 return found
@@ -274,7 +274,7 @@ class Toolbox:
     # --- other machines ----------------------------------------------------------------------------------------------
 
     def _placed(self, tool: Offered, call: CallContext) -> CallContext:
-        """The call with the machine that it names, by `host` or by an id, and in the words of that machine."""
+        """Return the call on the machine that it names, by `host` or by an id, with that machine's own ids."""
         links = self._helm.hosts
         arguments = dict(call.params.arguments or {})
         if not isinstance(tool, Tool) or not tool.takes_host:
@@ -352,7 +352,7 @@ def _listed_beside(tool: Offered, first: str, known: Mapping[str, Tool]) -> type
 
 
 def _with_host(tool: Offered, listed: types.Tool, hosts: Sequence[str]) -> types.Tool:
-    """A tool as it is listed where there are other machines."""
+    """Return a tool's listing with a `host` parameter, if there are other machines."""
     if not hosts or not isinstance(tool, Tool) or not tool.takes_host:
         return listed
     schema = listed.input_schema
@@ -396,7 +396,7 @@ def _in_words_of(listed: types.Tool, said: Callable[[str], str]) -> types.Tool:
 
 
 def _spelt(name: str) -> str:
-    """A name however it is put together: Claude Code, claude-code, claude_code."""
+    """Normalize the spelling of a name: Claude Code, claude-code, claude_code."""
     return re.sub(r"[ _]", "-", name.lower())
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
 HEARTBEAT_SECONDS: Final = 10.0
-"""How often a waiting client hears something: enough to keep every known client's timer from running out."""
+"""Seconds between progress messages. Short enough for the timeouts of all known clients."""
 
 
 async def wait_for_session(
@@ -111,7 +111,7 @@ async def _wait_for_sessions(
 async def wait_for_job(
     call: CallContext, task: Task, *, seconds: float
 ) -> types.InputRequiredResult | dict[str, Any] | None:
-    """Wait until a job has ended or one of its sessions asks, or the time is up; what is returned is as for a session."""
+    """Wait until a job ends, one of its sessions asks, or the time is up. Returns the same as for a session."""
     helm = call.helm
     for session in await job_sessions(helm, task):
         await call.doors.take_responses(call.context, call.params.input_responses, session)
@@ -184,14 +184,14 @@ async def report_progress(
 
 
 def session_progress(session: Session) -> str:
-    """How far a session has come, in a sentence."""
+    """Return the progress of a session in a sentence."""
     status = session_status(session, output_lines=0)
     told = status.note or (progress_line(status.progress) if status.progress is not None else status.status)
     return cut(told, LINE_CHARS)
 
 
 class ClientCall(CallContext, frozen=True):
-    """A call of an operation by an MCP client (`helmsman.operations.table.OperationCall`)."""
+    """Call of an operation by an MCP client (`helmsman.operations.table.OperationCall`)."""
 
     async def wait(
         self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"

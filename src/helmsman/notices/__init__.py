@@ -1,1 +1,1 @@
-"""Telling people of what waits or has ended when nobody looks. The hub decides what is told (`helmsman.hub.notifier`)."""
+"""Notifications for users who are not watching. The hub decides what to send (`helmsman.hub.notifier`)."""

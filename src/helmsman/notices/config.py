@@ -63,17 +63,17 @@ _OWN: Final[Mapping[str, tuple[str, ...]]] = {
         *("answers", "reply_topic", "reply_token", "reply_token_file"),
     ),
 }
-"""The keys that each way has beside the common ones."""
+"""Keys of each channel, in addition to the common ones."""
 
 
 class QuietHours(Value, frozen=True):
-    """From one time of the day to another, by the clocks of this machine."""
+    """Quiet time between two local times of day."""
 
     begin: time
     end: time
 
     def until(self, now: datetime) -> datetime | None:
-        """When they are over; None where it is not quiet now."""
+        """Return when the current quiet time ends; None if it is not quiet now."""
         local = now.astimezone()
         clock = local.time()
         is_quiet = self.begin <= clock < self.end if self.begin < self.end else clock >= self.begin or clock < self.end
@@ -84,7 +84,7 @@ class QuietHours(Value, frozen=True):
 
 
 class Recipient(SecretValue, frozen=True, kw_only=True):
-    """One `[[notify.to]]`. Which of the fields below `is_full` have a meaning is a matter of its `way`."""
+    """One `[[notify.to]]`. Its `way` decides which of the fields below `is_full` apply."""
 
     secrets: ClassVar[tuple[str, ...]] = ("secret", "reply_token")
     name: str
@@ -97,10 +97,10 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     timeout: float = 30.0
     url: str = ""
-    """Of the webhook, or of the ntfy server."""
+    """Address of the webhook or of the ntfy server."""
     topic: str = ""
     secret: str | None = None
-    """What a webhook is signed with, or the token for ntfy."""
+    """Key that signs a webhook, or token for ntfy."""
     answers: bool = False
     reply_topic: str = ""
     reply_token: str | None = None
@@ -122,20 +122,20 @@ class NotifySettings(Value, frozen=True):
 
     @classmethod
     def of_machine(cls, state_dir: Path) -> Self:
-        """What the user's own file says now, as whoever serves this machine finds it. Blocks.
+        """Read the user's own file as the hub of this machine finds it. Blocks.
 
         Raises:
-            InvalidSetting: Something in it makes no sense.
+            InvalidSetting: A value is invalid.
         """
         with Whereabouts(os.environ, Path("/")).entered():
             return cls.load(load_settings({}, os.environ, state_dir).files)
 
     @classmethod
     def load(cls, files: Iterable[ConfigFile]) -> Self:
-        """Read `[notify]` of the user's own file. Blocks: secrets may be in files of their own.
+        """Read `[notify]` of the user's own file. Blocks: secrets may be in separate files.
 
         Raises:
-            InvalidSetting: Something in it makes no sense; the message names the key, its value and what is allowed.
+            InvalidSetting: A value is invalid; the message names the key, its value and the allowed values.
         """
         own = next((file for file in files if file.trusted), None)
         if own is None or "notify" not in own.content:
@@ -210,7 +210,7 @@ def _ntfy(table: _Table, common: Mapping[str, Any]) -> Recipient:
 
 
 class _Table:
-    """A table of the file. What is asked of it is checked."""
+    """Table of the file with checked access."""
 
     def __init__(self, content: Any, name: str, path: Path, keys: tuple[str, ...]) -> None:
         if not isinstance(content, dict):
@@ -225,7 +225,7 @@ class _Table:
                 raise InvalidSetting(f"{path} has an unknown key {name}.{key}. {advice}")
 
     def get(self, key: str, read: Callable[[Any], Any]) -> Any:
-        """What it says, or None where it says nothing."""
+        """Return a checked value, or None if the key is missing."""
         if key not in self.content:
             return None
         try:

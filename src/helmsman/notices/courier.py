@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 _PAUSES: Final = (5.0, 15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0)
 """Between two attempts. After the last of them it has failed."""
 _LOOK_SECONDS: Final = 30.0
-"""How often the clock is looked at: a machine that slept does not tell."""
+"""Seconds between checks of the clock, because the system does not report that it slept."""
 _TROUBLE_SECONDS, _LONGEST_TROUBLE_SECONDS = 10.0, 640.0
 
 
@@ -86,17 +86,17 @@ class Courier:
                 pause = _TROUBLE_SECONDS
             except HelmsmanError as error:
                 log.warning("notices to %s wait: %s", self._name, error)
-                seconds, is_taken_up = _TROUBLE_SECONDS, False  # what was being sent then may have arrived
+                seconds, is_taken_up = _TROUBLE_SECONDS, False  # a message that was being sent may have arrived
             except Exception:
                 log.exception("notices to %s wait", self._name)
-                await self._sleep(pause)  # whatever is entered meanwhile: it may fail again at once
+                await self._sleep(pause)  # also for notices added during the pause: they may fail in the same way
                 seconds, is_taken_up = 0.0, False
                 pause = min(pause * 2, _LONGEST_TROUBLE_SECONDS)
             if seconds:
                 await sleep_until(self._changed, seconds, self._sleep)
 
     async def _bring_next(self) -> float:
-        """Send what is due first, or wait until there is something; how long to wait before looking again."""
+        """Send the delivery that is due first, or wait for one. Return the pause before the next look."""
         delivery = await self._store.next_for(self._name)
         if delivery is None:
             await self._changed.wait()
@@ -130,7 +130,7 @@ class Courier:
             await store.finish(delivery, "sent", note)
 
     async def _failed(self, delivery: Delivery, error: WayError) -> None:
-        """Try again what is known not to have arrived, some times, and what may have, once."""
+        """Retry a failed delivery: several times if it certainly did not arrive, once if it may have."""
         is_last = delivery.attempts > len(_PAUSES)
         may_have_arrived = isinstance(error, MaybeSent)
         if may_have_arrived and delivery.is_doubtful:

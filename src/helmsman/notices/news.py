@@ -1,7 +1,7 @@
-"""What is told: a piece of news, in two lengths.
+"""Content of notifications, in a short and a full version.
 
-The short one is made of words of ours and the name of a directory, and gives nothing away: no command, no path, no word of
-a model. The full one is what every door shows, without secrets. Which of the two somebody gets is theirs to say
+The short version contains only fixed words and the name of a directory: no command, no path, no text of a model. The
+full version contains what every front end shows, without secrets. The recipient's settings choose between them
 (`helmsman.notices.config`).
 """
 
@@ -26,26 +26,26 @@ if TYPE_CHECKING:
 
 NewsKind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
 KINDS: Final[tuple[NewsKind, ...]] = get_args(NewsKind)
-"""What one can be told of."""
+"""Kinds of notifications."""
 
 TEXT_CHARS: Final = 3000
-"""A notice is no place to read at length. What is longer is cut, and says so."""
+"""Limit on the length of a notification. Longer text is truncated with a mark."""
 _PROJECT_CHARS: Final = 80
 _MOST_BUTTONS: Final = 3
 _INSTRUCTION_CHARS: Final = 300
 
 
 class News(Value, frozen=True, kw_only=True):
-    """Something to be told of.
+    """Notification.
 
     Attributes:
-        kind: What kind of news it is; `test` is nobody's to choose.
-        about: What it is about. The same is told once.
-        title: What has happened, in words of ours alone.
-        text: All of it, safe to show and without secrets.
-        directory: Where, if it concerns a project.
-        is_whole: Whether `text` says all that a yes would grant, word for word.
-        choices: What may be answered to a question by one word.
+        kind: Kind; recipients cannot select `test`.
+        about: Key of the subject. The same subject is sent once.
+        title: What has happened, in fixed words only.
+        text: Full text, safe to show and without secrets.
+        directory: Project directory, if it concerns one.
+        is_whole: True if `text` shows completely what a yes would grant.
+        choices: One-word answers to a question.
     """
 
     kind: NewsKind | Literal["test"]
@@ -62,7 +62,7 @@ class News(Value, frozen=True, kw_only=True):
 
     @property
     def project(self) -> str | None:
-        """The name of the directory it concerns."""
+        """Name of the project directory."""
         if self.directory is None:
             return None
         name = named(PurePath(self.directory).name or "/")
@@ -70,11 +70,11 @@ class News(Value, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> str:
-        """Which project, and what has happened."""
+        """Project and title in one line."""
         return self.title if self.project is None else f"{self.project}: {self.title}"
 
     def for_programs(self, *, is_full: bool) -> dict[str, Any]:
-        """As a command of the user's or a webhook is given it."""
+        """Return the notification as JSON for the user's command or a webhook."""
         told = {
             "kind": self.kind,
             "title": self.headline,
@@ -90,7 +90,7 @@ class News(Value, frozen=True, kw_only=True):
 
 
 def question_news(question: Question, *, directory: str | None, agent: str) -> News:
-    """That a question waits."""
+    """Return the notification of an open question."""
     words = describe(question)
     whole = words.text(diff_chars=TEXT_CHARS)
     text = shortened(whole)
@@ -114,7 +114,7 @@ def question_news(question: Question, *, directory: str | None, agent: str) -> N
 
 
 def question_key(session_id: str, question_id: str) -> str:
-    """What the news of a question is about."""
+    """Return the subject key of a question."""
     return f"question {session_id} {question_id}"
 
 
@@ -127,7 +127,10 @@ def limit_news(
     session_id: str | None = None,
     task_id: str | None = None,
 ) -> News:
-    """That a limit is reached: `about` tells it from others, `text` says which limit and what becomes of the work."""
+    """Return the notification of a reached limit.
+
+    `about` identifies it, `text` names the limit and what happens to the work.
+    """
     return News(
         kind="limit",
         about=f"limit {about}",
@@ -141,7 +144,7 @@ def limit_news(
 
 
 def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
-    """That a task has ended. `who` is its agent, as people call it."""
+    """Return the notification of a task's end. `who` is the display name of its agent."""
     words = [task.instruction[:_INSTRUCTION_CHARS]]
     if task.status == "completed":
         title = f"{who} is done"
@@ -163,7 +166,7 @@ def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
 
 
 def left_out_news(schedule: Schedule, run: ScheduleRun | None, *, about: str) -> News:
-    """That a run of a schedule was left out."""
+    """Return the notification of a schedule's run that was left out."""
     when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
     return News(
         kind="schedule",
@@ -212,6 +215,6 @@ def rule_news(rule: ListedRule) -> News:
 
 
 def shortened(text: str) -> str:
-    """A text that is safe to show as a notice has it: without secrets, and not too long."""
+    """Return a text without secrets, truncated for a notification."""
     shown = redact(text)
     return shown if len(shown) <= TEXT_CHARS else shown[:TEXT_CHARS] + "\n(cut here: there is more to read)"

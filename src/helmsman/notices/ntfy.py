@@ -1,9 +1,9 @@
-"""ntfy: messages to a topic, and answers to questions by its buttons.
+"""Send messages to an ntfy topic, and read answers to questions from its buttons.
 
-A button publishes a code to a reply topic that the hub reads. A code is random, good for one answer to one question, and
-gone when the question is closed; only its digest is kept. Whoever can read the topic could press the buttons, so there are
-none unless the server refuses the topic to strangers, which is asked of it each time; and nobody grants by a button what was
-not shown whole.
+A button publishes a code to a reply topic that the hub reads. A code is random, valid for one answer to one question,
+and expires when the question closes; only its digest is stored. Anyone who can read the topic could press the buttons.
+So there are buttons only if the server requires a login for the topic, which is checked each time, and only if the
+message shows the whole question.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MESSAGE_BYTES: Final = 3900
-"""The server makes an attachment of what is longer than 4096 bytes, which nobody reads on a lock screen."""
+"""ntfy turns a message of more than 4096 bytes into an attachment, which a lock screen does not show."""
 _CODE_BYTES: Final = 16
 _LINE_BYTES: Final = 64 * 1024
 _SILENCE_SECONDS: Final = 120.0
-"""The server says something every 45 seconds."""
+"""Server sends a keepalive every 45 seconds."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _SKEW: Final = timedelta(minutes=1)
-"""The server's clock is its own, so it is asked for what has come in so much time, not since when."""
+"""Server's clock may differ, so replies are requested by duration, not by time."""
 _URGENT: Final = frozenset({"question", "limit", "hub"})
 _OPEN_TOPIC: Final = "Sent without buttons: anybody can read this topic. Have the server refuse it to strangers."
 _NOT_ALL_SHOWN: Final = "(Not all of it is shown here, so there is no button for yes.)"
 
 
 class Ntfy(Sender):
-    """A topic of an ntfy server."""
+    """Topic of an ntfy server."""
 
     def __init__(self, recipient: Recipient, store: NoticeStore) -> None:
         self._recipient = recipient
@@ -119,7 +119,7 @@ class Ntfy(Sender):
         take: Callable[[str], Awaitable[None]],
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Take what is published to the reply topic from a time on, until cancelled. A lost connection is made again."""
+        """Pass on what is published to the reply topic after `since`, until cancelled. Reconnects after an error."""
         import httpx2
 
         place, pause = "", _FIRST_PAUSE
@@ -139,7 +139,7 @@ class Ntfy(Sender):
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _lines(self, since: str) -> AsyncIterator[bytes]:
-        """What the server says from a place on; a line that never ends is not waited for."""
+        """Yield the lines that the server sends from a position on, with a limit on the length of a line."""
         address = f"{self._recipient.url}/{self._recipient.reply_topic}/json"
         async with (
             http_client(_SILENCE_SECONDS) as client,
@@ -167,7 +167,7 @@ async def _taken(line: bytes, take: Callable[[str], Awaitable[None]]) -> str | N
 
 
 def digest_of(code: str) -> str:
-    """What is kept of a code."""
+    """Return the digest of a code, which is stored instead of the code."""
     return hashlib.sha256(code.encode("utf-8", "replace")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Which way leads to a recipient."""
+"""Choose the channel to a recipient."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def sender_of(recipient: Recipient, codes: NoticeStore) -> Sender | None:
-    """How a recipient is reached; None where pages of the dashboard fetch what there is. `codes` are for answers."""
+    """Return the channel to a recipient; None if dashboard pages fetch their notifications themselves. `codes` are for
+    answers.
+    """
     match recipient.way:
         case "desktop":
             return Desktop(recipient)

@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 DeliveryStatus = Literal["pending", "sending", "sent", "failed", "doubtful", "dropped"]
-"""`doubtful`: it was sent twice, and nobody knows whether it arrived. `dropped`: it did not matter any more."""
+"""`doubtful`: sent twice, and possibly not arrived. `dropped`: obsolete."""
 
 _KEPT: Final = 1000
-"""So many notices are remembered."""
+"""Notices kept in the store."""
 _MOST_WAITING: Final = 200
-"""So many wait for one recipient, beside the questions that are open. The oldest give way."""
+"""Deliveries that may wait for one recipient, apart from open questions. The oldest are dropped."""
 _QUESTIONS: Final = "SELECT id FROM notices WHERE about LIKE 'question %'"
-"""They are as many as there are open questions: a question that closes drops its own."""
+"""Not limited: a question drops its notification when it closes."""
 _NOTE_CHARS: Final = 500
 NOT_NEEDED: Final = "It did not matter any more."
 _TOO_MANY: Final = "Too many were waiting."
 
 
 class Delivery(Value, frozen=True, kw_only=True):
-    """A piece of news on its way to one recipient."""
+    """Notification for one recipient."""
 
     id: str
     news: News
@@ -68,7 +68,7 @@ class Due(Value, frozen=True):
 
 
 class ReplyCode(Value, frozen=True):
-    """What a one-time code is good for: one answer to one question."""
+    """Question and answer that a one-time code is valid for."""
 
     news: News
     recipient: str
@@ -76,9 +76,9 @@ class ReplyCode(Value, frozen=True):
 
 
 class NoticeStore:
-    """The notices of a state directory.
+    """Notices of a state directory.
 
-    What is read or written raises `RegistryUnavailable` where the file cannot be used.
+    Reads and writes raise `RegistryUnavailable` if the file cannot be used.
     """
 
     def __init__(self, database: Database) -> None:
@@ -88,18 +88,20 @@ class NoticeStore:
         self.revision = 0
         """Grows when something was entered here, or has changed."""
         self.on_change: list[Callable[[], None]] = []
-        """Who is told that something was entered, or has changed."""
+        """Called after a delivery was added or has changed."""
         self.settings: Callable[[], Awaitable[NotifySettings]] | None = None
         """Return the current recipients; None if no notifications are sent here."""
         self.send_test: Callable[[str | None], Awaitable[Sequence[Delivery]]] | None = None
-        """Tells everybody, or one recipient, that this works; None where nobody sends notices."""
+        """Sends a test to all recipients or one; None in processes that do not send notices."""
 
-    # --- what is told ------------------------------------------------------------------------------------------------
+    # --- notifications
+    # ---------------------------------------------------------------------------------------------------
 
     async def add(self, news: News, recipients: Mapping[str, datetime]) -> str | None:
-        """Enter what is told, to whom, and not before when; its id, or None where nobody is told, or was before.
+        """Add a notification for these recipients, each with its earliest time. Return its id, or None if it is not
+        new.
 
-        It is no longer due then. What was dropped since it did not matter, and does again, is sent after all.
+        Its subject is no longer due. A delivery that was dropped as obsolete is sent if its subject comes up again.
         """
         notice_id, now = f"N-{secrets.token_hex(6)}", microseconds(self.clock())
 
@@ -135,12 +137,12 @@ class NoticeStore:
         return await self._write(work)
 
     async def due(self) -> tuple[Due, ...]:
-        """What has ended or was left out, oldest first."""
+        """Return ended tasks and skipped runs without a notification yet, oldest first."""
         sql = "SELECT about, owner_pid, engine FROM notices_due ORDER BY at LIMIT 1000"
         return await self._read(lambda connection: tuple(Due(*row) for row in connection.execute(sql)))
 
     async def forget_due(self, about: str) -> None:
-        """It is no news."""
+        """Mark a subject as handled without a notification."""
         await self._write(lambda connection: connection.execute("DELETE FROM notices_due WHERE about = ?", (about,)))
 
     async def drop(self, about: str, why: str) -> None:
@@ -173,7 +175,10 @@ class NoticeStore:
     # --- deliveries --------------------------------------------------------------------------------------------------
 
     async def recover(self, recipient: str) -> None:
-        """What an earlier hub was just sending may have arrived: it is sent once more, and then never again."""
+        """Recover deliveries of an earlier hub.
+
+        Those that were being sent may have arrived: send them once more, then never again.
+        """
 
         def work(connection: StoreConnection) -> None:
             now = microseconds(self.clock())
@@ -191,28 +196,28 @@ class NoticeStore:
         await self._write(work)
 
     async def next_for(self, recipient: str) -> Delivery | None:
-        """What waits for a recipient, due or not, that which is due first."""
+        """Return the next delivery for a recipient, due or not."""
         sql = f"{_SELECT} WHERE recipient = ? AND status = 'pending' ORDER BY next_at, notices.number LIMIT 1"
         found = await self._read(lambda connection: _deliveries(connection.execute(sql, (recipient,))))
         return found[0] if found else None
 
     async def waiting_for(self, recipients: Iterable[str]) -> tuple[Delivery, ...]:
-        """What waits for these recipients and is due, oldest first."""
+        """Return the deliveries for these recipients that are due, oldest first."""
         names = tuple(recipients)
         sql = f"{_SELECT} WHERE {is_in('recipient', names)} AND status = 'pending' AND next_at <= ? ORDER BY notices.number"
         values = (*names, microseconds(self.clock()))
         return await self._read(lambda connection: _deliveries(connection.execute(sql, values)))
 
     async def begin(self, delivery: Delivery) -> bool:
-        """It is about to be sent; False where it is not to be any more."""
+        """Mark a delivery as being sent. Return False if it should no longer be sent."""
         return await self._change(delivery, "pending", status="sending", attempts=delivery.attempts + 1)
 
     async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
-        """What became of it."""
+        """Record the outcome of a delivery."""
         await self._change(delivery, None, status=status, note=bounded_note(note))
 
     async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
-        """It is to be sent again. `is_doubtful`: it may have arrived."""
+        """Schedule a retry. `is_doubtful`: the message may have arrived."""
         doubtful = int(delivery.is_doubtful or is_doubtful)
         values = {"next_at": microseconds(at), "note": bounded_note(note), "is_doubtful": doubtful}
         await self._change(delivery, "sending", status="pending", **values)
@@ -228,17 +233,17 @@ class NoticeStore:
         return await self._write(work)
 
     async def deliveries(self, notice_id: str) -> tuple[Delivery, ...]:
-        """All deliveries of a notice."""
+        """Return all deliveries of a notice."""
         sql = f"{_SELECT} WHERE notice = ? ORDER BY recipient"
         return await self._read(lambda connection: _deliveries(connection.execute(sql, (notice_id,))))
 
     async def log(self, limit: int) -> tuple[Delivery, ...]:
-        """The newest deliveries first."""
+        """Return the newest deliveries, newest first."""
         sql = f"{_SELECT} ORDER BY notices.number DESC, recipient LIMIT ?"
         return await self._read(lambda connection: _deliveries(connection.execute(sql, (limit,))))
 
     def newest(self) -> dict[str, Delivery]:
-        """The delivery of each recipient in which something has happened last, tried at least once. Blocks."""
+        """Return each recipient's latest delivery that was tried at least once. Blocks."""
         sql = f"{_SELECT} WHERE attempts > 0 ORDER BY changed_at, notices.number"
         found = self._database.read(lambda connection: _deliveries(connection.execute(sql)))
         return {delivery.recipient: delivery for delivery in found}
@@ -251,14 +256,14 @@ class NoticeStore:
     # --- codes -------------------------------------------------------------------------------------------------------
 
     async def add_code(self, delivery: Delivery, digest: str, choice: str) -> None:
-        """Keep what a code is good for, by the digest of it."""
+        """Store the meaning of a code, by its digest."""
         values = (digest, delivery.id, delivery.recipient, choice, microseconds(self.clock()))
         await self._write(
             lambda connection: connection.execute("INSERT INTO notice_codes VALUES (?, ?, ?, ?, ?)", values)
         )
 
     async def code(self, digest: str) -> ReplyCode | None:
-        """What a code is good for."""
+        """Return the meaning of a code."""
         sql = (
             "SELECT content, recipient, choice FROM notice_codes JOIN notices ON notices.id = notice_codes.notice "
             "WHERE digest = ?"
@@ -268,12 +273,12 @@ class NoticeStore:
         return None if news is None else ReplyCode(news, row["recipient"], row["choice"])
 
     async def with_codes(self) -> tuple[str, ...]:
-        """What there are codes for."""
+        """Return the subjects that have valid codes."""
         sql = "SELECT DISTINCT about FROM notice_codes JOIN notices ON notices.id = notice"
         return await self._read(lambda connection: tuple(row["about"] for row in connection.execute(sql)))
 
     async def codes_since(self, recipient: str) -> datetime | None:
-        """When the oldest code that is still good was given out; None where none is."""
+        """Return when the oldest valid code was issued; None if there is none."""
         sql = "SELECT MIN(made_at) FROM notice_codes WHERE recipient = ?"
         at = await self._read(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
         return None if at is None else from_microseconds(at)
@@ -303,7 +308,7 @@ _SELECT: Final = (
 
 
 def _deliveries(rows: Iterable[Any]) -> tuple[Delivery, ...]:
-    """One that this version makes no sense of is left out."""
+    """Return deliveries, without those that this version cannot read."""
     return tuple(
         Delivery(
             id=row["notice"],
@@ -330,7 +335,7 @@ def _news(content: str) -> News | None:
 
 
 def _forget_old(connection: StoreConnection) -> None:
-    """Forget the oldest notices, but for questions that wait to be sent, or whose buttons are still good."""
+    """Delete the oldest notices, but keep questions that wait to be sent or whose codes are still valid."""
     needed = (
         "SELECT notice FROM notice_codes UNION SELECT notice FROM notice_deliveries "
         f"WHERE status IN ('pending', 'sending') AND notice IN ({_QUESTIONS})"
@@ -342,5 +347,5 @@ def _forget_old(connection: StoreConnection) -> None:
 
 
 def bounded_note(note: str | None) -> str | None:
-    """What is kept of why something was not sent."""
+    """Truncate the reason why a delivery failed."""
     return None if note is None else redact(note)[:_NOTE_CHARS]

@@ -1,7 +1,7 @@
-"""How news gets to somebody: the desktop, a command of the user's, a webhook. `ntfy.py` has the rest.
+"""Channels for notifications: the desktop, a command of the user, a webhook. `ntfy.py` has another one.
 
-A way raises `NotSent` when something did not arrive for certain, `MaybeSent` when nobody knows, and `NeverSent` when trying
-again would not help. Whatever these say is shown and logged, so no address and no secret is in it.
+A channel raises `NotSent` if a message certainly did not arrive, `MaybeSent` if that is unknown, and `NeverSent` if a
+retry would not help. Their messages are shown and logged, so they contain no address and no secret.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 HTTP_SECONDS: Final = 20.0
 _DESKTOP_SECONDS: Final = 10.0
 _OUTPUT_BYTES: Final = 4096
-"""So much of what a command says is logged."""
+"""Limit on the output of a command in the log."""
 _LAST_WORDS_SECONDS: Final = 0.5
 _REFUSED_FOR_NOW: Final = frozenset({408, 425, 429, 503})
 """Answers by which a server says that it has taken nothing, and may do so later."""
@@ -56,30 +56,30 @@ _OSASCRIPT: Final = (
 
 
 class WayError(Exception):
-    """It was not sent, or may not have been."""
+    """Base of delivery errors."""
 
 
 class NotSent(WayError):
-    """It has not arrived, and may another time."""
+    """Message did not arrive. A retry may help."""
 
 
 class MaybeSent(WayError):
-    """Nobody knows whether it has arrived."""
+    """Message may have arrived."""
 
 
 class NeverSent(WayError):
-    """It has not arrived, and would not another time."""
+    """Message did not arrive, and a retry would not help."""
 
 
 class Sender(Protocol):
-    """One way to one recipient."""
+    """Channel to one recipient."""
 
     def prepare(self) -> None:
         """Do what takes long and sends nothing. Blocks. A hub that is killed from then on may have sent something."""
         return
 
     async def send(self, delivery: Delivery) -> str | None:
-        """Send it; what is to be said of that beyond that it was sent, if anything.
+        """Send a message. Return a remark, if any.
 
         Raises:
             WayError: See above.
@@ -88,7 +88,7 @@ class Sender(Protocol):
 
 
 def message_of(delivery: Delivery, recipient: Recipient) -> dict[str, Any]:
-    """What programs are given."""
+    """Return the JSON for programs."""
     return {
         "id": delivery.id,
         **delivery.news.for_programs(is_full=recipient.is_full),
@@ -98,7 +98,7 @@ def message_of(delivery: Delivery, recipient: Recipient) -> dict[str, Any]:
 
 
 class Desktop(Sender):
-    """The notifications of the system that the hub runs on."""
+    """Desktop notifications of the system that the hub runs on."""
 
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
@@ -115,7 +115,7 @@ class Desktop(Sender):
 
 
 def _desktop_words(title: str, text: str) -> Sequence[str]:
-    """The command that shows it. What is shown is never an option of it, nor markup."""
+    """Return the command that shows a notification. Its text is never parsed as an option or as markup."""
     if sys.platform == "darwin":
         script = [word for line in _OSASCRIPT for word in ("-e", line)]
         return ("osascript", *script, "--", title, text)
@@ -126,7 +126,7 @@ def _desktop_words(title: str, text: str) -> Sequence[str]:
 
 
 class Command(Sender):
-    """A command of the user's, which is given JSON on stdin."""
+    """Command of the user, which gets JSON on stdin."""
 
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
@@ -209,7 +209,7 @@ def _last_line(said: str) -> str:
 
 
 class Webhook(Sender):
-    """A POST, signed as Standard Webhooks has it: over the id, the time and the body."""
+    """POST request, signed as in Standard Webhooks: over the id, the time and the body."""
 
     def __init__(self, recipient: Recipient) -> None:
         self._recipient = recipient
@@ -245,7 +245,10 @@ def load_http() -> None:
 
 @asynccontextmanager
 async def http_client(seconds: float | None = HTTP_SECONDS) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client that follows nobody elsewhere, and takes nothing from the environment. `seconds` is for a whole answer."""
+    """Yield an HTTP client without redirects and without settings from the environment.
+
+    `seconds` limits a whole answer.
+    """
     import httpx2
 
     for name in ("httpx2", "httpcore2"):
@@ -284,5 +287,5 @@ async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Map
 
 
 def _kind(error: Exception) -> str:
-    """What went wrong, without the address, which may hold a secret."""
+    """Describe an error without the address, which may contain a secret."""
     return type(error).__name__

@@ -54,7 +54,7 @@ class CarriedSession:
         return await anyio.to_thread.run_sync(self._transcripts.form_of, self.id)
 
     def kept(self, part: TranscriptPart) -> None:
-        """A part is where it cannot be lost, and so is all of its file before it."""
+        """Record that a part is stored safely, with all of its file before it."""
         self._stored[part.file] = part.start + len(part.data)
 
     @property

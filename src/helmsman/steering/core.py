@@ -100,9 +100,9 @@ class Steering(TurnRunner):
         """Return the installed program of an agent, or None for an agent without a program.
 
         Raises:
-            CodexNotFound: There is no Codex.
-            AgentNotFound: There is none of another agent.
-            EngineLost: It is on another machine and does not answer.
+            CodexNotFound: Codex is not installed.
+            AgentNotFound: Another agent is not installed.
+            EngineLost: It is on another machine that does not respond.
         """
         return await self.agents[agent].installed(self.settings, self._env)
 
@@ -404,9 +404,9 @@ class Steering(TurnRunner):
         *,
         on_task: Callable[[str], None] | None = None,
     ) -> Session:
-        """A turn that is no message, such as a review or a compaction: a task like any other, the turn's text in words.
+        """Run a turn that is not a message, such as a review or a compaction. It is a task like any other.
 
-        `begin` starts it in the session, which is loaded and idle, where that is more than running the turn.
+        `begin` starts it in the loaded, idle session, if that needs more than running the turn.
         """
         session = await self.session(session_id)
         refuse_unasked(session, self.settings, "have it work")
@@ -461,10 +461,11 @@ class Steering(TurnRunner):
             )
 
     async def session_with_queue(self, session_id: str) -> Session:
-        """Return a session with its whole queue. A new hub may still be reading the messages that an earlier one queued.
+        """Return a session with its whole queue. A new hub may still be reading the messages that an earlier one
+        queued.
 
         Raises:
-            SessionNotFound: There is none.
+            SessionNotFound: It does not exist.
         """
         session = await self.session(session_id)
         if not self._shared.is_recovered.is_set():

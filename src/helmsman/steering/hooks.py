@@ -50,7 +50,7 @@ class Hooks(ABC):
 
     @abstractmethod
     def after_turn(self, session: Session) -> None:
-        """A turn has ended."""
+        """Run after the end of a turn."""
 
     @abstractmethod
     async def spent_by(self, session_id: str) -> Sequence[SpentTurn]:

@@ -44,7 +44,7 @@ def first_shown(
     cursor: str | None,
     is_shown: Callable[[SessionInfo], bool],
 ) -> tuple[list[SessionInfo], str | None]:
-    """The first page on which something may be shown, without the rest of it, and the cursor of the next. Blocks."""
+    """Return the first page with visible entries, and the cursor of the next. Blocks."""
     while True:
         page, cursor = page_at(cursor)
         shown = [info for info in page if is_shown(info)]

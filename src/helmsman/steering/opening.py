@@ -89,7 +89,7 @@ def writable_places(options: SessionOptions) -> tuple[Path, ...]:
 
 
 def image_roots(settings: Settings) -> tuple[Path, ...]:
-    """The directories that images may come from; none means anywhere."""
+    """Return the directories that images may come from; empty means anywhere."""
     return (*settings.session_roots, settings.state_dir.resolve() / PICTURES) if settings.allowed_roots else ()
 
 
@@ -176,7 +176,7 @@ def fork_session(
 
 
 async def _past_turn_id(engine: Engine, session_id: str, which: int | str) -> str:
-    """The id of the turn with this number, counted from 1 (it may come as text), or with this id.
+    """Return the id of a turn by its number, counted from 1 (possibly as text), or by its id.
 
     Raises:
         InvalidInput: There is no such turn.

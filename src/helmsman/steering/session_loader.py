@@ -73,10 +73,10 @@ _UNTOLD: Final = Failure(
 
 
 class StoredSession(Value, frozen=True, kw_only=True):
-    """A session as others left it. `running` is its running task, where some process or engine is still at it.
+    """Session as another process left it. `running` is its running task, if a process or engine still works on it.
 
-    `logged` is its log. By its agent's record and its last task, `ending` is how the turn ended that the log leaves open,
-    and `outside` a later turn, which the log knows nothing of.
+    `logged` is its log. `ending` is the end of the turn that the log leaves open, from the agent's record and its last
+    task. `outside` is a later turn that is not in the log.
     """
 
     options: SessionOptions
@@ -164,7 +164,7 @@ class SessionLoader:
         return session
 
     def add(self, session: Session) -> None:
-        """The session is there from now on."""
+        """Add a session."""
         self._registry.by_id[session.id] = session
         session.introduce(self._registry.listeners)
 
@@ -172,7 +172,7 @@ class SessionLoader:
         """Return the current state of a session by its id, known or found on disk.
 
         Raises:
-            SessionNotFound: There is none.
+            SessionNotFound: It does not exist.
             InvalidInput: It works outside the allowed roots of this client.
         """
         known = self._registry.by_id.get(session_id)
@@ -254,7 +254,7 @@ class SessionLoader:
         return Session(state, Feed(self._settings.event_buffer_size, read_log), self._verbs, listeners)
 
     async def _restore(self, session_id: str) -> Session:
-        """A session that others began, as it is now."""
+        """Load the current state of a session that another process began."""
         known = await self.stored(session_id)
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
@@ -500,10 +500,10 @@ def _past(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tupl
 
 
 def _end_by_task(session_id: str, task: Task, turn: RecordedTurn | None) -> tuple[Event, ...]:
-    """The last task's end, where it is known not to have succeeded, and the agent's record has no end of it or no reason.
+    """Return the end of the last task if it failed and the agent's record has no end or no reason.
 
-    An agent that was killed records nothing, a turn that never began is in no record, and one that was silent for too long
-    is recorded as interrupted. Some agents record no interrupt.
+    An agent that was killed records nothing, a turn that never began is in no record, and a turn that was silent for
+    too long is recorded as interrupted. Some agents do not record interrupts.
     """
     if task.status not in ("failed", "unknown", "canceled"):
         return ()
@@ -528,7 +528,7 @@ def _end_by_task(session_id: str, task: Task, turn: RecordedTurn | None) -> tupl
 
 
 def _as_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
-    """A turn that is over, as what happened in it, as far as that is worth knowing. One that has no end says nothing."""
+    """Convert a finished turn to events, as far as they matter. A turn without an end gives none."""
     if turn.outcome == "open":
         return ()
     events: list[Event] = [TurnStarted(session_id=session_id, turn_id=turn.turn_id)]

@@ -21,7 +21,7 @@ class SessionRegistry:
     def __init__(self) -> None:
         self.by_id: dict[str, Session] = {}
         self.at_work: dict[str, Session] = {}
-        """Those with a running turn or a queued message. Every start looks at them, and they are few among many."""
+        """Sessions with a running turn or a queued message. Every start checks them, and they are few among many."""
         self.elsewhere: dict[str, Callable[[], Awaitable[None]]] = {}
         """Functions that refresh sessions with a turn in another process: only the store has the end of that turn."""
         self.has_elsewhere = anyio.Event()

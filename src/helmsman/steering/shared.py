@@ -84,7 +84,7 @@ class Shared:
         self.session_registry.listeners.append(self.session_registry.on_event)
         self.turn_limiter = TurnLimiter()
         self.doors: list[Verbs] = []
-        """Those that are connected."""
+        """Connected clients."""
         self.on_room: list[Callable[[], None]] = []
         """Callbacks for when waiting work may be able to run: a client has connected, or a turn has ended."""
         self.is_recovered = anyio.Event()
@@ -103,7 +103,7 @@ class Shared:
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, EngineHolder] = {}
-        """By what they are started with."""
+        """Engine holders by environment fingerprint."""
         self.linger = _LINGER_SECONDS
 
     async def __aenter__(self) -> Self:

@@ -20,13 +20,13 @@ def known_error(error: Exception) -> HelmsmanError:
 
 
 def failed_turn(session_id: str, known: HelmsmanError) -> TurnEnded:
-    """The turn of a session ended by this error."""
+    """Return the event for a turn that ended with this error."""
     failure = Failure(code=known.code, message=known.message, retryable=known.retryable)
     return TurnEnded(session_id=session_id, outcome="failed", failure=failure)
 
 
 def ended_by_limit(session_id: str, turn: RecordedTurn) -> TurnEnded:
-    """The turn of a session ended because a usage limit was reached, as its agent has recorded it."""
+    """Return the event for a turn that reached a usage limit, from its agent's record."""
     failure = None if turn.error is None else replace(turn.error, at=turn.ended_at)
     return TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome="failed", failure=failure)
 
@@ -37,7 +37,7 @@ def refuse_if_running(session_id: str, turn_id: str | None) -> None:
 
 
 def busy(session_id: str) -> SessionBusy:
-    """A turn is running already."""
+    """Return the error for a session whose turn is running."""
     return SessionBusy(
         f"A turn is running in session {session_id}. Wait for it, steer it, queue the message, or interrupt it."
     )

@@ -30,13 +30,13 @@ class TurnPolicy(Value, frozen=True):
     home: str = ""
     """Directory of Codex's sessions."""
     surroundings: str = ""
-    """A fingerprint of environment and settings, for comparing: an engine of another one is not for this turn."""
+    """Fingerprint of environment and settings. A turn must not run in an engine with another one."""
     max_sessions: int | None = None
     path: str = ""
     """Its program, where the settings name one."""
     claude_home: str = ""
     claude_path: str = ""
-    """The same two of Claude Code."""
+    """Same for Claude Code."""
     client: McpClient | None = None
     """MCP client that requested the turn for its model."""
 

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECEIVED: Final[TaskChanges] = {"input_position": None}
-"""The agent has received the input that was recorded as an intent."""
+"""Agent has received the input that was recorded as an intent."""
 SENT: Final[TaskChanges] = {"spec": None, **RECEIVED}
-"""The agent has received the request of a task, or may have: the task must not run again."""
+"""Agent has received the request of a task, or may have: the task must not run again."""
 
 _ASKED_AGAIN_SECONDS: Final = 5.0
 """Seconds for an engine to repeat its open question to us, before the session is shown without one."""

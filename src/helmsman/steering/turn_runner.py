@@ -185,7 +185,7 @@ class TurnRunner(Verbs, Hooks):
 
     @cached_property
     def surroundings(self) -> str:
-        """A fingerprint of environment and settings, as far as engines depend on them."""
+        """Fingerprint of the environment and settings that engines depend on."""
         return self._in_place_of or surroundings_of(self.settings, self._env)
 
     def under(self, policy: TurnPolicy) -> Self:
@@ -283,7 +283,8 @@ class TurnRunner(Verbs, Hooks):
         on_task: Callable[[str], None] | None = None,
         begin: TurnBeginner | None = None,
     ) -> Session:
-        """The next turn of an idle session; it is requested before anything else can happen. See `say` for messages.
+        """Start the next turn of an idle session. It is requested before anything else can happen. See `say` for
+        messages.
 
         Its options and limits replace those of the session, unless the turn does not begin.
         """
@@ -344,7 +345,10 @@ class TurnRunner(Verbs, Hooks):
             return ()
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """All turns of a session, oldest first. Its agent's own files are read only for turns that the log does not have."""
+        """Return all turns of a session, oldest first.
+
+        The agent's own files are read only for turns that are not in the log.
+        """
         session = await self.session(session_id)
         await self._writer.write()
         events = (await self._loader.log_of(session.id)).events
@@ -438,7 +442,7 @@ class TurnRunner(Verbs, Hooks):
         return begun
 
     def _did_not_begin(self, session: Session, task_id: str, error: Exception, running: str | None = None) -> None:
-        """A turn that was requested did not come to be. `running` is another's, which was found in the session."""
+        """Record that a requested turn did not begin. `running` is a turn of another process, found in the session."""
         known = self.as_known(error, session.options.agent)
         self._writer.fail(task_id, known)
         if running is None:
@@ -540,7 +544,7 @@ class TurnRunner(Verbs, Hooks):
             yield Capability.USAGE
 
     def make_room(self) -> None:
-        """A turn did not come to be: what waits for room, or behind it, may run."""
+        """Start waiting turns after a turn did not begin."""
         if self._shared.is_open:
             if any(session.queue for session in self._shared.session_registry.at_work.values()):
                 self._shared.tasks.start_soon(run_next, self._shared.session_registry)
@@ -565,7 +569,7 @@ class TurnRunner(Verbs, Hooks):
         """Return a session by its id, known or found on disk.
 
         Raises:
-            SessionNotFound: There is none.
+            SessionNotFound: It does not exist.
         """
         return await self._loader.get(session_id)
 
@@ -648,7 +652,7 @@ class TurnRunner(Verbs, Hooks):
 
     @property
     def sessions(self) -> Mapping[str, Session]:
-        """The sessions that were started or looked up here."""
+        """Sessions that were started or looked up here."""
         known = self._shared.session_registry.by_id
         if not self.allowed_roots:
             return known
@@ -683,7 +687,7 @@ class TurnRunner(Verbs, Hooks):
                 return
             if isinstance(event, QuestionAsked):
                 if is_theirs(session, self._writer):
-                    session.apply(event)  # no rule of ours, no deadline
+                    session.apply(event)  # no rules or deadlines apply
                     return
                 self._shared.tasks.start_soon(self.broker.receive(session, event))
                 return
@@ -705,7 +709,7 @@ class TurnRunner(Verbs, Hooks):
 
     @cached_property
     def rules(self) -> RuleBook:
-        """All rules there are."""
+        """All rules."""
         return RuleBook(self.settings.files, self.settings.state_dir)
 
     @cached_property
@@ -754,7 +758,7 @@ class TurnRunner(Verbs, Hooks):
         return [session for session in at_work if session.state.is_running and session.elsewhere is None]
 
     def _check_room(self, beside: Session | None = None) -> None:
-        """Make sure that one more turn may begin, whichever client asks for it.
+        """Check that one more turn may begin, for any client.
 
         Raises:
             TooManySessions: As many turns are running as are allowed.

@@ -1,1 +1,1 @@
-"""The registry of tasks: every turn Helmsman starts, and every cloud task, in one file that many processes share."""
+"""Registry of tasks: every turn that Helmsman starts, and every cloud task, in one file that many processes share."""

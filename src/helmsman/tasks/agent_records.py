@@ -53,7 +53,7 @@ class AgentRecords:
         self._agents = agents
         self._homes: dict[tuple[object, ...], tuple[Settings, Mapping[str, SessionIndex]]] = {}
         self._last_turns: dict[str, tuple[datetime, RecordedTurn | None]] = {}
-        """By session, for as long as nothing is written to it: lists ask for the same again and again."""
+        """Last turns by session, valid until the session changes: lists ask for the same ones repeatedly."""
 
     def indexes_for(self, settings: Settings, env: Mapping[str, str]) -> Mapping[str, SessionIndex]:
         """Return the agents' session indexes for these settings and this environment, by name. They are searched from now
@@ -70,7 +70,7 @@ class AgentRecords:
         return await anyio.to_thread.run_sync(self._changes, task, siblings)
 
     async def find(self, session_id: str) -> SessionInfo | None:
-        """A session on disk."""
+        """Return a session on disk."""
         return await anyio.to_thread.run_sync(self.look_up, session_id)
 
     def look_up(self, session_id: str) -> SessionInfo | None:
@@ -97,7 +97,9 @@ class AgentRecords:
     async def last_turns(
         self, sessions: Sequence[SessionInfo], indexes: Mapping[str, SessionIndex]
     ) -> dict[str, RecordedTurn | None]:
-        """The last turn of each of these sessions, by its id; `indexes`, by agent, are those that have listed them."""
+        """Return the last turn of each of these sessions, by its id; `indexes`, by agent, are those that have listed
+        them.
+        """
         known = {info.session_id: self._last_turns.get(info.session_id) for info in sessions}
         if any((last := known[info.session_id]) is None or last[0] != info.updated_at for info in sessions):
             return await anyio.to_thread.run_sync(self._read_last_turns, sessions, indexes)
@@ -231,7 +233,7 @@ def _of_waiting(task: Task, now: datetime) -> TaskChanges | None:
 
 
 def _own_turn(task: Task, turn: RecordedTurn | None) -> RecordedTurn | None:
-    """A turn that is not known by its id is this task's only if it did not begin before the task did."""
+    """Return the turn if it belongs to this task. A turn without a known id must not have begun before the task."""
     if turn is None or (task.turn_id is not None and turn.turn_id is not None):
         return turn
     began = turn.began_at is not None and turn.began_at >= task.created_at - CLOCK_SKEW

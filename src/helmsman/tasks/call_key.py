@@ -1,4 +1,4 @@
-"""The call of a client that the current work is for, as far as it is done once (`helmsman.tasks.calls`)."""
+"""Identity of the client call that the current work is for, if it is carried out only once (`helmsman.tasks.calls`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
 
 
 class CallKey:
-    """The idempotency key of the first task that a call enters; what else it enters has none.
+    """Idempotency key of the first task that a call creates; later ones have none.
 
-    `name` tells calls apart. `done_before` is the task that an earlier hub entered for the same call; `is_repeated` says
-    that one had begun the call.
+    `name` identifies the call. `done_before` is the task that an earlier hub created for the same call; `is_repeated`
+    says that an earlier hub began the call.
     """
 
     def __init__(self, key: str, done_before: Task | None = None, *, is_repeated: bool = False) -> None:
@@ -28,8 +28,10 @@ class CallKey:
         return key
 
     def next_elsewhere(self) -> tuple[str, int]:
-        """The id of what the call asks next of another machine's hub: the same when the call is asked again of a later
-        hub here."""
+        """Return the id of the call's next request to another machine.
+
+        It is the same if a later hub repeats the call.
+        """
         self._asked_elsewhere += 1
         return f"for {self.name}", self._asked_elsewhere
 
@@ -38,7 +40,7 @@ call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=Non
 
 
 def done_before() -> Task | None:
-    """The task that this very call has begun already, when it was asked of an earlier hub."""
+    """Return the task that this call has created already on an earlier hub."""
     called = call_key.get()
     return None if called is None else called.done_before
 

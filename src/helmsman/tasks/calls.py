@@ -47,7 +47,7 @@ class CallId(NamedTuple):
 
 
 class AnsweredBefore(Exception):
-    """An earlier hub has done it, and gave this answer."""
+    """Raised if an earlier hub has carried out the call. Holds its answer."""
 
     def __init__(self, answer: str) -> None:
         super().__init__(answer)

@@ -1,4 +1,4 @@
-"""A turn as a task that has not begun, and the idempotency key by which it is begun once."""
+"""Create a task for a turn that has not begun, with the idempotency key that lets it begin only once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TurnOrigin(NamedTuple):
-    """Where a turn comes from, if a job or a handover requested it."""
+    """Job or handover that requested a turn."""
 
     of_job: str | None = None
     handed_over_from: str | None = None
@@ -48,7 +48,7 @@ def draft_task(
     schedule: str | None = None,
     spec: Mapping[str, Any] | None = None,
 ) -> tuple[str, TaskDraft]:
-    """A turn as a task that has not begun: its id, and all that is known of it."""
+    """Return the id and the draft of a task for a turn."""
     task_id, options = new_task_id("local"), request.options
     turn = next_turn.get()
     origin = TurnOrigin() if turn is None else turn.take()

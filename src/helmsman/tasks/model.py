@@ -54,14 +54,14 @@ _STATES: Final[tuple[tuple[str | None, TaskStatus, McpTaskStatus], ...]] = (
     (None, "pending", "working"),  # no session yet
     (None, "unknown", "completed"),  # a polling client gets the known state; "working" would make it poll for ever
 )
-"""The one table between the states of a session, of a task and of an MCP task."""
+"""Mapping between the states of a session, a task and an MCP task."""
 
 _TASK_STATUS: Final = {session: task for session, task, _ in _STATES if session is not None}
 _MCP_STATUS: Final = {task: mcp for session, task, mcp in reversed(_STATES)}
 
 
 def task_status_of(session_status: str) -> TaskStatus:
-    """The status of the task that is the newest turn of a session in this status."""
+    """Return the status of the newest task of a session in this status."""
     return _TASK_STATUS[session_status]
 
 
@@ -78,7 +78,7 @@ def new_task_id(origin: TaskOrigin) -> str:
 
 
 class TaskDraft(Value, frozen=True, kw_only=True):
-    """A task as its caller describes it; alias, times and the rest are the registry's."""
+    """Description of a task by its creator. The registry adds alias, times and the rest."""
 
     origin: TaskOrigin = "local"
     agent: str = DEFAULT_AGENT
@@ -185,7 +185,7 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def options(self) -> SessionOptions | None:
-        """The options it was asked for with, without those that held secrets."""
+        """Requested options, without those that held secrets."""
         return unpack_if_valid(self.metadata.get(OPTIONS), SessionOptions)
 
     @property
@@ -225,7 +225,7 @@ class Task(Value, frozen=True, kw_only=True):
 
     @property
     def job_sessions(self) -> tuple[str, ...]:
-        """The sessions of a job, oldest first: what they ask, the job waits for."""
+        """Sessions of a job, oldest first. The job waits for their questions."""
         return tuple(self.metadata.get(SESSIONS, ()))
 
     @property
@@ -263,9 +263,9 @@ def account(agent: str, codex_home: object, claude_home: object) -> tuple[str, .
 
 
 TIMED_OUT: Final = "timedOut"
-"""The key of `Task.timed_out` in the metadata."""
+"""Metadata key of `Task.timed_out`."""
 OPTIONS: Final = "options"
-"""The key of `Task.options` in the metadata."""
+"""Metadata key of `Task.options`."""
 POLICY: Final = "policy"
 """Policy of the client that began a task, for every process that follows it (`helmsman.steering.turn_policy`)."""
 MAX_COST: Final = "maxCostUsd"
@@ -281,9 +281,9 @@ CLIENT: Final = "client"
 CHOSEN: Final = "chosen"
 """Agents that may do a job, best first, each with a reason."""
 SESSIONS: Final = "sessions"
-"""The key of `Task.job_sessions` in the metadata."""
+"""Metadata key of `Task.job_sessions`."""
 SCHEDULE: Final = "schedule"
-"""The schedule that a task is a run of."""
+"""Metadata key of the schedule that a task is a run of."""
 
 
 class TaskChanges(TypedDict, total=False):
@@ -374,7 +374,7 @@ _WORDS_KEPT: Final = 4
 _LONGEST_WORD: Final = 20
 _LONGEST: Final = 40
 _LOOKED_AT: Final = 2000
-"""The name comes from the first words; a prompt may be a whole book."""
+"""Characters of the prompt that an alias is made from. A prompt may be very long."""
 
 _WORD: Final = re.compile(r"[a-z0-9]{2,}")
 _ID: Final = re.compile(r"\bt-(?:local|cloud|fleet)-[0-9a-f]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -393,10 +393,10 @@ _MOST_STEMS: Final = 1000
 
 
 def make_alias(instruction: str, is_taken: Callable[[str], bool], last: dict[str, int] | None = None) -> str:
-    """A name for a task with this instruction that is not taken.
+    """Return an unused alias for a task with this instruction.
 
-    A thousand tasks may say the same, so the number that makes them different is searched for in ever larger steps and then
-    halved in: one that is free, and the one before it is not. Mostly that is the one after the `last` that was given.
+    Thousands of tasks may have the same words, so a free number is found by doubling steps, then by bisection. Usually
+    it is the one after `last`.
     """
     stem = alias_stem(instruction)
     if stem != _NO_WORDS and not is_taken(stem):

@@ -31,7 +31,7 @@ _KINDS: Final[dict[ChangeKind, FileKind]] = {"add": "added", "delete": "deleted"
 
 
 class RanCommand(Value, frozen=True, kw_only=True):
-    """A command; without an exit code it was declined, or did not come to its end."""
+    """Command. Without an exit code it was declined or did not finish."""
 
     command: str
     exit_code: int | None = None

@@ -138,13 +138,13 @@ PUBLISHED: Final[Mapping[str, Price]] = {
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices that hold here: the published ones, and above them the user's own."""
+    """Effective prices: the published ones, overridden by the user's own."""
 
     by_model: Mapping[str, Price] = field(default_factory=lambda: PUBLISHED)
 
     @classmethod
     def load(cls, files: Sequence[ConfigFile]) -> Self:
-        """Read `[prices]` of the configuration files, the one that wins first; only trusted ones count.
+        """Read `[prices]` of the configuration files, highest precedence first; only trusted ones count.
 
         Raises:
             InvalidSetting: A table is not a price; the message names the file, the key and what is allowed.

@@ -1,7 +1,7 @@
-"""The registry: every task, in the store.
+"""Registry: every task, in the store.
 
-Calls are synchronous, take about a millisecond, and may come from any thread. Each change is one transaction. They return
-the stored state; `reconcile` checks whether it is still true for a task without a living owner.
+Calls are synchronous, take about a millisecond, and may come from any thread. Each change is one transaction. They
+return the stored state; `reconcile` checks whether it is still true for a task without a living owner.
 """
 
 # ruff: noqa: S608 - only names of columns and placeholders are put together here, never values
@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 
 REGISTRY_NAME: Final = "registry.sqlite3"
 _MOST: Final = 2**62
-"""More than there ever are, and a number that SQLite can take."""
+"""Large limit that SQLite accepts."""
 
 _TOLD_ENDS: Final = ("completed", "failed", "unknown")
 """Ends that a notification is sent of."""
@@ -86,7 +86,7 @@ class TurnUsage(Value, frozen=True, kw_only=True):
 
 
 class Registry:
-    """The tasks in one store: an SQLite file, or the Postgres at an `address`."""
+    """Tasks in one store: an SQLite file, or the Postgres at an `address`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Registry:
         fence: Fence | None = None,
         retention: timedelta = RETENTION,
     ) -> None:
-        """The store is opened, and created, when it is first needed."""
+        """Set up the registry. The store is opened, and created if necessary, on first use."""
         self._clock = clock or (lambda: datetime.now(UTC))
         self.path = path
         self.database = open_store(path, address, fence=fence)
@@ -110,7 +110,7 @@ class Registry:
         self.database.close()
 
     def version(self) -> tuple[int, ...]:
-        """A token that is different whenever a task may have changed, here or in another process. Costs microseconds."""
+        """Return a token that changes whenever a task may have changed, in any process. Costs microseconds."""
         return self.database.version()
 
     def version_of_others(self) -> tuple[int, ...] | None:
@@ -340,11 +340,11 @@ class Registry:
         return self.database.read(work)
 
     def get(self, task_id: str) -> Task | None:
-        """The task with exactly this id."""
+        """Return the task with exactly this id."""
         return self._one("WHERE id = ?", task_id)
 
     def find(self, ref: str) -> Task | None:
-        """The task with this id, else the newest with this alias."""
+        """Return the task with this id, or else the newest with this alias."""
         return self.get(ref) or self._one("WHERE alias = ? ORDER BY number DESC LIMIT 1", ref.strip().lower())
 
     def with_key(self, key: str) -> Task | None:
@@ -394,7 +394,7 @@ class Registry:
         return page, (str(rows[limit - 1]["number"]) if len(rows) > limit else None)
 
     def running(self) -> _Tasks:
-        """The tasks that are pending or working, newest first."""
+        """Return the tasks that are pending or working, newest first."""
         return self._many(f"WHERE {is_in('status', RUNNING)}", *RUNNING)
 
     def limited_accounts(self) -> dict[tuple[str, ...], Task]:
@@ -430,7 +430,7 @@ class Registry:
         return self.read(heads)
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
-        """The turns of a session, newest first, with one that was to begin when its process died."""
+        """Return the turns of a session, newest first, including one that was about to begin when its process died."""
         wanted = encodable(session_id)
         # A task without a session is found by its status: the index of sessions has too many without one.
         opened = f"{is_in('status', RUNNING)} AND coalesce(session_id, '') = ''"
@@ -461,7 +461,7 @@ class Registry:
         )
 
     def granted(self, since: datetime) -> tuple[Task, ...]:
-        """The tasks that something was granted in beyond a budget, and that have changed since then."""
+        """Return tasks that were granted more than a budget and have changed since then."""
         return self._many("WHERE metadata LIKE ? AND updated_at >= ?", f'%"{GRANTED}%', microseconds(since))
 
     def _one(self, condition: str, *texts: str) -> Task | None:

@@ -43,14 +43,14 @@ _WAITS: Final = ("resumes_at", "limit_reached_at", "asked_at")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at", *_WAITS)
 _USAGE: Final = Usage.__struct_fields__
 _PLAIN: Final = tuple(name for name in Task.__struct_fields__ if name not in ("owner", "usage"))
-"""The fields of a task that are one column of the same name."""
+"""Fields of a task that are stored in a column of the same name."""
 
 
 # --- before anything is stored ---------------------------------------------------------------------------------------
 
 
 def clean(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fields of a task, fit to be stored."""
+    """Return the fields, sanitized for the store."""
     cleaned = {name: _clean(name, value) for name, value in values.items() if name != "spec"}
     if "spec" in values:
         cleaned["spec"] = _whole(values["spec"], cleaned.get("instruction"))
@@ -83,7 +83,7 @@ def _clean(name: str, value: Any) -> Any:
 
 
 def clean_key(key: str) -> str:
-    """A key as it is stored: its digest is as good for telling keys apart, and gives nothing away."""
+    """Return the digest of a key. It identifies the key without revealing it."""
     return _DIGEST + hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -98,13 +98,13 @@ class RunningTask:
     before: Usage = field(default_factory=Usage)
     """Known usage before this turn, or before the task was taken over."""
     taken_over: Task | None = None
-    """The task as the process that began it left it. Its usage before the takeover is only in Codex's own record."""
+    """Task as the process that began it left it. Only Codex's own record has its usage before the takeover."""
     note_if_stopped: str | None = None
     note_if_over: str | None = None
     later: TaskChanges | None = None
     """Changes to write when its turn ends and the same task resumes later."""
     engine: str | None = None
-    """The detached engine that its turn is, or was, in."""
+    """Detached engine of its turn."""
 
     @property
     def used(self) -> Usage:
@@ -200,7 +200,7 @@ class TaskWriter:
         """Events of sessions, by session id, until they are written."""
         self._being_written: Mapping[str, list[NewEvent]] = {}
         self._owners: dict[str, McpClient | None] = {}
-        """The MCP clients that own sessions, by session id, until that is written."""
+        """MCP clients that own sessions, by session id, until they are stored."""
         self.seen: set[str] = set()
         """Tasks with an end that a client sees as it comes, until it is written: no notice is sent for them."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
@@ -354,7 +354,7 @@ class TaskWriter:
         return f"{who} runs this turn, and only it can steer, stop and answer it. Do that there, or wait for its end."
 
     def give_back(self, task_id: str, note: str) -> None:
-        """A task that was taken waits again."""
+        """Return a claimed task to the queue."""
         self._not_begun.discard(task_id)
         self.update(task_id, {"note": note})
 
@@ -381,7 +381,7 @@ class TaskWriter:
         return task
 
     async def _claim(self, task: Task) -> Task:
-        """A task that a dead process left, with the session that was opened for it, where it had not written that yet."""
+        """Return a claimed task of a dead process, with the session that was opened for it but not yet recorded."""
         opened = task.opened_session
         if task.session_id is not None or task.is_waiting or opened is None:
             return task
@@ -487,12 +487,12 @@ class TaskWriter:
         )
 
     def fail(self, task_id: str, error: HelmsmanError) -> None:
-        """The task never became a turn."""
+        """Mark a task as failed before its turn began."""
         self.no_longer_starts(task_id)
         self.update(task_id, {"status": "failed", "error": error.as_dict(), "idempotency_key": None})
 
     def cancel(self, task_id: str, note: str) -> None:
-        """The task was taken back before it became a turn."""
+        """Mark a task as cancelled before its turn began."""
         self.no_longer_starts(task_id)
         self.update(task_id, {"status": "canceled", "note": note})
 
@@ -548,12 +548,12 @@ class TaskWriter:
         return {turn_id: used for turn_id, used in running if turn_id is not None}
 
     def running_task(self, session_id: str) -> str | None:
-        """The task that is the running turn of a session."""
+        """Return the task of a session's running turn."""
         running = self._running.get(session_id)
         return running.id if running is not None else None
 
     def engine_of(self, session_id: str) -> str | None:
-        """The detached engine of the running turn of a session."""
+        """Return the detached engine of a session's running turn."""
         running = self._running.get(session_id)
         return running.engine if running is not None else None
 
@@ -665,7 +665,7 @@ class TaskWriter:
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
             try:
-                with anyio.CancelScope(shield=True):  # what was taken must be written
+                with anyio.CancelScope(shield=True):  # what was accepted must be stored
                     await self._count_whole_turns(changes)
                     write = partial(
                         Registry.update_all, fresh=fresh, seen=seen, clients=owners, events=events, also=also

@@ -1,4 +1,4 @@
-"""The public test kit: run a real Codex without an account, on a model that follows a script.
+"""Public test kit: run a real Codex without an account, on a model that follows a script.
 
 - `ScriptedModel` and the words of its scripts (`say`, `run`, `patch`, …): what Codex's model answers.
 - `ScriptedCloud`: the backend of `codex cloud`. `FakeAppServer`: an app-server that misbehaves as told.
@@ -109,7 +109,7 @@ _MODULES = {
     "model_request": ("ModelRequest",),
     "repository": ("git", "make_repository"),
 }
-"""Where public names are defined; those not listed are words of a script."""
+"""Modules of the public names. All others are words of a script."""
 
 
 def __getattr__(name: str) -> Any:

@@ -31,7 +31,7 @@ _DIRECTORY: Final = re.compile(
 
 
 def agent_calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The tools to call for a part, with their arguments.
+    """Yield the tools to call for a part, with their arguments.
 
     Raises:
         NotOffered: This agent has no tool for it.

@@ -75,4 +75,4 @@ _VARIABLES: Final[Mapping[str, Callable[[str, Path], dict[str, str]]]] = {
 }
 
 SCRIPTED_AGENTS: Final = tuple(_VARIABLES)
-"""The agents, beside Codex, that run on a scripted model."""
+"""Agents, beside Codex, that run on a scripted model."""

@@ -1,7 +1,7 @@
-"""A dialect of model APIs: one for each protocol that agents speak to a model, a module each, listed in `model`.
+"""Dialects of model APIs: one module for each protocol between agents and models, listed in `model`.
 
-A dialect reads a request as a `ModelRequest`, whatever it looked like, and spells the parts of a step as a stream. Scripts,
-the playbook and the server know none of it.
+A dialect parses a request into a `ModelRequest`, and encodes the parts of a step as a stream. Scripts, the playbook and
+the server are independent of it.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _REMINDER: Final = re.compile(r"<(system[-_]reminder|[a-z]+_[a-z_]+)>.*?</\1>\s*
 
 
 class ChatRequest(ModelRequest):
-    """A request in the form of chat completions."""
+    """Request in the form of chat completions."""
 
     names_conversation = False
 

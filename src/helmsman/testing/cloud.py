@@ -1,4 +1,4 @@
-"""The backend of `codex cloud`, made of values that a test moves.
+"""Backend of `codex cloud`, made of values that a test moves.
 
     async with ScriptedCloud() as cloud:
         cloud.add_environment("env_1", "My project")
@@ -54,7 +54,7 @@ class CloudAttempt:
 
 @dataclass(slots=True)
 class CloudTask:
-    """A task of the backend. Tests change its state, and `codex cloud` reports it."""
+    """Task of the backend. Tests change its state, and `codex cloud` reports it."""
 
     id: str
     title: str
@@ -93,7 +93,7 @@ class CloudTask:
 
 @dataclass(frozen=True, slots=True)
 class CloudRequest:
-    """A request from `codex cloud`."""
+    """Request from `codex cloud`."""
 
     method: str
     path: str
@@ -111,7 +111,7 @@ class ScriptedCloud:
         self.rejects_login = False
         """Answer every request with 401."""
         self.fault: Callable[[CloudRequest], int | None] = lambda request: None
-        """The HTTP status of a failure to answer a request with, or None to answer it."""
+        """Returns the HTTP status of a failure to answer a request with, or None to answer it normally."""
         self._environments: dict[str, str] = {}
         self._address = ""
         self._numbers = itertools.count(1)

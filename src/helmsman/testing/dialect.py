@@ -25,7 +25,7 @@ _AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
 
 
 class NotOffered(script.ScriptProblem):
-    """The script needs a tool that this Codex does not offer in this request."""
+    """Raised when the script needs a tool that this Codex does not offer in this request."""
 
 
 class Dialect:

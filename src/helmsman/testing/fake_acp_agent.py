@@ -1,4 +1,4 @@
-"""An agent that speaks the Agent Client Protocol and does what a test says: faults, odd orders, silence.
+"""Agent that speaks the Agent Client Protocol and does what a test says: faults, odd orders, silence.
 
     agent = FakeAcpAgent(folder)
     agent.on("delete it", asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")]))
@@ -52,7 +52,7 @@ def asks(
 ) -> _Step:
     """Ask for permission to call a tool, with steps for each answer; `again` asks a second time with this title.
 
-    `meanwhile` are updates sent before the answer arrives.
+    `meanwhile` are updates that are sent before the answer arrives.
     """
     call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
     step: _Step = {"ask": {"toolCall": call, "options": list(options)}}
@@ -87,7 +87,7 @@ def dies(exit_code: int = 3) -> _Step:
 
 
 class FakeAcpAgent:
-    """A scripted agent and the record of its received messages."""
+    """Scripted agent and the record of its received messages."""
 
     def __init__(self, folder: Path, *, modes: Sequence[str] = ("ask", "wild"), deaf: bool = False) -> None:
         """Create the agent. With `deaf` it ignores cancellation."""

@@ -1,4 +1,4 @@
-"""The program behind `FakeAcpAgent`: reads a scenario from a folder and plays it on standard input and output.
+"""Program behind `FakeAcpAgent`: reads a scenario from a folder and plays it on standard input and output.
 
 Standard library only and run from its file, so that it starts as quickly as Python does.
 """
@@ -21,11 +21,11 @@ _Json = dict[str, Any]
 
 
 class _Cancelled(Exception):
-    """The turn was cancelled."""
+    """Raised when the turn was cancelled."""
 
 
 class _Turn:
-    """A prompt that is being answered."""
+    """Prompt in progress."""
 
     def __init__(self) -> None:
         # responses to questions; None if the turn was cancelled
@@ -38,7 +38,7 @@ class _Turn:
 
 
 class _Program:
-    """One process."""
+    """Scripted agent process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

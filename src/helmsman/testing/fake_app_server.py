@@ -1,4 +1,4 @@
-"""A program that speaks the app-server protocol and misbehaves as told, for what a real Codex cannot be made to do.
+"""Program that speaks the app-server protocol and misbehaves as told, for what a real Codex cannot be made to do.
 
     server = FakeAppServer(tmp_path, on={"turn/start": [answer(), notify("turn/started", TURN), exit_now(3)]})
     ...  # start server.path as one starts codex: `<path> app-server`
@@ -32,13 +32,13 @@ TURN: Final[_Json] = {
     "threadId": "$thread",
     "turn": {"id": "$turn", "items": [], "status": "inProgress", "error": None},
 }
-"""The params of `turn/started`."""
+"""Params of `turn/started`."""
 
 _POLL_SECONDS = 0.01
 
 
 class FakeAppServer:
-    """An executable in `folder` that takes the place of the Codex binary."""
+    """Executable in `folder` that takes the place of the Codex binary."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ def stop_reading() -> _Action:
 
 
 def ignore_sigterm() -> _Action:
-    """From now on only SIGKILL ends the process."""
+    """Ignore SIGTERM from now on. Only SIGKILL ends the process."""
     return {"do": "ignore_sigterm"}
 
 

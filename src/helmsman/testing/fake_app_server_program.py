@@ -1,4 +1,4 @@
-"""The program behind `FakeAppServer`: reads a scenario from a file and plays it on standard input and output.
+"""Program behind `FakeAppServer`: reads a scenario from a file and plays it on standard input and output.
 
 Standard library only and run from its file, so that it starts as quickly as Python does.
 """
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.01
 
 
 class Program:
-    """One process: its scenario, and the state of its newest thread and turn."""
+    """Process with its scenario, and the state of its newest thread and turn."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -33,7 +33,7 @@ _ROUTED: Final = {
 
 
 class GeminiRequest(ModelRequest):
-    """A request in Gemini's form."""
+    """Request in Gemini's form."""
 
     names_conversation = False
 

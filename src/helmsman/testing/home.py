@@ -1,4 +1,4 @@
-"""A home for a Codex under test: its own CODEX_HOME and HOME, configured for a scripted model.
+"""Home for a Codex under test: its own CODEX_HOME and HOME, configured for a scripted model.
 
 Codex creates databases at its first start in a home, and concurrent first starts can fail. Each binary therefore starts
 once in a template, and homes are copies of it.
@@ -33,7 +33,7 @@ _INHERITED = (
 
 
 class CodexHome:
-    """A directory with everything that a Codex process needs in a test, separate from the user's Codex."""
+    """Directory with everything that a Codex process needs in a test, separate from the user's Codex."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder
@@ -48,7 +48,7 @@ class CodexHome:
 
     @property
     def env(self) -> dict[str, str]:
-        """The complete environment for a process under test."""
+        """Complete environment for a process under test."""
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         return inherited | {
             "HOME": str(self.home),
@@ -59,7 +59,7 @@ class CodexHome:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The current configuration, including changes by Codex."""
+        """Current configuration, including changes by Codex."""
         return tomllib.loads(self.config_path.read_text(encoding="utf-8")) if self.config_path.exists() else {}
 
     def configure(self, **settings: Any) -> None:

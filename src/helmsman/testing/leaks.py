@@ -30,7 +30,7 @@ _PS_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class LeftProcess:
-    """A leaked process. A zombie has ended, but its parent has not waited for it."""
+    """Leaked process. A zombie has ended, but its parent has not waited for it."""
 
     pid: int
     command: str = field(compare=False)  # a process that executes another program is still the same

@@ -1,4 +1,4 @@
-"""A web server on loopback in the current event loop, with fast start and stop."""
+"""Web server on loopback in the current event loop, with fast start and stop."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _DIRECTORY: Final = re.compile(r"Primary working directory: ([^\n]+)")
 
 
 class MessagesRequest(ModelRequest):
-    """A request of Claude Code."""
+    """Request of Claude Code."""
 
     @cached_property
     def thread_id(self) -> str:
@@ -46,7 +46,7 @@ class MessagesRequest(ModelRequest):
 
     @cached_property
     def directory(self) -> str:
-        """The agent's working directory, from its instructions: its tools take absolute paths."""
+        """Agent's working directory, from its instructions: its tools take absolute paths."""
         found = _DIRECTORY.search(self.instructions)
         return "/" if found is None else found[1].strip()
 
@@ -169,7 +169,7 @@ def _usage(usage: Usage) -> SentEvent:
 
 
 def _calls(part: script.ToolCall, request: ModelRequest) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The tools to call for a part, with their arguments.
+    """Yield the tools to call for a part, with their arguments.
 
     Raises:
         NotOffered: Claude Code has no tool for it.

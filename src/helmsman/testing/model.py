@@ -1,4 +1,4 @@
-"""A model made of a script, on loopback, which a real agent takes for its provider: one script, whatever API it speaks.
+"""Model made of a script, on loopback, which a real agent takes for its provider: one script, whatever API it speaks.
 
     async with ScriptedModel() as model:
         model.on("Fix the bug", run("ls"), [think("hm"), patch(add("a.txt", "hi\\n"))], say("Done"))

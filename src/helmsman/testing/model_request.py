@@ -1,4 +1,4 @@
-"""A request of Codex to the model, with properties for tests.
+"""Request of Codex to the model, with properties for tests.
 
 The body is kept unchanged. The properties handle the shapes of all supported Codex versions and ignore unknown ones.
 """
@@ -23,23 +23,23 @@ _OUTPUT_HEADING = re.compile(r"\A(?:[^\n]*\n){1,8}?Output:\n?")
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """A request from Codex."""
+    """Request from Codex."""
 
     headers: Mapping[str, str]
     body: Mapping[str, Any]
 
     names_conversation: ClassVar[bool] = True
-    """Whether requests identify their conversation. If not, the messages in it determine the step."""
+    """True if requests identify their conversation. If not, the messages in it determine the step."""
 
     @cached_property
     def thread_id(self) -> str:
-        """The Codex thread. Sub-agents have their own threads."""
+        """Codex thread. Sub-agents have their own threads."""
         named = (self.headers.get(name) for name in _THREAD_HEADERS)
         return next((value for value in named if value), str(self.body.get("prompt_cache_key", "")))
 
     @cached_property
     def turn_id(self) -> str | None:
-        """The turn, if Codex reports it (0.115 and newer)."""
+        """Turn, if Codex reports it (0.115 and newer)."""
         try:
             metadata = json.loads(self.headers.get("x-codex-turn-metadata", "{}"))
         except ValueError:
@@ -52,13 +52,13 @@ class ModelRequest:
 
     @property
     def effort(self) -> str | None:
-        """The requested reasoning effort."""
+        """Requested reasoning effort."""
         reasoning = self.body.get("reasoning")
         return reasoning.get("effort") if isinstance(reasoning, dict) else None
 
     @cached_property
     def input(self) -> tuple[Mapping[str, Any], ...]:
-        """The conversation so far."""
+        """Conversation so far."""
         items = self.body.get("input")
         return tuple(item for item in items if isinstance(item, dict)) if isinstance(items, list) else ()
 
@@ -100,7 +100,7 @@ class ModelRequest:
 
     @cached_property
     def images(self) -> tuple[str, ...]:
-        """The image addresses (mostly data URLs) in all user messages."""
+        """Image addresses (mostly data URLs) in all user messages."""
         return tuple(
             str(piece["image_url"])
             for item in self.input
@@ -125,7 +125,7 @@ class ModelRequest:
 
     @cached_property
     def tools(self) -> tuple[Mapping[str, Any], ...]:
-        """The offered tools, unchanged. Newer models get them in an input item instead of in `tools`."""
+        """Offered tools, unchanged. Newer models get them in an input item instead of in `tools`."""
         offers = [self.body, *(item for item in self.input if item.get("type") == "additional_tools")]
         listed = (offer.get("tools") for offer in offers)
         return tuple(tool for tools in listed if isinstance(tools, list) for tool in tools if isinstance(tool, dict))

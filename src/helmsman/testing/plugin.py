@@ -58,7 +58,7 @@ def _around(changes: Sequence[str], versions: dict[str, Path]) -> dict[str, Path
 
 @pytest.fixture(scope="session")
 def codex_binary() -> Path:
-    """The Codex binary under test: HELMSMAN_TEST_CODEX, or the one of the wheel `openai-codex-cli-bin`."""
+    """Return the Codex binary under test: HELMSMAN_TEST_CODEX, or the one of the wheel `openai-codex-cli-bin`."""
     binary = installed_codex()
     if binary is None:
         pytest.skip("There is no Codex: set HELMSMAN_TEST_CODEX or install openai-codex-cli-bin.")
@@ -67,13 +67,13 @@ def codex_binary() -> Path:
 
 @pytest.fixture(name="codex_version")
 def _codex_version(codex_binary: Path) -> VersionNumbers:
-    """The version of the binary under test: `if codex_version < (0, 115, 0): …`."""
+    """Return the version of the binary under test: `if codex_version < (0, 115, 0): …`."""
     return codex_version(codex_binary)
 
 
 @pytest.fixture
 async def model() -> AsyncIterator[ScriptedModel]:
-    """A scripted model. The test fails if its script has a problem that the test did not clear."""
+    """Yield a scripted model. The test fails if its script has a problem that the test did not clear."""
     async with ScriptedModel() as model:
         yield model
     if model.problems:
@@ -90,7 +90,7 @@ def codex_home_templates(tmp_path_factory: pytest.TempPathFactory) -> HomeTempla
 def codex_home(
     tmp_path: Path, codex_binary: Path, model: ScriptedModel, codex_home_templates: HomeTemplates
 ) -> Iterator[CodexHome]:
-    """A fresh CODEX_HOME and HOME, configured for the scripted model. A hub started in it must have ended."""
+    """Yield a fresh CODEX_HOME and HOME, configured for the scripted model. A hub started in it must have ended."""
     home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
     version = codex_version(codex_binary)
     home.use_model(model.base_url, version)
@@ -104,19 +104,21 @@ def codex_home(
 
 @pytest.fixture
 def agent_env(tmp_path: Path, model: ScriptedModel) -> Callable[[str], dict[str, str]]:
-    """The environment for an agent with the scripted model and a separate home: `agent_env("qwen")`."""
+    """Return the environment for an agent with the scripted model and a separate home: `agent_env("qwen")`."""
     return lambda agent: {**os.environ, **agent_environment(agent, model.address, tmp_path / f"{agent}-home")}
 
 
 @pytest.fixture
 def fake_acp_agent(tmp_path: Path) -> FakeAcpAgent:
-    """A scripted agent of the Agent Client Protocol."""
+    """Return a scripted agent of the Agent Client Protocol."""
     return FakeAcpAgent(tmp_path / "fake-acp-agent")
 
 
 @pytest.fixture
 def detached_engines(codex_home: CodexHome) -> Iterator[Path]:
-    """The state directory of `codex_home.env`, for tests with detached hubs or engines, which are ended afterwards."""
+    """Yield the state directory of `codex_home.env`, for tests with detached hubs or engines, which are ended
+    afterwards.
+    """
     state_dir = Path(codex_home.env["HELMSMAN_STATE_DIR"])
     yield state_dir
     _let_rest(state_dir)
@@ -135,13 +137,13 @@ def _let_rest(state_dir: Path) -> None:
 
 @pytest.fixture
 def git_repo(tmp_path: Path) -> Path:
-    """A fresh repository with one commit."""
+    """Return a fresh repository with one commit."""
     return make_repository(tmp_path / "repo")
 
 
 @pytest.fixture
 def mcp_server_config(tmp_path: Path) -> dict[str, Any]:
-    """The kit's MCP server, named `lab`: `codex_home.configure(mcp_servers=mcp_server_config)`."""
+    """Return the kit's MCP server, named `lab`: `codex_home.configure(mcp_servers=mcp_server_config)`."""
     return {"lab": mcp_server(tmp_path / "notes.json")}
 
 

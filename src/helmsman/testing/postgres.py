@@ -1,4 +1,4 @@
-"""A private Postgres for tests, demos and benchmarks: Debian's, or the one of the wheel `pgserver`.
+"""Private Postgres for tests, demos and benchmarks: Debian's, or the one of the wheel `pgserver`.
 
 It runs on a free local port with its files in a directory, and can be killed, stopped and restarted.
 """
@@ -43,7 +43,7 @@ def postgres_programs() -> Path | None:
 
 
 class Postgres:
-    """A server, used as a context manager. At the end it is stopped and its files are removed."""
+    """Server, used as a context manager. At the end it is stopped and its files are removed."""
 
     def __init__(
         self, directory: Path, *, options: Sequence[str] = (), tls: bool = False, everywhere: bool = False
@@ -77,7 +77,7 @@ class Postgres:
 
     @property
     def certificate(self) -> Path:
-        """The server's certificate, with TLS."""
+        """Server's certificate, with TLS."""
         return self._data / "server.crt"
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A small git repository for Codex to work in."""
+"""Small git repository for Codex to work in."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ScriptProblem(Exception):
-    """The script has no valid answer to a request."""
+    """Raised when the script has no valid answer to a request."""
 
 
 class Part:
@@ -32,19 +32,19 @@ class Part:
 
 
 class ToolCall(Part):
-    """A part that calls one of the tools that Codex offers."""
+    """Part that calls one of the tools that Codex offers."""
 
     __slots__ = ()
 
 
 class Ending(Part):
-    """A part that ends the stream abnormally. No part can follow it."""
+    """Part that ends the stream abnormally. No part can follow it."""
 
     __slots__ = ()
 
 
 class Gate(Part):
-    """A point in a stream where the model waits for the test. After its release it stays open."""
+    """Point in a stream where the model waits for the test. After its release it stays open."""
 
     def __init__(self) -> None:
         self._released = anyio.Event()
@@ -91,7 +91,7 @@ class Think(Part):
 
 @dataclass(frozen=True, slots=True)
 class Run(ToolCall):
-    """A shell command.
+    """Shell command.
 
     Args:
         command: What the shell runs.
@@ -161,7 +161,7 @@ class Plan(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class McpCall(ToolCall):
-    """A tool of an MCP server that Codex has connected."""
+    """Tool of an MCP server that Codex has connected."""
 
     server: str
     tool: str
@@ -194,14 +194,14 @@ class RequestPermissions(ToolCall):
 
 @dataclass(frozen=True, slots=True)
 class Search(Part):
-    """A web search that the provider has already done."""
+    """Web search that the provider has already done."""
 
     query: str
 
 
 @dataclass(frozen=True, slots=True)
 class SpawnAgent(ToolCall):
-    """A sub-agent. The script for its message defines its actions."""
+    """Sub-agent call. The script for its message defines its actions."""
 
     message: str
     _: KW_ONLY
@@ -250,7 +250,7 @@ class Incomplete(Ending):
 
 @dataclass(frozen=True, slots=True)
 class Fail(Part):
-    """An HTTP error instead of a stream."""
+    """HTTP error instead of a stream."""
 
     status: int
     error: Mapping[str, Any]
@@ -273,7 +273,7 @@ Step: TypeAlias = "Part | Sequence[Part] | React"
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """The last step of a script, repeated for every further request."""
+    """Last step of a script, repeated for every further request."""
 
     step: Step
 
@@ -384,7 +384,7 @@ def fail(
 def usage(
     input_tokens: int = 0, cached_input_tokens: int = 0, output_tokens: int = 0, reasoning_output_tokens: int = 0
 ) -> Cost:
-    """What the response costs: `[say("Done"), usage(100, output_tokens=10)]`."""
+    """Set the token usage of a response: `[say("Done"), usage(100, output_tokens=10)]`."""
     return Cost(Usage(input_tokens, cached_input_tokens, output_tokens, reasoning_output_tokens))
 
 

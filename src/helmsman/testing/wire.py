@@ -1,8 +1,8 @@
-"""The Responses API, which Codex speaks: the parts of a step become server-sent events.
+"""Responses API of Codex: the parts of a step become server-sent events.
 
 The result is a list of beats that the server plays in order: an event to send, a gate to wait at, or the end of the
-connection. Everything is worked out before the first byte is sent, so that a script that cannot be played is answered
-with a clear error instead of half a stream. Which tools a Codex offers, and how they are called: see `dialect`.
+connection. All beats are computed before the first byte is sent, so a script that cannot be played gets a clear error
+instead of half a stream. `dialect` knows which tools a Codex offers and how they are called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 DEFAULT_USAGE: Final = Usage(input_tokens=100, cached_input_tokens=20, output_tokens=10, reasoning_output_tokens=3)
-"""What a response costs unless its step says otherwise."""
+"""Usage of a response whose step does not set it."""
 
 
 class ResponsesApi(ModelApi):
@@ -33,7 +33,7 @@ class ResponsesApi(ModelApi):
         return ModelRequest(headers, body)
 
     def headers(self, parts: Sequence[script.Part]) -> Mapping[str, str]:
-        """The account's rate limits come in them."""
+        """Return the response headers, which carry the account's rate limits."""
         listed = dict(super().headers(parts))
         for limit in (part.rate_limit for part in parts if isinstance(part, script.Limit)):
             values = {
