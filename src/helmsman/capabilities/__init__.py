@@ -1,7 +1,7 @@
-"""What Codex can do beyond start and say, one module a capability, for every front door alike.
+"""Capabilities beyond sessions and messages, one module each, for all front ends.
 
-`Helmsman.extras` has them: `helm.extras.reviews.start(…)`, `helm.extras.changes.apply(…)`. Each part is made when it is
-first used.
+`Helmsman.extras` provides them: `helm.extras.reviews.start(…)`, `helm.extras.changes.apply(…)`. Each is created on
+first use.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 
 class Extras:
-    """The rest of what Codex can do."""
+    """Capabilities of the service."""
 
     def __init__(self, helm: Steering, tasks: Tasks) -> None:
         self._helm = helm
         self._tasks = tasks
 
     async def fleet(self) -> Mapping[str, Any] | None:
-        """The machines of the fleet and what waits for them; None where there is no fleet."""
+        """Return the machines of the fleet and its waiting work; None without a fleet."""
         return None
 
     @cached_property
@@ -53,7 +53,7 @@ class Extras:
 
     @cached_property
     def account(self) -> AccountFacts:
-        """The account, its rate limits, the models."""
+        """Account, rate limits and models."""
         from helmsman.capabilities.account import AccountFacts
 
         return AccountFacts(self._helm)
@@ -81,14 +81,14 @@ class Extras:
 
     @cached_property
     def changes(self) -> Changes:
-        """What a session changed: diff, apply, discard."""
+        """Changes of a session: diff, apply, discard."""
         from helmsman.capabilities.changes import Changes
 
         return Changes(self._helm, self._tasks)
 
     @cached_property
     def snapshots(self) -> Snapshots:
-        """What was in the files before each turn."""
+        """Snapshots of the files before each turn."""
         from helmsman.capabilities.snapshots import Snapshots
 
         return Snapshots(self._helm)
@@ -109,21 +109,21 @@ class Extras:
 
     @cached_property
     def limits(self) -> UsageLimits:
-        """What becomes of a turn when the account's usage limit is reached."""
+        """Handling of turns that reach the account's usage limit."""
         from helmsman.capabilities.limits import UsageLimits
 
         return UsageLimits(self._helm)
 
     @cached_property
     def schedules(self) -> Schedules:
-        """Work that begins by itself."""
+        """Schedules."""
         from helmsman.capabilities.schedules import Schedules
 
         return Schedules(self._helm)
 
     @cached_property
     def search(self) -> TranscriptSearch:
-        """Words in what was said and done, in all sessions."""
+        """Search in the transcripts of all sessions."""
         from helmsman.capabilities.search import TranscriptSearch
 
         return TranscriptSearch(self._helm)
@@ -137,14 +137,14 @@ class Extras:
 
     @cached_property
     def worktree_setup(self) -> WorktreeSetup:
-        """What a repository wants run in a new worktree."""
+        """Setup commands for new worktrees."""
         from helmsman.capabilities.worktree_setup import WorktreeSetup
 
         return WorktreeSetup(self._helm)
 
     @cached_property
     def workspaces(self) -> Workspaces:
-        """Working trees that come from other machines, and what was done to them."""
+        """Working trees that come from other machines, and their results."""
         from helmsman.capabilities.workspaces import Workspaces
 
         return Workspaces(self._helm, self.changes)
@@ -158,7 +158,7 @@ class Extras:
 
     @cached_property
     def budgets(self) -> Budgets:
-        """What may be spent before somebody is asked."""
+        """Budgets."""
         from helmsman.capabilities.budgets import Budgets
 
         return Budgets(self._helm, self.usage, self._tasks.prices)

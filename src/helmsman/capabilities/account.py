@@ -1,7 +1,7 @@
-"""The account Codex works on, how much of its rate limits is left, and the models there are.
+"""Account, its rate limits, and the available models.
 
-Limits are known from two sources: with a ChatGPT login Codex can be asked, and while it works it reports what the model's
-answers say of them. What nobody has reported is not known, and is said so.
+Limits have two sources: with a ChatGPT login Codex can be asked, and while it works it reports the limits in the
+model's responses. A limit that neither has reported is unknown, and is shown as such.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _PLENTY_PERCENT: Final = 40
 _LITTLE_PERCENT: Final = 10
 
 _GENERAL_WINDOWS: Final = frozenset({"primary", "secondary"})
-"""The windows of the account as a whole; those of a single model have its name before."""
+"""Windows of the account as a whole; those of a single model have its name as a prefix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """One window of a rate limit: how much of it is left, and when it is full again."""
+    """Window of a rate limit: the remaining part, and the time of its reset."""
 
     name: str
     remaining_percent: float
@@ -68,11 +68,11 @@ class AccountFacts:
         self._helm = helm
 
     async def models(self, agent: str | None = None) -> tuple[Model, ...]:
-        """The models one can choose, with their efforts, the default marked."""
+        """Return the available models with their efforts. The default is marked."""
         return await (await self._helm.engine(Capability.MODELS, agent=agent)).models()
 
     async def skills(self, directory: PathLike | None = None, agent: str | None = None) -> SkillList:
-        """The skills the agent has for work in a directory (the current one).
+        """Return the agent's skills for a directory (by default the current one).
 
         Raises:
             InvalidInput: There is no such directory, or it is outside the allowed roots.
@@ -84,14 +84,17 @@ class AccountFacts:
     async def log_in(
         self, on_begun: Callable[[Login], None], *, with_code: bool = False, agent: str | None = None
     ) -> str | None:
-        """Have the agent log in, and wait until somebody has, or the reason why not. `on_begun` is told what to do."""
+        """Start a login and wait for its end.
+
+        Return the reason if it failed. `on_begun` gets the instructions for the user.
+        """
         engine = await self._helm.engine(Capability.LOGIN, agent=agent)
         login = await engine.start_login(with_code=with_code)
         on_begun(login)
         return await engine.login_ended(login)
 
     async def read(self, agent: str | None = None) -> AccountReport:
-        """Who is logged in, what is left, and what that means for a large task."""
+        """Return the account, its limits, and whether a large task is likely to fit."""
         engine = await self._helm.engine(Capability.ACCOUNT, agent=agent)
         try:
             account = await engine.account()
@@ -113,10 +116,10 @@ class AccountFacts:
         )
 
     async def check_remaining(self, percent: float, agent: str | None = None) -> tuple[str, ...]:
-        """Refuse when less than so much of the account's limit is left. The answer is what there is to remark.
+        """Refuse if less than this percentage of the account's limit is left. Return remarks.
 
         Raises:
-            RateLimitLow: There is less.
+            RateLimitLow: Less is left.
         """
         if not 0 <= percent <= 100:
             raise InvalidInput(
@@ -138,7 +141,7 @@ class AccountFacts:
 
 
 def _allowances(reported: RateLimitsReported | None) -> tuple[Allowance, ...]:
-    """What is left now; a window that has been reset since it was reported says nothing any more."""
+    """Return the current limits, without windows that have been reset since their report."""
     now = time.time()
     limits: Sequence[RateLimit] = () if reported is None else reported.limits
     return tuple(
@@ -183,7 +186,7 @@ def _login(account: Account) -> str:
 
 
 def _outlook(account: Account, limits: Sequence[Allowance]) -> tuple[Outlook, str]:
-    """Whether a large task fits. Nobody knows beforehand what a task takes, so this is no more than a rule of thumb."""
+    """Estimate whether a large task fits. The needs of a task are unknown in advance, so this is a rule of thumb."""
     if account.kind is None and account.requires_login:
         return "no", "Nothing can run before Codex is logged in. Run `helmsman login`."
     if not limits:

@@ -1,6 +1,6 @@
-"""All tasks there are: local ones and those in the cloud, found by id or alias, told as they truly are.
+"""Find local and cloud tasks by id or alias, with their current state.
 
-The router, its primitives, MCP tasks and `helmsman tasks` all go through here.
+The router, its primitives, MCP tasks and `helmsman tasks` all use this module.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _REGISTERED: Final = 1000
-"""So many of the newest tasks in the cloud are known again in its listing."""
+"""Number of newest cloud tasks that are matched with the cloud's list."""
 CANDIDATES: Final = 50
-"""So many of the newest tasks may be meant by a request that names none by its id."""
+"""Number of newest tasks that a request without an id may mean."""
 
 
 class TaskResults(TaskOutcome, frozen=True, kw_only=True):
-    """What a task gave, beside what it did.
+    """Result of a task, beside its outcome.
 
     Attributes:
-        task: The task; `task.result` is the last of its output.
-        cost_usd: None: no price is known for its model.
+        task: The task; `task.result` is the end of its output.
+        cost_usd: None if the price of its model is unknown.
     """
 
     task: Task
@@ -61,10 +61,10 @@ class Tasks:
         self.cloud = CloudTasks(helm, env, self.shown)
 
     async def find(self, reference: str) -> Task:
-        """A task by its id or alias, as the registry has it.
+        """Return a task by its id or alias, as stored in the registry.
 
         Raises:
-            TaskNotFound: There is none.
+            TaskNotFound: It does not exist.
             InvalidInput: It works outside the allowed roots.
         """
         await self._helm.task_writer.write()
@@ -75,10 +75,10 @@ class Tasks:
         return task
 
     async def get(self, reference: str) -> Task:
-        """A task by its id or alias, as it truly is.
+        """Return a task by its id or alias, in its current state.
 
         Raises:
-            TaskNotFound: There is none.
+            TaskNotFound: It does not exist.
             CloudError: The cloud cannot be asked.
         """
         return await self._now(await self.find(reference))
@@ -115,7 +115,7 @@ class Tasks:
         return [task for task in tasks if status is None or task.status in status], following
 
     async def of_sessions(self, session_ids: Sequence[str]) -> dict[str, tuple[Task, ...]]:
-        """The tasks of each of these sessions, newest first, as they truly are. Without a registry nobody knows of any."""
+        """Return the tasks of each of these sessions, newest first, in their current state; none without a registry."""
         await self._helm.task_writer.write()
         settings = self._helm.settings
         if settings.store is None and not (settings.state_dir / REGISTRY_NAME).exists():
@@ -140,7 +140,7 @@ class Tasks:
     async def in_cloud(
         self, *, environment: str | None = None, cursor: str | None = None
     ) -> tuple[Sequence[tuple[CloudListed, Task | None]], str | None]:
-        """The account's tasks in the cloud, newest first, each with the task here if it was submitted from here.
+        """Return the account's cloud tasks, newest first, each with the local task that submitted it, if any.
 
         Raises:
             CloudError: The cloud cannot be asked.
@@ -161,7 +161,8 @@ class Tasks:
         return await self.find(task.id)
 
     async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
-        """Stop a task; the task after that, and a sentence on what was stopped. The cloud cannot: it says so.
+        """Stop a task. Return its new state, and a sentence about what was stopped. Cloud tasks cannot be stopped from
+        here.
 
         Raises:
             TaskNotOurs: Only the process that runs it can stop it.
@@ -175,7 +176,7 @@ class Tasks:
         return task, f"Stopped {stopped}."
 
     async def results(self, task: Task, *, attempt: int = 1) -> TaskResults:
-        """What a task gave."""
+        """Return the result of a task."""
         await self.local.refuse_outside(task)
         if task.origin == "cloud":
             return await self._cloud_results(task, attempt)
@@ -193,7 +194,7 @@ class Tasks:
         )
 
     async def _outcome(self, task: Task) -> TaskOutcome:
-        """What a task did: as its session has it, as it was kept, or as its agent has written it down."""
+        """Return the outcome of a task from its session, from the store, or from its agent's record."""
         session = self._helm.sessions.get(task.session_id or "")
         own = session is not None and session.task_id == task.id
         if session is not None and own and (session.state.is_running or session.state.diff is not None):
@@ -206,7 +207,7 @@ class Tasks:
         return await self._recorded(task, task.session_id)
 
     async def _recorded(self, task: Task, session_id: str) -> TaskOutcome:
-        """A turn that ended while nobody listened, from its agent's own record; kept from then on."""
+        """Return the outcome of a turn that ended unobserved, from its agent's record, and store it."""
         try:
             turns = await self._helm.history(session_id)
         except HelmsmanError as error:

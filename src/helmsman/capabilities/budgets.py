@@ -1,12 +1,12 @@
-"""Before a budget is passed, somebody is asked: `[budget]` of `helmsman.toml`, for a task, a project in a day, and a day.
+"""Ask before a budget is exceeded: `[budget]` of `helmsman.toml`, for a task, a project's day, and a day.
 
-What is used is asked of those who know it for good (`helmsman.capabilities.spending`), at the beginning of every turn and
-at each report of the model's usage: one model call may pass a budget. A turn that has passed one is stopped, and whoever
-answers the session's questions is asked whether the task goes on. A yes is for so much as the question says, half of the
-budget; it is kept with the task before anything continues, and holds for everybody whom the same budget holds. A no, or
-nobody's answer, is the end of the task.
+Spending comes from durable records (`helmsman.capabilities.spending`). It is checked at the beginning of every turn and
+at each usage report, since one model call may exceed a budget. A turn that exceeds one is stopped, and a question of
+the session asks whether the task may continue. A yes grants the amount in the question, half of the budget. The grant
+is stored with the task before anything continues, and applies to all work under the same budget. A no, or no answer,
+ends the task.
 
-A task may also have its own limit, which its caller gave (`max_cost_usd`): there nobody is asked, and it is stopped.
+A task may also have its own limit (`max_cost_usd`). It is stopped there without a question.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ _ADVICE: Final = "or send the session a message: then you are asked again."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetState:
-    """How much of a budget is used. `granted` is up to where somebody has let it continue; `project` is whose it is.
+    """Use of a budget. `granted` is the amount up to which work may continue; `project` is its project.
 
-    `fleet` is set where it is the budget of a fleet, for all its machines together.
+    `fleet` is set for a budget of a whole fleet.
     """
 
     key: str
@@ -81,7 +81,7 @@ class BudgetState:
 
     @property
     def next_grant(self) -> float:
-        """Up to where it continues after a yes: half of the budget more, and exactly what is shown."""
+        """Amount up to which a yes lets work continue: half of the budget more, exactly as shown."""
         if self.key.endswith("_usd"):
             return math.ceil((self.used + self.budget / 2) * 100) / 100
         return self.used + max(1, self.budget // 2)
@@ -100,7 +100,7 @@ class BudgetState:
         return f"{amount:,.2f}" if self.unit == "USD" else f"{int(amount):,}"
 
     def in_words(self) -> str:
-        """For example: this project has used 9.40 of 10 USD today."""
+        """Describe the use of a budget: "this project has used 9.40 of 10 USD today"."""
         budget = self.shown(self.budget).removesuffix(".00")
         today = "" if self.key.startswith("task_") else " today"
         more = "" if self.granted is None else f", of which up to {self.shown(self.granted)} were granted"
@@ -133,11 +133,13 @@ class Budgets:
         self.elsewhere: BudgetsElsewhere | None = None
         self.clock: Callable[[], datetime] = lambda: datetime.now().astimezone()
 
-    # --- what is used ------------------------------------------------------------------------------------------------
+    # --- use
+    # -------------------------------------------------------------------------------------------------------------
 
     async def states(self, directory: str | Path | None = None) -> tuple[BudgetState, ...]:
-        """How much is used today of the budgets of all work, and of a directory's project: without one, of every project in
-        which something was spent today.
+        """Return today's use of the budgets for all work and for a directory's project.
+
+        Without a directory, include every project with spending today.
         """
         if not any(
             self._budget(str(place)).amounts() for place in (directory, current().directory) if place is not None
@@ -154,20 +156,20 @@ class Budgets:
 
     @property
     def _day(self) -> datetime:
-        """When today has begun."""
+        """Start of today."""
         return self.clock().replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None).astimezone()
 
     async def used_up(
         self, directory: str | None, task_id: str, *, model: str | None = None, usage: Usage | None = None
     ) -> list[BudgetState]:
-        """The budgets that are used up for a task in a directory, which has used this."""
+        """Return the budgets that are used up for a task in a directory with this usage."""
         states = await self._states(self._budget(directory), directory, task_id, model=model, usage=usage or Usage())
         if self.elsewhere is not None:
             states += await self.elsewhere.states(task_id, model, usage or Usage())
         return [state for state in states if state.is_used_up]
 
     async def refusal(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
-        """Why a task may not begin in a directory before somebody grants more, if it may not."""
+        """Return why a task may not begin in a directory without a further grant, or None."""
         states = await self.used_up(directory, task_id)
         return _refused(states) if states else None
 
@@ -230,7 +232,7 @@ class Budgets:
     # --- what may be used --------------------------------------------------------------------------------------------
 
     def _budget(self, directory: str | None) -> Budget:
-        """What holds for work in a directory, by the files as they are now."""
+        """Return the budget for work in a directory, from the current files."""
         held = Budget() if self._user_file is None else self._budget_in(self._user_file)
         for path in self._project_files(directory):
             held = held.narrowed(self._budget_in(path))
@@ -249,7 +251,7 @@ class Budgets:
         return self._user_file is not None and os.path.realpath(path) == os.path.realpath(self._user_file)
 
     def _budget_in(self, path: Path) -> Budget:
-        """What a file says. While one makes no sense, what it said before holds."""
+        """Return the budget in a file. While the file is invalid, the previous budget applies."""
         before = self._read.get(path)
         try:
             status = path.stat()
@@ -266,7 +268,7 @@ class Budgets:
     # --- a turn begins -----------------------------------------------------------------------------------------------
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Return whether somebody is asked before a turn that was requested begins; after a yes, `go_on` is called."""
+        """Return whether a requested turn must wait for an answer. After a yes, `go_on` is called."""
         before = self._helm.task_writer.used_before(task_id)
         states = await self.used_up(session.directory, task_id, model=session.model, usage=before)
         if not states:
@@ -298,8 +300,8 @@ class Budgets:
             granted = {GRANTED + grant.key: grant.as_dict() for grant in grants}
             self._helm.task_writer.update(task_id, {"note": None, "metadata": granted})
             session.is_beginning()  # who stops it now waits until it can be stopped
-            # What was granted is remembered before anything else, whatever becomes of us. It is not awaited here: whoever
-            # answered is cancelled as soon as the question is closed.
+            # Store the grant before anything else. In the background, because the caller that answers is cancelled as
+            # soon as the question closes.
             self._helm.in_background(partial(self._go_on, session, self._helm.task_writer.write, go_on))
             return
         self._helm.task_writer.explain(session.id, if_stopped=refused.message, if_over=refused.message)
@@ -318,7 +320,7 @@ class Budgets:
     # --- a turn runs -------------------------------------------------------------------------------------------------
 
     def check(self, session: Session) -> None:
-        """Look at what a session has spent: its turn may have to be stopped."""
+        """Check the spending of a session, and stop its turn if a budget is exceeded."""
         self._check_cost(session)
         if not (usage := self._helm.task_writer.usage_of(session.id)) or usage == Usage():
             return  # what others have used was looked at before it began
@@ -357,7 +359,7 @@ class Budgets:
         await self._pause(session, states)
 
     async def _pause(self, session: Session, states: Sequence[BudgetState]) -> None:
-        """Stop the turn, unless somebody else does."""
+        """Stop the turn, unless another stop is under way."""
         await session.until_begun()
         if not session.is_pausing or session.engine is None or not usable(session.engine):
             return
@@ -372,7 +374,7 @@ class Budgets:
             raise
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
-        """Return whether a turn was stopped here, so that its task continues if somebody says so."""
+        """Return whether this module stopped a turn whose task continues after a yes."""
         is_ours = session.is_pausing
         session.pause(is_pausing=False)
         task_id = self._helm.task_writer.running_task(session.id)
@@ -388,10 +390,11 @@ class Budgets:
     async def _go_on_with(self, session: Session, ended: TurnEnded, turn: TurnInput, task_id: str) -> None:
         await self._go_on(session, partial(self._helm.continue_work, session, ended, turn, task_id))
 
-    # --- what a task's caller is willing to pay ----------------------------------------------------------------------
+    # --- limits of callers
+    # -----------------------------------------------------------------------------------------------
 
     def _check_cost(self, session: Session) -> None:
-        """Stop a task that has cost more than it may, or of which nobody can say what it costs."""
+        """Stop a task that has cost more than its limit, or whose cost is unknown."""
         task_id = self._helm.task_writer.running_task(session.id)
         limit = self._helm.task_writer.max_costs.get(task_id or "")
         if task_id is None or limit is None or not session.state.is_running:
@@ -430,7 +433,7 @@ def _runs_freely(session: Session) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Grant:
-    """What somebody has granted beyond a budget: for that amount of it alone, and on that day."""
+    """Grant beyond a budget, for that budget's amount and day only."""
 
     key: str
     up_to: float
@@ -457,7 +460,7 @@ def _grants(task: Task) -> Iterator[_Grant]:
 
 
 def _refused(states: Sequence[BudgetState]) -> BudgetExceeded:
-    """Nobody has granted more."""
+    """Return the error for a budget that was not raised."""
     raised = _RAISE_FLEETS if any(state.fleet for state in states) else _RAISE
     return BudgetExceeded(f"{_sentences(states)} Nobody has granted more. {raised}, {_ADVICE}")
 

@@ -1,8 +1,7 @@
-"""What a session changed: looked at, brought into the main tree, or dropped; and the worktrees there are.
+"""Changes of sessions: show, apply or discard them; and list worktrees.
 
-A session in its own worktree can tell exactly what it changed. Of any other, Codex tells what its last turn's edits
-were while we listened; failing that, all that can be said is what is not committed where it worked. Which of these an
-answer is, it says.
+For a session in its own worktree the changes are known exactly. For any other, Codex reports the edits of its last turn
+while Helmsman listens; otherwise only the uncommitted changes of its directory are known. Each answer states its scope.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MANY_TASKS: Final = 1000
-"""More than ever run at once on one machine."""
+"""More tasks than ever run concurrently on one machine."""
 
 DiffScope = Literal["worktree", "turn", "uncommitted"]
 WorktreeUse = Literal["running", "in use", "left over"]
@@ -59,12 +58,12 @@ ABOUT: Final[dict[DiffScope, str]] = {
     "turn": "What the session's last turn edited. Changes made by commands, and by earlier turns, are not in it.",
     "uncommitted": "All uncommitted changes where the session works, whoever made them.",
 }
-"""What a diff of each scope is of, in a sentence."""
+"""Description of a diff by scope."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDiff:
-    """What a session changed, as far as `scope` says."""
+    """Diff of a session. `scope` says what it covers."""
 
     session_id: str
     scope: DiffScope
@@ -78,9 +77,10 @@ class SessionDiff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedSession:
-    """What was brought from a session's worktree into its repository. `three-way`: the repository had moved on meanwhile.
+    """Changes applied from a session's worktree to its repository. `three-way`: merged, because the repository has
+    changed.
 
-    `digest` and `stat` are of the diff that was applied, `ended` the commands that were still running in the worktree.
+    `digest` and `stat` are of the applied diff, `ended` lists commands that were still running in the worktree.
     """
 
     session_id: str
@@ -106,7 +106,7 @@ class AppliedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownWorktree:
-    """A worktree and who needs it: a turn that is running, a process that is, or nobody any more."""
+    """Worktree and its user: a running turn, a running process, or none."""
 
     worktree: Worktree
     use: WorktreeUse
@@ -121,13 +121,13 @@ class Changes:
         self.shown = tasks.shown
 
     async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
-        """What a session changed, also one of an earlier process, and also while it is running.
+        """Return the changes of a session, running or not, also of an earlier process.
 
-        `viewer` is whoever looks, by any name: what they apply later without naming a digest is then this very diff.
+        `viewer` identifies the reader: applying without a digest later means this diff.
 
         Raises:
             SessionNotFound: There is no such session.
-            InvalidInput: It works outside of git, so nobody knows what it changed.
+            InvalidInput: It works outside of git, so its changes are unknown.
             WorktreeError: Its worktree is gone, or git cannot read it.
         """
         changed = await self._changed(session_id)
@@ -149,25 +149,25 @@ class Changes:
     async def apply(
         self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
     ) -> AppliedSession:
-        """Bring what a session changed in its worktree into the main tree, unstaged: all of it, or nothing.
+        """Apply the changes of a session's worktree to the main tree, unstaged: all of them, or none.
 
-        Commands that it has left running there are ended first.
+        Commands that it left running there are ended first.
 
         Args:
             session_id: The session.
-            allow_dirty: Continue where the main tree has uncommitted changes, as long as they are in other files.
-            digest: Of the diff that was looked at: only those changes are applied. Without it, those that `viewer` was
-                shown last are; without a viewer, whatever there is.
-            viewer: Who applies, by the name that `diff` was given. It must have been shown the whole diff.
+            allow_dirty: Continue if the main tree has uncommitted changes in other files.
+            digest: Digest of the diff that was shown: only those changes are applied. Without it, the diff that `viewer` was
+                shown last; without a viewer, the current one.
+            viewer: Caller, by the name that `diff` got. It must have been shown the whole diff.
 
         Raises:
-            DiffChanged: The changes are not those that were looked at. Nothing was touched.
+            DiffChanged: The changes are not those that were shown. Nothing was touched.
             ConfirmationNeeded: The viewer was not shown all of them. Nothing was touched.
             SessionBusy: It is still at work.
             InvalidInput: It has no worktree.
             DirtyTree: The main tree has uncommitted changes, and `allow_dirty` is not set.
             ApplyConflict: The changes do not fit. Nothing was touched.
-            WorktreeError: Git cannot do it. Nothing was touched.
+            WorktreeError: Git fails. Nothing was touched.
         """
         tree = await self._tree_to_change(session_id, "apply its changes")
         if came_from_elsewhere(tree):
@@ -187,10 +187,10 @@ class Changes:
         return AppliedSession.of(session_id, tree.repository, applied, ended)
 
     async def stop_work(self, session_id: str) -> tuple[str, ...]:
-        """See to it that nobody is at work in a session's worktree and nothing runs there; in words, what did.
+        """Check that a session's worktree is idle, and end commands left running there. Return them in words.
 
         Raises:
-            SessionBusy: Somebody is.
+            SessionBusy: A session works there.
             InvalidInput: It has no worktree.
         """
         tree = await self.own_tree(session_id)
@@ -198,7 +198,7 @@ class Changes:
         return await self.end_commands(tree)
 
     async def unsaved(self, session_id: str) -> Unsaved:
-        """What `discard` would lose: what is in the session's worktree and nowhere else.
+        """Return what `discard` would lose: content of the session's worktree that exists nowhere else.
 
         Raises:
             InvalidInput: It has no worktree.
@@ -206,17 +206,17 @@ class Changes:
         return await anyio.to_thread.run_sync(worktrees.unsaved, await self.own_tree(session_id))
 
     async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
-        """Drop a session's worktree with its branch and all that is in it. The session itself stays, and can be read.
+        """Delete a session's worktree with its branch and content. The session itself stays readable.
 
         Args:
-            session_id: Whose worktree.
-            losing: What somebody agreed to lose; nothing is dropped if that is no longer all of it.
+            session_id: The session.
+            losing: Confirmed loss; nothing is deleted if more would be lost now.
 
         Raises:
             SessionBusy: It is still at work.
             InvalidInput: It has no worktree, or there is more in it now.
-            OutcomeUnknown: It has none any more: a hub that is gone was asked for the same.
-            WorktreeError: Something cannot be removed.
+            OutcomeUnknown: It has no worktree any longer: an earlier hub got the same request.
+            WorktreeError: It cannot be removed.
         """
         tree = await self._tree_to_change(session_id, "discard its worktree")
         await self._check_idle(tree)
@@ -254,7 +254,7 @@ class Changes:
     # --- all worktrees -----------------------------------------------------------------------------------------------
 
     async def worktrees(self) -> tuple[KnownWorktree, ...]:
-        """Every worktree of a session there is, oldest first."""
+        """Return all worktrees of sessions, oldest first."""
         trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
 
@@ -268,7 +268,7 @@ class Changes:
         )
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """The worktrees that no process and no running turn needs any more, with what was changed in them."""
+        """Return the worktrees without a process or a running turn, with their changes."""
         state_dir = self._helm.settings.state_dir
         trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
@@ -287,13 +287,13 @@ class Changes:
         return await anyio.to_thread.run_sync(_prune, found)
 
     def _trees(self) -> tuple[Worktree, ...]:
-        """Those that this door may look at. Blocks."""
+        """Return the worktrees that this client may see. Blocks."""
         roots = self._helm.allowed_roots
         trees = read_records(self._helm.settings.state_dir)
         return tuple(tree for tree in trees if not roots or is_inside(tree.repository, roots))
 
     async def _at_work(self) -> Mapping[str, str | None]:
-        """The sessions that are at work or about to be, in whichever process or engine, with where they work."""
+        """Return active and starting sessions of all processes and engines, with their directories."""
         places = {
             session.id: session.directory
             for session in self._helm.sessions.values()
@@ -309,7 +309,7 @@ class Changes:
     # --- which session and which tree --------------------------------------------------------------------------------
 
     async def _find(self, session_id: str) -> tuple[Session | None, Worktree | None]:
-        """A session and its worktree. A worktree outlives a session of which Codex has nothing on disk."""
+        """Return a session and its worktree. A worktree may outlive Codex's files of its session."""
         try:
             session = await self._helm.session(session_id)
         except SessionNotFound:
@@ -351,7 +351,7 @@ class Changes:
         return tree
 
     async def _check_idle(self, tree: Worktree) -> None:
-        """Nobody may be at work in a worktree that is brought over or dropped: the session, a fork, a reviewer."""
+        """Refuse to apply or discard a worktree in use: by its session, a fork or a reviewer."""
         busy = _in_tree(tree, await self._at_work())
         if busy:
             raise SessionBusy(
@@ -378,7 +378,7 @@ def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
 
 
 def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
-    """Of sessions with the directories they work in, those whose place this worktree is: its own, a fork, a reviewer."""
+    """Return the sessions that work in this worktree: its own, a fork, a reviewer."""
     roots = (tree.path, tree.path.resolve())
     return sorted(
         session_id

@@ -1,6 +1,6 @@
-"""Cloud tasks: work handed to the Codex cloud, registered here and looked up there.
+"""Cloud tasks: submitted to the Codex cloud, registered here.
 
-The cloud is the only one who knows how such a task stands, so each look asks it; the registry remembers what it last said.
+Only the cloud knows their current state, so each look asks it. The registry keeps its last answer.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class CloudTasks:
         self.settings = CloudSettings.load(helm.settings.files)
 
     async def client(self) -> CloudClient:
-        """The `codex cloud` of the Codex here.
+        """Return `codex cloud` of the local Codex.
 
         Raises:
             CodexNotFound: There is none.
@@ -61,7 +61,7 @@ class CloudTasks:
         return CloudClient(await find_agent(self._helm.settings, self._env), self._helm.settings.codex_home, self._env)
 
     async def environments(self) -> CloudEnvironments:
-        """The environments one can submit to, as far as they are known."""
+        """Return the known environments."""
         return await (await self.client()).environments(self.settings.environments, default=self.settings.default)
 
     # --- submit ------------------------------------------------------------------------------------------------------
@@ -77,12 +77,12 @@ class CloudTasks:
         directory: Path | None = None,
         idempotency_key: str | None = None,
     ) -> str:
-        """Register a task and give its id at once; it is submitted behind the caller's back.
+        """Register a task and return its id immediately. It is submitted in the background.
 
         Raises:
             InvalidInput: The instruction is empty or too long.
-            Unsupported: A model was named, and the cloud lets nobody choose one.
-            CloudEnvironmentMissing: None was named, and none is configured.
+            Unsupported: A model was given, but the cloud does not support choosing one.
+            CloudEnvironmentMissing: None was given, and none is configured.
         """
         turn_input(instruction)
         if model is not None:
@@ -109,7 +109,7 @@ class CloudTasks:
             return task.id
 
         async def send() -> None:
-            changes: TaskChanges = {"status": "unknown", "note": _BROKEN_OFF}  # if we are closed meanwhile
+            changes: TaskChanges = {"status": "unknown", "note": _BROKEN_OFF}  # in case this process is closed first
             try:
                 client = await self.client()
                 sent = await client.submit(
@@ -141,10 +141,10 @@ class CloudTasks:
     # --- look --------------------------------------------------------------------------------------------------------
 
     async def now(self, task: Task) -> Task:
-        """The task as the cloud tells it.
+        """Return the task's current state in the cloud.
 
         Raises:
-            CloudError: The cloud cannot be asked; the registry has what it said last.
+            CloudError: The cloud cannot be asked; the registry has its last answer.
         """
         if task.has_ended:
             return task
@@ -180,23 +180,23 @@ class CloudTasks:
             await anyio.sleep(next(delays) if task.external_id is not None else 0.2)
 
     async def results(self, task: Task, *, attempt: int = 1) -> CloudResults:
-        """The diff of an attempt, and how the task stands.
+        """Return the diff of an attempt and the status of the task.
 
         Raises:
-            CloudError: The cloud cannot be asked, or knows nothing of it.
+            CloudError: The cloud cannot be asked, or does not have it.
         """
         return await (await self.client()).results(self._external_id(task), attempt=attempt)
 
     async def apply(
         self, task: Task, directory: Path, *, attempt: int, allow_dirty: bool, digest: str | None = None
     ) -> CloudApplied:
-        """Bring what a task changed into a working tree; with the digest of a diff that was looked at, only that.
+        """Apply a task's changes to a working tree; with a digest, only the diff that was shown.
 
         Raises:
-            InvalidInput: The tree, all of which the change may touch, is outside the allowed roots.
-            DiffChanged: The change is not the one that was looked at.
+            InvalidInput: The tree is not completely inside the allowed roots.
+            DiffChanged: The change is not the one that was shown.
             DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
-            ApplyConflict: The change does not fit; the tree is as it was.
+            ApplyConflict: The change does not fit; the tree is unchanged.
         """
         refuse_outside(repository_root(directory) or directory, self._helm.settings.allowed_roots, "apply_to")
         client = await self.client()
@@ -214,7 +214,7 @@ class CloudTasks:
         )
 
     async def page(self, *, environment: str | None = None, cursor: str | None = None) -> CloudPage:
-        """A page of the account's tasks as the cloud lists them, newest first.
+        """Return a page of the account's tasks as the cloud lists them, newest first.
 
         Raises:
             CloudError: The cloud cannot be asked.
@@ -223,7 +223,7 @@ class CloudTasks:
         return await (await self.client()).page(environment=chosen, cursor=cursor)
 
     async def cannot_cancel(self, task: Task, reason: str | None = None) -> str:
-        """Why a cancel does nothing, and where the task can be cancelled. The reason is kept for whoever goes there."""
+        """Say that a cancel has no effect, and where the task can be cancelled. The reason is stored."""
         if reason and not task.has_ended:
             self._helm.task_writer.update(task.id, {"cancel_reason": reason})
         if task.has_ended:

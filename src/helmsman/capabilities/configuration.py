@@ -1,4 +1,4 @@
-"""An agent's own configuration: what holds, where it comes from, and changes of the user's file, made by the agent."""
+"""Configuration of an agent: effective values, their origins, and edits of the user's file by the agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """What is to be written: into which file, of which version, and what the keys say there now (those it has)."""
+    """Planned edit of a configuration file: file, version and the current values of the keys."""
 
     file: str
     version: str | None
@@ -46,12 +46,11 @@ class AgentConfiguration:
         self._helm = helm
 
     async def read(self, directory: Path | None = None, agent: str | None = None) -> AgentConfig:
-        """The configuration for work in a directory."""
+        """Return the configuration for a directory."""
         return await (await self._helm.engine(Capability.CONFIGURE, agent=agent)).read_config(directory)
 
     async def in_force(self, directory: PathLike, agent: str | None = None) -> InForce:
-        """What a session in a directory is started with when nothing is asked for: the agent's configuration, and before it
-        what `helmsman.toml` says.
+        """Return the defaults of a session in a directory: `helmsman.toml`, then the agent's configuration.
 
         Raises:
             InvalidInput: There is no such directory, or it is outside the allowed roots.
@@ -63,7 +62,7 @@ class AgentConfiguration:
         return replace(found, model=self._helm.settings.default_model or found.model)
 
     async def plan(self, edits: Sequence[ConfigEdit], agent: str | None = None) -> ConfigChange:
-        """What these edits would change in the user's file; nothing is written."""
+        """Return what these edits would change in the user's file, without writing."""
         if len({edit.key for edit in edits}) < len(edits):
             raise InvalidInput("A key is named twice. Name each once.", parameter="edits")
         engine = await self._helm.engine(Capability.CONFIGURE, agent=agent)
@@ -79,11 +78,11 @@ class AgentConfiguration:
         )
 
     async def write(self, change: ConfigChange, agent: str | None = None) -> str | None:
-        """Write what was planned, if the file is still as it was then. The answer says what overrides it, if that is so.
+        """Write a planned edit if the file is unchanged. Return what overrides it, if anything.
 
         Raises:
-            EngineRefused: The file has changed since, or the agent finds a value wrong; nothing was written.
-            InvalidInput: There are allowed roots, which the configuration of all sessions could be turned against.
+            EngineRefused: The file has changed, or the agent rejects a value; nothing was written.
+            InvalidInput: There are allowed roots, which an edit could circumvent for all sessions.
         """
         if self._helm.allowed_roots:
             raise InvalidInput(
@@ -95,7 +94,7 @@ class AgentConfiguration:
 
 
 def value_at(values: Mapping[str, Any], key: str) -> Any:
-    """What a configuration has under a dotted key, in which names may be quoted; None if nothing."""
+    """Return the value of a dotted key, whose names may be quoted; None if it is missing."""
     found: Any = values
     for name in key_path(key):
         found = found.get(name) if isinstance(found, dict) else None

@@ -1,8 +1,8 @@
-"""How to make a repository ready for the Codex cloud, told for the repository at hand.
+"""Guide to prepare a repository for the Codex cloud.
 
-The Codex cloud works on a clone from GitHub, in an environment that a person has made in the Codex settings. The guide
-looks at what lies here (remotes, branches, workflows, lock files) and says for each step whether it is done, is to be
-done, or cannot be seen from here. It asks no network and changes nothing.
+The cloud works on a clone from GitHub, in an environment that the user creates in the Codex settings. The guide
+inspects the local repository (remotes, branches, workflows, lock files), and marks each step as done, to do, or not
+visible from here. It uses no network and changes nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SETUP_FAMILIES: Final[tuple[tuple[tuple[str, str], ...], ...]] = (
     (("gradlew", "./gradlew dependencies"),),
     (("mix.exs", "mix deps.get"),),
 )
-"""Per language, what a file at the root says about installing; the first that is there counts."""
+"""Setup commands by files at the root, per language. The first match counts."""
 
 _OTHER_CI: Final = {
     ".gitlab-ci.yml": "GitLab CI",
@@ -67,7 +67,7 @@ _OTHER_CI: Final = {
 
 @dataclass(frozen=True, slots=True)
 class GuideStep:
-    """One thing to have: what it is, how it stands, and what to do (or what was found)."""
+    """Step of the guide: name, state, and what to do (or what was found)."""
 
     title: str
     state: StepState
@@ -76,19 +76,19 @@ class GuideStep:
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """The steps in order, and the whole as Markdown."""
+    """Steps in order, and the whole guide as Markdown."""
 
     steps: tuple[GuideStep, ...]
     text: str
 
 
 def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir: Path) -> Guide:
-    """The guide for the repository around a directory. Blocks (it runs git); call it in a thread. Never raises.
+    """Return the guide for the repository around a directory. Blocks (it runs git); call it in a thread. Never raises.
 
     Args:
         directory: Any directory, also one outside of a repository.
-        environments: The names of the cloud environments that are known.
-        state_dir: The state directory, where it is not the usual one.
+        environments: Names of the known cloud environments.
+        state_dir: The state directory, if it is not the default one.
     """
     directory = directory.absolute()
     root = repository_root(directory)
@@ -111,7 +111,7 @@ def github_guide(directory: Path, *, environments: Iterable[str] = (), state_dir
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """What git knows here. `url` is without any login that was written into it."""
+    """Local facts from git. `url` contains no credentials."""
 
     root: Path | None = None
     has_commit: bool = False
@@ -127,7 +127,7 @@ class _Local:
 
 
 def _look(root: Path | None, state_dir: Path) -> _Local:
-    """What git says; without it, that there is a repository is all that is known."""
+    """Collect the facts from git. Without git only the existence of a repository is known."""
     if root is None:
         return _Local()
     try:
@@ -171,7 +171,7 @@ def _count_uncommitted(git: Git) -> int:
 
 
 def _chosen_remote(git: Git) -> tuple[str | None, str | None]:
-    """The remote that counts: one on GitHub before another, `origin` before others. Its URL is without a login."""
+    """Return the preferred remote: GitHub first, then `origin`. Its URL contains no credentials."""
     names = (git.ask("remote") or "").splitlines()
     found = [(name, _without_login(url)) for name in names if (url := git.ask("remote", "get-url", name))]
     found.sort(key=lambda entry: (_host_and_path(entry[1])[0] not in _GITHUB_HOSTS, entry[0] != "origin"))
@@ -179,7 +179,7 @@ def _chosen_remote(git: Git) -> tuple[str | None, str | None]:
 
 
 def _without_login(url: str) -> str:
-    """A token in the URL of a remote must not come out in a guide."""
+    """Remove credentials from the URL of a remote."""
     return re.sub(r"^(https?://)[^/@]*@", r"\1", url)
 
 
@@ -219,7 +219,7 @@ def _content(file: Path) -> str:
 
 
 def setup_script(place: Path) -> str | None:
-    """A set-up script for the environment, from the files at the root; None when nothing there says how."""
+    """Return a setup script based on the files at the root, or None."""
     commands: list[str] = []
     for family in _SETUP_FAMILIES:
         name, command = next(((name, command) for name, command in family if (place / name).is_file()), ("", ""))

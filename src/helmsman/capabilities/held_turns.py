@@ -30,7 +30,7 @@ Doing: TypeAlias = "Callable[[HeldTurn], Awaitable[TurnEnded | None]]"
 
 
 class HeldTurn:
-    """A turn that waits."""
+    """Turn that waits."""
 
     def __init__(self, helm: Steering, session: Session) -> None:
         self.helm = helm

@@ -1,8 +1,8 @@
-"""A turn that ends because what the account may use is used up: continue when it is there again, or not.
+"""Handle turns that end because the account's usage limit is reached.
 
-With `on_limit` a caller says which: `wait` goes on by itself, in the same thread and as the same task; `fail` is the end;
-`ask` asks the people who answer the session's questions. A waiting task holds no slot. It is recorded before any client
-learns of it, so that the next hub continues with it; it can be cancelled, moved, or started immediately.
+`on_limit` selects the policy. `wait` resumes automatically, in the same thread and as the same task; `fail` ends the
+task; `ask` asks the user. A waiting task holds no slot. The wait is stored before a client learns of it, so that the
+next hub resumes the task; it can be cancelled, moved, or started immediately.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 _UNKNOWN: Final = timedelta(hours=1)
 """Delay before a retry if the agent did not say when its limit resets."""
 _SHORTEST: Final = timedelta(minutes=1)
-"""What is waited for a limit that, by the agent's own word, is there again, and was reached."""
+"""Minimum wait after an agent reports that a limit is reached, although it should have been reset."""
 ANSWERED_WITHIN: Final = timedelta(hours=24)
-"""So long a question waits where nobody may be there: when a limit is reached at night, or a scheduled run asks."""
+"""Timeout of questions that are likely to arise without a user: at a limit at night, or in a scheduled run."""
 
 
 def waits_until(moment: datetime) -> str:
@@ -56,7 +56,7 @@ class UsageLimits:
             return False
         now = datetime.now(UTC)
         resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or (failure.at or now) + _UNKNOWN
-        if resumes_at <= now and failure.at is None:  # it would be reached again at once, and again
+        if resumes_at <= now and failure.at is None:  # the limit would be reached again immediately
             resumes_at = now + _SHORTEST
         match session.limits.on_limit or self._helm.settings.on_limit:
             case "wait":

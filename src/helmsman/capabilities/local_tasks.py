@@ -1,7 +1,7 @@
-"""Local tasks: turns of sessions on this machine, whichever process began them.
+"""Local tasks: turns of sessions on this machine, of any process.
 
-A task that this process runs is known from its session, live. Of any other the registry says what was last known, and
-that is checked against what is true now before anybody hears it (`helmsman.tasks.agent_records`).
+This process knows the live state of its own tasks. For others the registry has the last known state, which is checked
+before it is returned (`helmsman.tasks.agent_records`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 FIRST_EVENT_SECONDS: Final = 60.0
 INACTIVITY_SECONDS: Final = 600.0
-"""Nobody sits in front of a task: one that stays silent for so long is ended, unless the settings say otherwise."""
+"""Task without an attending user ends after this silence, unless the settings say otherwise."""
 
 _WATCH_SECONDS: Final = 0.5
-"""How often the registry is looked at for a task that only another process can follow."""
+"""Seconds between looks at the registry for a task of another process."""
 
 _START_SECONDS: Final = 0.05
 _NOT_RUNNING: Final = "nothing: it was not running any more"
@@ -45,7 +45,7 @@ _GIVEN_UP: Final = "It was cancelled while it waited for its usage limit."
 
 @dataclass(slots=True)
 class _Start:
-    """A task on its way to its agent."""
+    """Task that is about to start."""
 
     task_id: str | None = None
     entered: anyio.Event = field(default_factory=anyio.Event)
@@ -80,11 +80,11 @@ class LocalTasks:
         idempotency_key: str | None = None,
         **options: Unpack[WorkOptions],
     ) -> str:
-        """Begin a task and give its id at once: the agent is started behind the caller's back.
+        """Start a task and return its id immediately. Its agent starts in the background.
 
         Raises:
-            InvalidInput: An argument is wrong; nothing was begun.
-            RegistryUnavailable: It could not be registered; nothing was begun.
+            InvalidInput: An argument is wrong; nothing was started.
+            RegistryUnavailable: It could not be registered; nothing was started.
             TooManySessions: As many turns are running as are allowed.
         """
         return await self._begin(
@@ -109,7 +109,8 @@ class LocalTasks:
         idempotency_key: str | None = None,
         **options: Unpack[WorkOptions],
     ) -> str:
-        """The next turn of a session as a task; its id at once. The same `idempotency_key` again gives the same task.
+        """Start the next turn of a session as a task and return its id immediately. The same `idempotency_key` returns
+        the same task.
 
         Raises:
             SessionNotFound: There is no such session.
@@ -139,7 +140,7 @@ class LocalTasks:
         known = done_before()
         if known is not None and (known.is_waiting or known.session_id is not None):
             return known.id  # by an earlier hub, of which the same was asked
-        # Nobody could follow or stop a task that cannot be registered.
+        # A task that cannot be registered could not be followed or stopped.
         await self._helm.task_writer.registry(lambda registry: registry.version())
         start = _Start()
 
@@ -168,7 +169,7 @@ class LocalTasks:
     # --- look --------------------------------------------------------------------------------------------------------
 
     async def now(self, task: Task) -> Task:
-        """The task as it truly is.
+        """Return the current state of the task.
 
         Raises:
             InvalidInput: It works outside the allowed roots.
@@ -178,7 +179,7 @@ class LocalTasks:
         return now
 
     async def inside(self, tasks: Iterable[Task]) -> tuple[Task, ...]:
-        """Those that this door may look at."""
+        """Return the tasks that this client may see."""
         roots = self._helm.allowed_roots
         if not roots:
             return tuple(tasks)
@@ -195,13 +196,13 @@ class LocalTasks:
             refuse_outside(task.directory or "", self._helm.settings.allowed_roots, "task_id")
 
     def session_of(self, task: Task) -> Session | None:
-        """The session in which this process runs the task right now."""
+        """Return the session in which this process runs the task now."""
         if task.session_id is None or self._helm.task_writer.running_task(task.session_id) != task.id:
             return None
         return self._helm.sessions.get(task.session_id)
 
     async def follow(self, task: Task) -> Session | None:
-        """The session of a task that runs here; None where it does not."""
+        """Return the session of a task that runs here, or None."""
         if task.id in self._starting:
             await self._starting[task.id].over.wait()
         if task.session_id is None:
@@ -233,7 +234,7 @@ class LocalTasks:
     # --- stop --------------------------------------------------------------------------------------------------------
 
     async def cancel(self, task: Task, reason: str | None) -> tuple[Task, str]:
-        """Stop a task that is running; the task after that, and what was stopped.
+        """Stop a running task. Return its new state, and what was stopped.
 
         Raises:
             TaskNotOurs: Only the process that runs it can stop it.
@@ -281,7 +282,7 @@ class LocalTasks:
         return None
 
     async def _take_back(self, task: Task) -> str | None:
-        """Cancel a task that waits to be begun, if nobody begins it just now."""
+        """Cancel a task that waits to begin, unless it is just beginning."""
         if not task.is_waiting or not await self._helm.task_writer.take(task):
             return None
         return self._never(task)
@@ -294,7 +295,7 @@ class LocalTasks:
 
 
 def cancelled(reason: str | None) -> str:
-    """What is noted on a task that was cancelled."""
+    """Return the note for a cancelled task."""
     return f"It was cancelled: {reason}" if reason else "It was cancelled."
 
 

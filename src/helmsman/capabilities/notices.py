@@ -1,4 +1,4 @@
-"""Notices, as callers ask for them: who is told, what was told, and whether it works."""
+"""Notifications for callers: recipients, deliveries, and a test."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHOWN: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayStatus:
-    """A recipient without its secrets, and the result of the last delivery."""
+    """Recipient without its secrets, and the result of its last delivery."""
 
     name: str
     way: str
@@ -41,7 +41,7 @@ class WayStatus:
 
 
 def way_statuses(settings: NotifySettings, newest: Mapping[str, Delivery]) -> tuple[WayStatus, ...]:
-    """All who are told, given what happened last to each of them."""
+    """Return all recipients with the latest delivery to each."""
     return tuple(_status(one, newest.get(one.name)) for one in settings.to)
 
 
@@ -65,9 +65,9 @@ def _status(recipient: Recipient, last: Delivery | None) -> WayStatus:
 
 @dataclass(frozen=True, slots=True)
 class ForPages:
-    """What pages of the dashboard are to show.
+    """Notifications for pages of the dashboard.
 
-    `is_told`: whether they learn of questions at all. `next_in` are the seconds until there may be more to show.
+    `is_told`: True if questions are sent to pages at all. `next_in`: seconds until there may be more.
     """
 
     is_told: bool
@@ -95,20 +95,20 @@ class Notices:
         return way_statuses(settings, await anyio.to_thread.run_sync(self._store.newest))
 
     async def log(self, limit: int = _SHOWN) -> Sequence[Delivery]:
-        """What was told to whom, and what became of it, newest first."""
+        """Return the newest deliveries with their outcomes, newest first."""
         return self.within_roots(await self._store.log(limit))
 
     def within_roots(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
-        """Those that this door may know of."""
+        """Return the deliveries that this client may see."""
         roots = self._helm.allowed_roots
         where = [(one, one.news.directory) for one in deliveries]
         return tuple(one for one, place in where if not roots or place is None or is_inside(place, roots))
 
     async def for_pages(self) -> ForPages:
-        """What is to be shown by a page of the dashboard that may notify its person.
+        """Return the notifications for a page of the dashboard that may show them.
 
         Raises:
-            InvalidSetting: The settings make no sense.
+            InvalidSetting: The settings are invalid.
         """
         settings = NotifySettings() if self._store.settings is None else await self._store.settings()
         pages = [one for one in settings.to if one.way == "browser"]
@@ -124,17 +124,17 @@ class Notices:
         return ForPages(is_told, tuple(self.within_roots(deliveries)), min(seconds, default=None))
 
     async def shown(self, notice_id: str) -> None:
-        """A page has shown it."""
+        """Record that a page has shown a notification."""
         for delivery in (await self.for_pages()).deliveries:
             if delivery.id == notice_id and await self._store.begin(delivery):
                 await self._store.finish(delivery, "sent")
 
     async def test(self, name: str | None = None) -> Sequence[Delivery]:
-        """Tell everybody, or whoever has this name, that this is a test; what became of it.
+        """Send a test to all recipients, or to the one with this name. Return the deliveries.
 
         Raises:
-            InvalidInput: There is nobody of that name.
-            InvalidSetting: The settings make no sense.
+            InvalidInput: There is no such recipient.
+            InvalidSetting: The settings are invalid.
             Unsupported: There is no hub here.
         """
         if self._store.send_test is None:

@@ -1,10 +1,9 @@
-"""Plan first: Codex looks and proposes, a person or an agent decides, and only then something changes.
+"""Plan first: the agent proposes, a user or an agent approves, and only then files change.
 
-A plan is a turn in Codex's plan mode, in a read-only sandbox that asks for nothing, so that nothing can change whatever
-the model tries. When it has ended, Helmsman looks whether nothing was changed and whether the files that the plan names are
-there, and the session asks, with that as evidence, whether the plan is to be carried out. `approve` continues
-with the work under the options given at the start, `revise: words` plans again in the same thread, `stop` (or nobody's
-answer) ends it. Each of these turns is a task.
+A plan is a turn in Codex's plan mode, in a read-only sandbox that never asks, so nothing can change whatever the model
+tries. At its end Helmsman checks that nothing was changed and that the files in the plan exist. Then the session asks,
+with that evidence, whether to carry out the plan. `approve` continues with the work under the options given at the
+start, `revise: words` plans again in the same thread, `stop` (or no answer) ends it. Each of these turns is a task.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 _CARRY_OUT: Final = "The plan is approved. Carry it out now."
 _VERIFYING: Final = "its plan is being verified"
 _BEFORE: Final = "tree_before_plan"
-"""The key in a task's metadata for what the working tree was."""
+"""Metadata key for the state of the working tree before the plan."""
 _NOT_APPROVED: Final = "Its plan was not approved, so nothing was changed."
 
 
@@ -59,9 +58,10 @@ class Plans:
         on_task: Callable[[str], None] | None = None,
         **options: Any,
     ) -> Coroutine[Any, Any, Session]:
-        """A new session that plans first. The arguments are those of `Helmsman.start`; they hold once the plan is approved.
+        """Start a session that plans first. The arguments are those of `Helmsman.start`, and apply once the plan is
+        approved.
 
-        Returns when the turn is under way. When the plan is there, it is a question of the session.
+        Returns when the turn is running. The finished plan is a question of the session.
         """
         before: Any = None
 
@@ -85,7 +85,7 @@ class Plans:
         return look_and_begin()
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
-        """Whether, before a session hears that its turn has ended, somebody is asked to approve its plan."""
+        """Return whether a plan must be approved before the session reports the end of its turn."""
         if not session.planning or ended.outcome != "completed":
             return False
         answered = partial(self._answered, session, ended)
@@ -133,7 +133,7 @@ class Plans:
             self._helm.make_room()
             return
         turn = _next_turn(session, choice)
-        # Not awaited here: whoever answered is cancelled as soon as the question is closed.
+        # In the background, because the caller that answers is cancelled as soon as the question closes.
         self._helm.in_background(partial(self._go_on, session, ended, turn))
 
     async def _go_on(self, session: Session, ended: TurnEnded, turn: TurnInput) -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 STOPPED: Final = "the turn was stopped"
 OUTPUT_BYTES: Final = 256 * 1024
 _OUTPUT_GRACE: Final = 1.0
-"""How long processes that a command left running may write after the command has ended."""
+"""Seconds to read output of processes that a command left running."""
 _COMMAND_CHARS: Final = 4000
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07)")
 _PASSED: Final = frozenset(
@@ -82,8 +82,9 @@ _SHELL: Final = 'exec /bin/sh -c "$1" 2>&1 </dev/null'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAllowance:
-    """What a command may do: what its session may. With `anything` it runs in no sandbox. `folder` is where in the worktree
-    it runs, if not at its root.
+    """Permissions of a command: those of its session.
+
+    With `anything` it runs without a sandbox. `folder` is its directory in the worktree, if not the root.
     """
 
     writes: Writes = "workspace"
@@ -93,7 +94,7 @@ class CommandAllowance:
 
     @classmethod
     def of(cls, session: Session, agents: Agents) -> CommandAllowance:
-        """That of a session, as its agent said it has been given; what nobody knows is nothing."""
+        """Return the permissions of a session, as its agent reported them. Unknown means none."""
         options = session.options
         writes = options.writes or WRITES.get(session.state.sandbox or "", "nothing")
         agent = agents.get(options.agent)
@@ -102,7 +103,7 @@ class CommandAllowance:
 
     @property
     def place(self) -> str:
-        """Where a yes lets a command run, as questions say it."""
+        """Where an approved command runs, for questions."""
         return "outside" if self.writes == "anything" else "inside"
 
 
@@ -113,10 +114,11 @@ Consent: TypeAlias = "Callable[[str, Worktree, CommandAllowance, str], Awaitable
 
 
 def command_question(session: Session, command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> Question:
-    """The question whether a command may run. It arises in the repository: a rule for it holds in all its worktrees.
+    """Return the question whether a command may run. It is asked for the repository, so a rule applies to all its
+    worktrees.
 
     Raises:
-        InvalidInput: It is no command.
+        InvalidInput: It is not a command.
     """
     if not command.strip() or len(command) > _COMMAND_CHARS or "\0" in command:
         raise InvalidInput(f"A command has 1 to {_COMMAND_CHARS} characters. Put a longer one into a script.")
@@ -131,7 +133,7 @@ def command_question(session: Session, command: str, tree: Worktree, allowance: 
 
 
 def end_stopped(helm: Steering, session: Session) -> None:
-    """End the turn of a session that somebody stops while Helmsman itself is at work in it."""
+    """End the turn of a session that is interrupted while Helmsman itself works in it."""
     session.apply(TurnEnded(session_id=session.id, turn_id=session.state.turn_id, outcome="interrupted"))
     helm.make_room()
 
@@ -147,7 +149,7 @@ def says_no(choices: tuple[Choice, ...] | None) -> str | None:
 
 
 def consent_of(helm: Steering, session: Session) -> Consent:
-    """Consent by whoever answers a session's questions; while no turn of it runs nobody can be asked, and rules decide."""
+    """Return consent through the session's questions; if no turn of it runs, only rules can decide."""
 
     async def ask(command: str, tree: Worktree, allowance: CommandAllowance, why: str) -> str | None:
         question = command_question(session, command, tree, allowance, why)
@@ -180,7 +182,7 @@ def consent_of(helm: Steering, session: Session) -> Consent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """How a command ended. `exit_code` is None where its time was up; `output` the end of what it said."""
+    """Result of a command. `exit_code` is None after a timeout; `output` is the end of its output."""
 
     command: str
     exit_code: int | None
@@ -206,10 +208,10 @@ async def run_command(
     timeout: float,
     more: Mapping[str, str] | None = None,
 ) -> CommandResult:
-    """Run what somebody has allowed. `directory` is the worktree, which it may write; `more` are variables.
+    """Run an approved command. `directory` is the worktree, which it may write; `more` are variables.
 
     Raises:
-        Unsupported: There is no sandbox here that would hold it, or the session may not write, or its folder is gone.
+        Unsupported: There is no sandbox for it here, or the session may not write, or its folder is gone.
         EngineStartFailed: It could not be run.
     """
     if allowance.writes == "nothing":
@@ -247,7 +249,7 @@ async def run_command(
                         reading.cancel_scope.deadline = anyio.current_time() + _OUTPUT_GRACE
             finally:
                 if code is None:
-                    child.signal(signal.SIGTERM)  # it reads no input whose end could tell it
+                    child.signal(signal.SIGTERM)  # it reads no input whose end could stop it
             said = child.stderr_tail
     finally:
         if confined is not None:
@@ -298,7 +300,7 @@ def named_variables(settings: Settings) -> frozenset[str]:
 
 
 class _Tail:
-    """The end of what a program writes."""
+    """End of a program's output."""
 
     def __init__(self) -> None:
         self._kept = bytearray()

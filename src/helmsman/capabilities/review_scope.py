@@ -1,4 +1,4 @@
-"""Whether there is anything to review, asked of git before Codex is; and a target in words. Functions that block."""
+"""Determine the target of a review with git, before an agent starts. All functions block."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _FINDINGS: Final = "Provide prioritized, actionable findings."
 
 
 def resolve(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTarget | None:
-    """The target with names that Codex cannot misunderstand; None when there is nothing to review.
+    """Return the target with unambiguous names for Codex; None if there is nothing to review.
 
     Raises:
-        InvalidInput: The branch or the commit does not exist, or this is no git repository.
+        InvalidInput: The branch or the commit does not exist, or this is not a git repository.
         WorktreeError: Git cannot be run, or fails.
     """
     if target.kind == "custom":
@@ -47,7 +47,7 @@ def resolve(directory: Path, target: ReviewTarget, state_dir: Path) -> ReviewTar
 
 
 def diff_of(directory: Path, target: ReviewTarget, state_dir: Path) -> TreeDiff:
-    """The change that a target is, in the repository around a directory.
+    """Return the diff of a target in the repository around a directory.
 
     Raises:
         InvalidInput: As `resolve`.
@@ -66,7 +66,7 @@ def diff_of(directory: Path, target: ReviewTarget, state_dir: Path) -> TreeDiff:
 
 
 def nothing_in_words(target: ReviewTarget) -> str:
-    """That there is nothing to review, in a sentence."""
+    """Return a sentence that there is nothing to review."""
     match target.kind:
         case "base":
             return f"There is nothing to review: nothing differs from {target.value}."
@@ -77,7 +77,7 @@ def nothing_in_words(target: ReviewTarget) -> str:
 
 
 def in_words(target: ReviewTarget) -> str:
-    """What is reviewed, in a sentence."""
+    """Describe a target in a sentence."""
     match target.kind:
         case "uncommitted":
             return "Review the uncommitted changes."
@@ -90,7 +90,10 @@ def in_words(target: ReviewTarget) -> str:
 
 
 def with_instructions(directory: Path, target: ReviewTarget, instructions: str, state_dir: Path) -> ReviewTarget:
-    """A target and what to heed besides. Codex takes either, so the target is put into words as Codex itself would."""
+    """Combine a target with instructions.
+
+    Codex accepts only one of the two, so the target becomes words as in Codex.
+    """
     match target.kind:
         case "uncommitted":
             what = "Review the current code changes (staged, unstaged, and untracked files)."
@@ -109,7 +112,7 @@ def with_instructions(directory: Path, target: ReviewTarget, instructions: str, 
 
 
 def commit_named(directory: Path, name: str, state_dir: Path) -> str:
-    """The commit that a name means.
+    """Return the commit that a name means.
 
     Raises:
         InvalidInput: There is none.
@@ -132,14 +135,14 @@ def _commit(git: Git, name: str, parameter: str) -> str:
 
 
 def comparison(git: Git, branch: str) -> str:
-    """The commit that the working tree is compared with: where it left the branch."""
+    """Return the merge base with the branch, to compare the working tree with."""
     base = _commit(git, branch, "branch")
     answer = git.run("merge-base", base, "HEAD", accept=(0, 1, 128))
     return answer.output.decode("ascii").strip() if answer.code == 0 else base
 
 
 def default_target(directory: Path, base: str | None, state_dir: Path) -> ReviewTarget:
-    """What is reviewed where nobody says it: what is not committed, and of a worktree also what was since its `base`."""
+    """Return the default target: uncommitted changes, and in a worktree everything since its `base`."""
     git = None if base is None else find_git(directory, state_dir)
     if git is None or base is None or git.commit("HEAD") == base:
         return ReviewTarget()
@@ -165,7 +168,7 @@ def _is_changed(git: Git, commit: str) -> bool:
 
 
 def before_commit(git: Git, commit: str) -> str:
-    """The tree that a commit has changed; the first one changes nothing that was there."""
+    """Return the parent tree of a commit; an empty tree for the first commit."""
     parent = f"{commit}^1"
     return git.text("rev-parse", f"{parent}^{{tree}}") if git.has(parent) else git.text(*_EMPTY_TREE)
 

@@ -1,9 +1,9 @@
-"""A review of a change, and what it found: Codex's own, or one that another agent is asked for.
+"""Reviews of changes: Codex's own, or by a prompt to another agent.
 
-A review runs in a session: one of its own, which can read and nothing more, or the session whose work it is about, which
-then knows the findings and can be told to fix them. It is a turn and a task like any other. An agent without a review of its
-own, or another than the one whose work it is about, reviews in its own session. What is reviewed is recorded with
-the task: Helmsman itself holds the findings to it, and looks whether anything was changed meanwhile.
+A review runs in a separate, read-only session, or in the session whose work it is about, which then knows the findings
+and can be asked to fix them. It is a turn and a task like any other. An agent without its own review, or another than
+the session's agent, reviews in a separate session. The reviewed target is stored with the task: Helmsman checks the
+findings against it, and whether files have changed since.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REVIEWED: Final = "reviewed"
-"""The key in a task's metadata for what was to be reviewed."""
+"""Metadata key for the reviewed target."""
 UNTOUCHED: Final = "untouched"
-"""The key for whether the working tree was the same at its end."""
+"""Metadata key for whether the working tree was unchanged at the end."""
 _UNTRACKED: Final = "The untracked files that `git status` shows belong to the changes."
 _NEEDS_DIFF: Final = (
     "This agent has no review of its own and is shown a diff, so that it needs to know of what. Give uncommitted, a branch "
@@ -63,22 +63,22 @@ _TITLES_NAMED: Final = 5
 
 
 class BegunReview(Value, frozen=True, kw_only=True):
-    """A review that runs in `session`; or the reason why there is `nothing` to review, and then no session."""
+    """Review that runs in `session`; or the reason why there is `nothing` to review, without a session."""
 
     session: Session | None = None
     nothing: str | None = None
 
 
 class RejectedFinding(Finding, frozen=True, kw_only=True):
-    """A finding that does not hold, and why."""
+    """Finding that does not hold, with the reason."""
 
     why: str
 
 
 class VerifiedReview(ReviewReport, frozen=True, kw_only=True):
-    """What a review came to, its findings held to what was reviewed: those that are not part of it are `rejected`.
+    """Review with checked findings: those outside of the reviewed change are `rejected`.
 
-    `verified` is None of a review that Helmsman did not begin.
+    `verified` is None for a review that Helmsman did not start.
     """
 
     rejected: tuple[RejectedFinding, ...] = ()
@@ -107,25 +107,25 @@ class Reviews:
         on_task: Callable[[str], None] | None = None,
         **safety: Unpack[SafetyOptions],
     ) -> BegunReview:
-        """Begin a review. Returns when it is under way.
+        """Start a review. Returns when it is running.
 
         Args:
-            target: What to review: by default the uncommitted changes, and of a session in a worktree all that it did there.
-            cwd: Where; the current directory by default.
-            session_id: Review what this session did, where it works: in it, or in its own session where another agent
-                reviews, or one that has no review of its own. Not together with `cwd`, nor with `model` in it.
-            instructions: What to heed besides, or, with a target of kind `custom`, all that is to be looked at.
-            detached: With a session: review where it works, but in its own session.
-            agent: Who reviews, if not the session's agent or else the default one.
+            target: What to review: by default the uncommitted changes, and for a session in a worktree all its changes.
+            cwd: Directory; the current one by default.
+            session_id: Review the work of this session: in the session itself, or in a separate one if another agent reviews,
+                or one without its own review. Not together with `cwd`, nor with `model` in the session.
+            instructions: Additional instructions, or, with a target of kind `custom`, all of them.
+            detached: With a session: review in its directory, but in a separate session.
+            agent: Reviewer, if not the session's agent or else the default one.
             model: A model other than the configured one.
-            on_question: Answers what Codex asks.
-            on_task: Told the id of the task as soon as it is registered.
+            on_question: Answers the agent's questions.
+            on_task: Called with the id of the task when it is registered.
             safety: As for `Helmsman.start`.
 
         Raises:
-            InvalidInput: There is no such branch or commit, or this is no git repository.
+            InvalidInput: There is no such branch or commit, or this is not a git repository.
             SessionBusy: A turn is running in the session.
-            HelmsmanError: Codex is not there, or refuses.
+            HelmsmanError: Codex is missing, or refuses.
         """
         session = None if session_id is None else await self._helm.session(session_id)
         reviewer = agent or (self._helm.settings.default_agent if session is None else session.options.agent)
@@ -170,8 +170,8 @@ class Reviews:
     async def prepare(
         self, directory: Path, target: ReviewTarget | None, instructions: str | None, diff: str | None, *, own: bool
     ) -> tuple[str, ReviewTarget | None]:
-        """What an agent is told, and what its `own` review is to be about, if it has one: None asks it for its findings as
-        JSON. A `diff` without a target came from elsewhere.
+        """Return the prompt of a review, and the target of the agent's `own` review if it has one; otherwise None, and
+        the prompt asks for findings as JSON. A `diff` without a target came from elsewhere.
 
         Raises:
             InvalidInput: There is no diff, and the agent has no review of its own.
@@ -217,11 +217,11 @@ class Reviews:
         return await self._helm.run_other_turn(session.id, turn, on_task=on_task)
 
     async def report(self, session_id: str) -> VerifiedReview | None:
-        """What the newest review in a session found; None while it is running, or where none came to an end.
+        """Return the findings of the newest review in a session; None while it runs, or if none completed.
 
         Raises:
             SessionNotFound: There is no such session.
-            ReviewUnreadable: The agent was asked for its findings, and answered something else.
+            ReviewUnreadable: The agent answered in another format.
         """
         session = await self._helm.session(session_id)
         if session.state.is_running:
@@ -241,11 +241,11 @@ class Reviews:
         return await anyio.to_thread.run_sync(_held, report, reviewed, kept)
 
     async def read_report(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:
-        """What a reviewer reports, as it tells it: by its `own` review, or by `said`, its last message. None where it came
-        to no end.
+        """Return a reviewer's report: from its `own` review, or from `said`, its last message. None if it did not
+        complete.
 
         Raises:
-            ReviewUnreadable: The agent was asked for its findings, and answered something else.
+            ReviewUnreadable: The agent answered in another format.
         """
         if not own:
             return None if said is None else read_answer(said, session.id)
@@ -255,7 +255,7 @@ class Reviews:
 
 
 def _look_at(directory: Path, target: ReviewTarget, state_dir: Path) -> tuple[str | None, Reviewed]:
-    """The diff that a target is, if it is one, and what findings will be held to."""
+    """Return the diff of a target, if there is one, and the data to check findings against."""
     git = find_git(directory, state_dir)
     root = directory if git is None else git.work_tree
     before = None if git is None else look(root, state_dir)
@@ -269,7 +269,7 @@ def _fields(told: ReviewReport | Finding) -> dict[str, Any]:
 
 
 def _held(report: ReviewReport, reviewed: Reviewed, kept: bool | None) -> VerifiedReview:
-    """A report with its findings held to what was reviewed; `kept` is whether nothing was changed meanwhile."""
+    """Check the findings of a report against the reviewed change; `kept` says whether files stayed unchanged."""
     looked = [(finding, reviewed.look(finding)) for finding in report.findings]
     findings = tuple(_placed(finding, reviewed) for finding, seen in looked if seen.ok)
     rejected = tuple(RejectedFinding(**_fields(finding), why=seen.what) for finding, seen in looked if not seen.ok)
@@ -292,7 +292,7 @@ def _held(report: ReviewReport, reviewed: Reviewed, kept: bool | None) -> Verifi
 
 
 def _placed(finding: Finding, reviewed: Reviewed) -> Finding:
-    """With the file's whole path."""
+    """Return the finding with the file's full path."""
     path = inside(Path(reviewed.root), finding.file or "")
     return finding if path is None else replace(finding, file=str(Path(reviewed.root, path)))
 

@@ -1,8 +1,8 @@
-"""Taking a session back to before one of its turns: files, conversation, or both. Shown first, and taken back itself.
+"""Rewind a session to before one of its turns: files, conversation, or both.
 
-What is shown has a digest, and only what was shown is done. Files are written all or not at all, before the agent forgets
-its turns: whoever was killed in between does the same once more. Before files are written it is kept what they were; before
-turns are forgotten the conversation is kept as its own session, in the archive.
+A preview has a digest, and only what was shown is carried out. Files are written all or none, before the agent forgets
+its turns; after a crash in between, the same call completes the rewind. Their previous content is saved first, and the
+whole conversation is archived as a separate session before turns are forgotten.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ RewindPart = Literal["both", "files", "conversation"]
 _MANY_TASKS: Final = 1000
 _NAMED_FILES: Final = 5
 _SHORT: Final = 10
-"""So many characters of a commit's id tell it from others."""
+"""Length of an abbreviated commit id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewoundTurn:
-    """A turn of a session, by its number from 1 on; `prompt` is what it was asked for."""
+    """Turn of a session with its number, counted from 1; `prompt` is its request."""
 
     number: int
     turn_id: str | None
@@ -63,17 +63,17 @@ class RewoundTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewind:
-    """What a rewind comes to, or came to.
+    """Effect of a rewind, planned or done.
 
     Attributes:
-        turn: The session is as it was before this one; None where a rewind is taken back.
-        forgotten: The turns that the agent forgets.
-        diff: How the files change; None where they stay.
-        left: Files that would be different too and stay as they are: snapshots do not know them.
-        changed_since: Files of `diff` that were changed after the last turn, so by somebody else. None: not known.
-        conversation: The session that has the whole conversation, where a rewind is taken back or is done.
-        notes: What else is to be known, in sentences.
-        digest: What this is called: only what was shown is done.
+        turn: The session returns to its state before this turn; None if a rewind is undone.
+        forgotten: Turns that the agent forgets.
+        diff: Changes of the files; None if they stay.
+        left: Files that changed too and stay as they are, because they are not in the snapshots.
+        changed_since: Files of `diff` that were changed after the last turn, so not by the session. None: unknown.
+        conversation: Session with the whole conversation, once a rewind is done or when it is undone.
+        notes: Further remarks, in sentences.
+        digest: Digest of the preview: only what was shown is done.
     """
 
     session_id: str
@@ -97,9 +97,9 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Files:
-    """Where files are taken back, and to what; `after` is what the last turn, or the rewind, left there.
+    """Working tree of a rewind and its target state; `after` is the state that the last turn, or the rewind, left.
 
-    `others` are the turns of other sessions there since then.
+    `others` are later turns of other sessions there.
     """
 
     git: Git
@@ -128,20 +128,19 @@ class Rewinding:
     async def preview(
         self, session_id: str, *, to: int | str | None = None, part: RewindPart | None = None, undo: bool = False
     ) -> Rewind:
-        """What taking a session back would change. Nothing is touched.
+        """Return what a rewind would change, without touching anything.
 
         Args:
             session_id: The session.
-            to: The turn before which all is to be as it was: its number from 1 on, its id, or that of its task. Without it,
-                the last one.
-            part: What is taken back. Without it both, or the files alone of an agent that cannot forget turns.
-            undo: Take back the last rewind of this session instead.
+            to: Turn to go back before: its number, counted from 1, its id, or that of its task. By default the last one.
+            part: Files, conversation or both. By default both, or only files if the agent cannot forget turns.
+            undo: Undo the last rewind of this session instead.
 
         Raises:
             SessionBusy: It is at work.
             InvalidInput: There is no such turn.
             CannotRewind: There is no snapshot to go back to, or another session works in the same tree; `reason` says which.
-            Unsupported: Its agent cannot forget turns, and only that is asked for.
+            Unsupported: Its agent cannot forget turns, and only that was requested.
         """
         return (await self._plan(session_id, to, part, undo=undo)).shown
 
@@ -154,13 +153,13 @@ class Rewinding:
         part: RewindPart | None = None,
         undo: bool = False,
     ) -> Rewind:
-        """Take a session back, if what comes of it is what `preview` has shown, by its digest.
+        """Rewind a session, if the effect is still that of the `preview` with this digest.
 
         Raises:
-            SessionBusy: It is at work, or is taken back by another call.
-            DiffChanged: It is something else by now. Nothing was touched.
-            ApplyConflict: A file that nobody knows is in the way. Nothing was touched.
-            WorktreeError: A file cannot be written. All was put back.
+            SessionBusy: It is at work, or another call rewinds it.
+            DiffChanged: The effect has changed. Nothing was touched.
+            ApplyConflict: An unknown file is in the way. Nothing was touched.
+            WorktreeError: A file cannot be written. Everything was restored.
         """
         await self._helm.require_own(session_id, "rewind it")
         session = await self._helm.session_with_queue(session_id)
@@ -307,11 +306,11 @@ class Rewinding:
         return git
 
     async def _turns(self, session: Session, known: SessionSnapshots | None) -> list[RewoundTurn]:
-        """The turns of a session, oldest first: as its agent has them, where it tells."""
+        """Return the turns of a session, oldest first, as its agent has them if it lists them."""
 
         def look(registry: Registry) -> list[Task]:
             own = [task for task in reversed(registry.tasks_of_session(session.id)) if task.status != "pending"]
-            ids = {task.id for task in own}  # the session may have been another's, whose snapshots it has now
+            ids = {task.id for task in own}  # snapshots may belong to a session that was forked or rewound
             others = (registry.get(turn.task_id) for turn in (known.turns if known else ()) if turn.task_id not in ids)
             return [*filter(None, others), *own]
 
@@ -430,7 +429,7 @@ class Rewinding:
 
 
 def _undo_of(plan: _Plan, files: FilesRewind | None) -> Undo:
-    """How this is undone. Undoing a resumed rewind restores the files from before the first attempt."""
+    """Return how to undo this. Undoing a resumed rewind restores the files from before the first attempt."""
     begun = None if plan.known is None else plan.known.undo
     if files is None:
         return Undo(taken_at=datetime.now(UTC))
@@ -446,7 +445,7 @@ def _with_files(shown: Rewind, files: _Files, plan: FilesRewind) -> Rewind:
 
 
 def _named(shown: Rewind) -> Rewind:
-    """The same with its digest."""
+    """Return the preview with its digest."""
     turns = [turn.turn_id or turn.task_id for turn in shown.forgotten]
     patch = None if shown.diff is None else shown.diff.digest
     told = [shown.session_id, shown.part, shown.is_undo, shown.conversation, turns, patch, shown.left]
@@ -454,7 +453,7 @@ def _named(shown: Rewind) -> Rewind:
 
 
 def _chosen(session_id: str, turns: Sequence[RewoundTurn], to: int | str | None) -> RewoundTurn:
-    """The turn that is meant.
+    """Return the selected turn.
 
     Raises:
         InvalidInput: There is no such turn.
@@ -513,7 +512,7 @@ def _some(paths: Sequence[str]) -> str:
 
 
 def _cannot_write(task: Task) -> bool:
-    """Return whether a turn was read-only. One that may ask writes what is approved."""
+    """Return whether a turn was read-only. One that may ask can write what is approved."""
     options = task.options
     return options is not None and (options.writes, options.asks) == ("nothing", "never")
 

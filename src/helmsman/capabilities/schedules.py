@@ -1,4 +1,4 @@
-"""Schedules, as callers ask for them: work that the hub begins by itself."""
+"""Schedules for callers: work that the hub starts at a later time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RUNS_SHOWN: Final = 20
 
 
 class Store(Protocol):
-    """Where schedules are recorded (`helmsman.schedules.store`)."""
+    """Store of schedules (`helmsman.schedules.store`)."""
 
     @property
     def begin_now(self) -> Callable[[Schedule], Awaitable[Task]] | None: ...
@@ -51,7 +51,7 @@ class Schedules:
     """`Helmsman.extras.schedules`."""
 
     prefix: ClassVar[str] = "S-"
-    """What the id of a new one begins with."""
+    """Prefix of new ids."""
 
     def __init__(self, helm: Steering, store: Store | None = None) -> None:
         self._helm = helm
@@ -72,13 +72,13 @@ class Schedules:
         worktree: bool = False,
         **options: Unpack[WorkOptions],
     ) -> Schedule:
-        """Have work begin by itself: by a `cron` line, `every` so often, or once, `at` a time.
+        """Add a schedule: by a `cron` line, `every` so often, or once, `at` a time.
 
-        `timezone` is what `cron` and `at` mean, the machine's if it is left out. Times that the machine slept through are
-        made up for by one run, or by none where `missed` is `skip`. A run is left out while the one before still works,
-        unless `overlap` is set. The rest is as for `start`. A run has the environment of the hub, not the caller's.
+        `timezone` applies to `cron` and `at`, by default that of the machine. Times missed during sleep are made up for
+        by one run, or by none if `missed` is `skip`. A run is left out while the previous one works, unless `overlap`
+        is set. The rest is as for `start`. A run has the environment of the hub, not the caller's.
 
-        What the model of an MCP client adds is only proposed: it begins nothing until a person resumes it.
+        A schedule from an MCP client's model is only proposed: it starts nothing until a user resumes it.
 
         Raises:
             InvalidInput: An argument is wrong.
@@ -120,19 +120,19 @@ class Schedules:
         return schedule
 
     async def _policy(self, _options: SessionOptions) -> dict[str, Any]:
-        """What holds for its runs is what holds for the door that adds it. What they ask waits until somebody answers."""
+        """Return the policy of its runs, that of the client that adds it. Their questions wait for an answer."""
         settings = self._helm.settings
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
         policy = TurnPolicy.of(settings, limits, surroundings_of_hub(settings))
         return dict(pack(replace(policy, client=None)))  # what its runs ask is for people
 
     async def list(self) -> tuple[Schedule, ...]:
-        """Those there are, oldest first."""
+        """Return all schedules, oldest first."""
         roots = self._helm.allowed_roots
         return tuple(one for one in await self._store.all() if not roots or is_inside(Path(one.directory), roots))
 
     async def get(self, schedule_id: str) -> Schedule:
-        """A schedule by its id, or by a beginning of it that no other has.
+        """Return a schedule by its id, or by a unique prefix.
 
         Raises:
             ScheduleNotFound: There is none.
@@ -148,7 +148,7 @@ class Schedules:
         return found[0]
 
     async def runs(self, schedule_id: str, limit: int = _RUNS_SHOWN) -> tuple[ScheduleRun, ...]:
-        """When it was due and what came of it, newest first."""
+        """Return the due times and their outcomes, newest first."""
         return await self._store.runs((await self.get(schedule_id)).id, limit)
 
     async def pause(self, schedule_id: str) -> Schedule:
@@ -170,7 +170,7 @@ class Schedules:
         return await self._resume(schedule)
 
     async def confirm(self, schedule_id: str) -> Schedule:
-        """Let a proposed schedule begin, after a person was shown what it does (`what_begins`).
+        """Enable a proposed schedule, after a user was shown what it does (`what_begins`).
 
         Raises:
             InvalidInput: It is not proposed.
@@ -190,7 +190,7 @@ class Schedules:
         return await self.get(schedule.id)
 
     async def run_now(self, schedule_id: str) -> Task:
-        """Begin a run at once; its times stay as they are.
+        """Start a run now; its times stay unchanged.
 
         Raises:
             Unsupported: There is no hub here.
@@ -214,7 +214,7 @@ class Schedules:
 
 
 def _require_person(schedule: Schedule, doing: str) -> None:
-    """Make sure that no model decides what begins by itself.
+    """Refuse a model that would control scheduled work.
 
     Raises:
         NotYours: The model of an MCP client asks for it.
@@ -236,6 +236,6 @@ def _refuse_proposed(schedule: Schedule) -> None:
 
 
 def unanswered(session: Session) -> Unanswered:
-    """That nobody has answered a question of a run in its time: the run has failed, whatever it would do next."""
+    """Return the error for a run whose question was not answered in time: it has failed, whatever it does next."""
     asked = session.state.timed_out[-1:] or ["a question"]
     return Unanswered(f"Nobody answered in time: {asked[0]} Answer next time, or give it a rule.")

@@ -50,10 +50,10 @@ log = logging.getLogger(__name__)
 
 FOUND_LIMIT: Final = 20
 PATIENCE: Final = 5.0
-"""How long a search waits for what is not indexed yet, in seconds."""
+"""Seconds that a search waits for content to be indexed."""
 _LOCK_NAME: Final = "search.lock"
 _LOCK_SECONDS: Final = 60.0
-"""How long another process may take over the index before one looks again, at the next search."""
+"""Seconds after which to check again whether another process updates the index."""
 _LOOK_SECONDS: Final = 0.05
 _LATELY_SECONDS: Final = 30.0
 _BATCH_SECONDS: Final = 0.25
@@ -61,26 +61,27 @@ _MOST_SESSIONS: Final = 1_000_000
 _SESSION_CHARS: Final = 400_000
 _ITEM_CHARS: Final = 20_000
 _READ_SECONDS: Final = 5.0
-"""How long sessions themselves are read, where there is no index."""
+"""Seconds for reading sessions directly, without an index."""
 _AFTER_LOG: Final = timedelta(seconds=5)
-"""An agent may write to its files for a moment after the last event of a turn."""
+"""Time after the last event of a turn in which an agent may still write to its files."""
 _EXCERPT_BEFORE: Final = 60
 _EXCERPT_CHARS: Final = 200
 _PLACES: Final = 100
-"""So many places with a word are compared for an excerpt."""
+"""Matches that are compared for the best excerpt."""
 _WORD: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
 class FoundSession(Value, frozen=True):
-    """A session that has the words. `excerpt` is a place where they are: every second part of it is one of them."""
+    """Session that matches. `excerpt` is text around a match: every second part is a matching word."""
 
     session: SessionInfo
     excerpt: tuple[str, ...]
 
 
 class SearchResult(Value, frozen=True):
-    """What was found, newest first. `unread` is how many sessions were not looked at yet, as far as that is known: ask
-    again. None: all were.
+    """Results, newest first.
+
+    `unread` is the number of sessions not yet searched, as far as known: ask again. None: all were.
     """
 
     found: tuple[FoundSession, ...]
@@ -95,9 +96,9 @@ class TranscriptSearch:
         self._index = SearchIndex(helm.settings.state_dir)
         self._sessions = helm.agent_records.indexes_for(helm.settings, helm.environment)
         self._listed: dict[str, SessionInfo] = {}
-        """All sessions, as they were when the index was last updated."""
+        """All sessions at the last update of the index."""
         self._logs: Mapping[str, LogHead] = {}
-        """The ends of the logs at that time, by session id."""
+        """Ends of the logs at that time, by session id."""
         self._is_listed = anyio.Event()
         self._unread = 0
         self._updated_at = -_LATELY_SECONDS
@@ -113,10 +114,11 @@ class TranscriptSearch:
         include_archived: bool = False,
         patience: float = PATIENCE,
     ) -> SearchResult:
-        """The sessions with all these words, newest first: each may be the beginning of one, those in quotes stand together.
+        """Find the sessions that contain all these words, newest first. Words match as prefixes; quoted words match as
+        a phrase.
 
-        `directory` has those that worked in it, or below it. `patience` is how many seconds may go by until what is new has
-        been indexed. With allowed roots, only what was done inside of them is found.
+        `directory` selects sessions that worked in or below it. `patience` is how many seconds to wait for indexing.
+        With allowed roots, only work inside of them is found.
 
         Raises:
             InvalidInput: There is no word to look for.
@@ -185,7 +187,7 @@ class TranscriptSearch:
     def _read_all(
         self, sessions: Sequence[SessionInfo], wanted: Words, is_wanted: IsWanted, limit: int
     ) -> SearchResult:
-        """The same without an index."""
+        """Search without an index."""
         deadline = time.monotonic() + _READ_SECONDS
         found: list[FoundSession] = []
         for place, info in enumerate(sessions):
@@ -218,7 +220,7 @@ class TranscriptSearch:
             self._updating = None
 
     async def _lock(self) -> int | None:
-        """Who brings the index up to date: one door of one process at a time."""
+        """Lock the index for updates: one client of one process at a time."""
         path = ensure_state_dir(self._helm.settings.state_dir) / _LOCK_NAME
         with anyio.move_on_after(_LOCK_SECONDS):
             while (held := take_lock(path)) is None:  # noqa: ASYNC110 - nobody tells when another process is done
@@ -241,7 +243,7 @@ class TranscriptSearch:
             await anyio.sleep(seconds if stale else 0)  # others want the processor too
 
     def _forget_gone(self, unlisted: set[str]) -> None:
-        if self._helm.allowed_roots and unlisted:  # what is outside of them is not gone
+        if self._helm.allowed_roots and unlisted:  # sessions outside of them are not gone
             everywhere, _ = page_of_all(self._sessions, None, limit=_MOST_SESSIONS, include_archived=True)
             unlisted = unlisted - {info.session_id for info in everywhere}
         if gone := [one for one in unlisted if self._helm.agent_records.look_up(one) is None]:
@@ -302,7 +304,7 @@ def _text(item: Item) -> str:
 
 
 def _words(text: str) -> Words:
-    """The words of a search, each with whether it matches as a prefix. Quoted words match exactly."""
+    """Parse the words of a search, each with whether it matches as a prefix. Quoted words match exactly."""
     found = [(quoted or word.strip('"'), not quoted) for quoted, word in _WORD.findall(text)]
     words = [(word, may_go_on) for word, may_go_on in found if any(map(str.isalnum, word))]
     if not words:
@@ -315,7 +317,9 @@ def _pattern(word: str) -> re.Pattern[str]:
 
 
 def _excerpt(text: str, about: str, wanted: Words) -> tuple[str, ...]:
-    """A place where most of the words are, in the text or else in what is known of it; every second part is one of them."""
+    """Return an excerpt with most of the words, from the text or from the session's description; every second part
+    matches.
+    """
     words = re.compile("|".join(_pattern(word).pattern for word, _ in wanted), re.IGNORECASE)
     text = text if words.search(text) else about
     places = list(islice(words.finditer(text), _PLACES))

@@ -1,4 +1,4 @@
-"""The service that operations call, in this process or by a client of a hub."""
+"""Service that operations call, in this process or by a client of a hub."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class AgentService(Protocol):
-    """The core and what stands on it: `helmsman.service.HelmsmanService`, or a client of one."""
+    """Core and capabilities: `helmsman.service.HelmsmanService`, or a client of one."""
 
     settings: Settings
 
@@ -39,12 +39,12 @@ class AgentService(Protocol):
 
     @property
     def tasks(self) -> Tasks:
-        """All tasks: those of this service, those of others on this machine, and those in the cloud."""
+        """Tasks of this service, of other processes on this machine, and in the cloud."""
         ...
 
     @property
     def extras(self) -> Extras:
-        """What agents can do beyond start and say."""
+        """Capabilities of agents beyond starting and messages."""
         ...
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:

@@ -1,7 +1,7 @@
-"""Which diff whom was shown last, so that nobody applies another one unseen.
+"""Remember the diffs that were shown, so that no other diff is applied.
 
-Between the look and the yes a session may have gone on. A diff is known by its digest; of those shown here it is also known
-what each file was like, so that whoever is refused learns what has changed since.
+A session may continue between the display of a diff and its approval. A diff is identified by its digest. For diffs
+shown here the state of each file is known too, so that a refusal can say what has changed since.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PART: Final = re.compile(r"\d{1,12}-[0-9a-f]{32}")
 
 
 class DiffPage(Value, frozen=True):
-    """One part of a diff that is too long for one answer.
+    """Part of a diff that is too long for one answer.
 
-    `digest` is the diff's own only with its last part. Before, it says how much was shown, is the cursor of the next part,
-    and applies nothing. It cannot be guessed: it depends on the whole diff.
+    `digest` is the diff's own only in its last part. Before, it is the cursor of the next part, and applies nothing. It
+    cannot be guessed: it depends on the whole diff.
     """
 
     text: str
@@ -76,14 +76,14 @@ def _part(shown: int, digest: str) -> str:
 
 
 class ShownDiffs:
-    """The diffs that were shown, by whom to and of what."""
+    """Diffs that were shown, by viewer and subject."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._files: OrderedDict[str, Mapping[bytes, str]] = OrderedDict()
 
     def show(self, viewer: str | None, what: str, patch: bytes) -> None:
-        """Somebody is shown the diff of something; without a viewer it is only remembered what was in it."""
+        """Record that a viewer was shown a diff; without a viewer, record only its content."""
         digest = diff_digest(patch)
         self._files[digest] = {name: diff_digest(section) for name, section in _sections(patch)}
         self._files.move_to_end(digest)
@@ -95,14 +95,14 @@ class ShownDiffs:
                 kept.popitem(last=False)
 
     def last(self, viewer: str | None, what: str) -> str | None:
-        """The digest of what somebody was shown last."""
+        """Return the digest of the diff that a viewer was shown last."""
         return None if viewer is None else self._last.get((viewer, what))
 
     def expected(self, viewer: str | None, what: str, digest: str | None) -> str | None:
         """Return the digest that a viewer may apply: the given one, or that of the diff it was shown last.
 
-        A viewer is a client whose model reads. A digest is only given out with the end of a diff (`DiffPage`), so whoever
-        has it was shown all of it. None is for callers that decide for themselves, such as a program.
+        A viewer is a client whose model reads. A digest is only given out with the end of a diff (`DiffPage`), so a
+        client that has it was shown all of it. None is for callers that decide for themselves, such as a program.
 
         Raises:
             ConfirmationNeeded: The viewer was not shown the whole diff.
@@ -151,7 +151,9 @@ class ShownDiffs:
         )
 
     def _difference(self, patch: bytes, expected: str) -> tuple[list[dict[str, Any]], str]:
-        """The files that are not as they were shown, and the diff of those; all, where what was shown is not known here."""
+        """Return the files that have changed since they were shown, with their diff; all files if the shown diff is
+        unknown here.
+        """
         known = self._files.get(expected)
         now = dict(_sections(patch))
         if known is None:
@@ -163,7 +165,7 @@ class ShownDiffs:
 
 
 def _sections(patch: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Each file of a diff by its first line. A file that became a link has two parts of the same name."""
+    """Return the files of a diff by their first line. A file that became a link has two parts with the same name."""
     found: dict[bytes, bytes] = {}
     for part in (b"\n" + patch).split(b"\n" + _FILE)[1:]:
         name = part.partition(b"\n")[0]

@@ -1,8 +1,8 @@
-"""A snapshot of the files before each turn, so that the turn can be taken back (`helmsman.capabilities.rewinding`).
+"""Take a snapshot of the files before each turn, so that it can be rewound (`helmsman.capabilities.rewinding`).
 
-All files must have been read before an agent can change one: it is begun when a turn is asked for, and waited for just
-before the agent learns of the turn; what is recorded and loaded in between takes about as long. Where it cannot be
-taken, or takes too long, the turn begins all the same, and the session says so once.
+It must be complete before an agent can change a file: it starts when a turn is requested, and is awaited right before
+the agent gets the request; loading and recording in between take about as long. If it fails or takes too long, the turn
+begins without it, and the session reports that once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SECONDS: Final = 10.0
-"""So long a turn waits for its snapshot. Ten thousand files take some ten milliseconds once they were read."""
+"""Timeout of a snapshot. Ten thousand files take some ten milliseconds once they have been read."""
 
 
 class Snapshots:
@@ -40,11 +40,11 @@ class Snapshots:
     def __init__(self, helm: Steering) -> None:
         self._helm = helm
         self._tasks: dict[str, str] = {}
-        """The turns that run, by their sessions: those of which there is a snapshot."""
+        """Tasks of running turns with a snapshot, by session."""
         self._told: set[tuple[str, str]] = set()
 
     def begin(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
-        """Begin to take the snapshot before a turn. What is returned waits for it, and raises nothing."""
+        """Start the snapshot before a turn. Return a function that waits for it and never raises."""
         if not self._is_wanted(session, sandbox):
             return _nothing
         done, is_late = anyio.Event(), False
@@ -81,7 +81,7 @@ class Snapshots:
         return wait
 
     def ended(self, session: Session) -> None:
-        """A turn has ended: what is in the tree now is its work. Whoever changes files from now on is somebody else."""
+        """Record the tree at the end of a turn as its work. Later changes are not the session's."""
         task_id = self._tasks.pop(session.id, None)
         if task_id is None:
             return
@@ -96,7 +96,8 @@ class Snapshots:
         self._helm.in_background(partial(self._run, session, take))
 
     def git_of(self, session: Session) -> Git | None:
-        """The working tree of a session; None if there is none, or a part of it is outside the allowed roots. Blocks.
+        """Return the working tree of a session; None if there is none, or if a part of it is outside the allowed roots.
+        Blocks.
 
         Raises:
             WorktreeError: Git refuses to use it.
@@ -116,7 +117,7 @@ class Snapshots:
         is_elsewhere = settings.codex_remote is not None and options.agent == DEFAULT_AGENT
         writes = options.writes or WRITES.get(sandbox or "")
         asks = options.asks or ASKS.get(session.state.approval_policy or "")
-        only_reads = writes == "nothing" and asks == "never"  # one that may ask writes what is approved
+        only_reads = writes == "nothing" and asks == "never"  # a session that may ask can write what is approved
         if not settings.snapshots or is_elsewhere or session.planning or only_reads or session.directory is None:
             return False
         return repository_root(session.directory) is not None  # outside of git there are none: no thread need find out
@@ -137,7 +138,7 @@ class Snapshots:
 
 
 def leave_out_of(session: Session) -> tuple[str, ...]:
-    """What was copied into a session's worktree: no work of its own."""
+    """Return files that were copied into a session's worktree, which are not its work."""
     return () if session.worktree is None else session.worktree.included
 
 

@@ -1,11 +1,12 @@
-"""What was spent, each turn once, whoever knows of it.
+"""Collect spending per turn, without counting a turn twice.
 
-Two know: the agents, whose files tell of every session they still have, also those Helmsman never ran; and the registry of
-tasks, which tells of turns whose files are gone or not written yet. A turn of which both tell counts once, by its id. So
-does a turn that stands in several files: a fork may begin with a copy of its parent's, and a session is there twice while
-Codex moves or unpacks it. One that was taken back to an earlier turn has a second file, with other turns.
+There are two sources: the agents' files, which cover every session they still have, including those of other programs;
+and the registry of tasks, which covers turns whose files are gone or not yet written. A turn in both counts once, by
+its id. So does a turn in several files: a fork may begin with a copy of its parent's turns, and a session exists twice
+while Codex moves or unpacks it. A rewound session has a second file, with other turns.
 
-What a turn cost is what the agent says: in its files, or when it told it to the registry. Else prices tell, or nobody.
+The cost of a turn is what the agent reports, in its files or to the registry. Otherwise it is computed from prices, or
+unknown.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 
 class Spending(NamedTuple):
-    """What one turn spent on one model. `session_id` is the session it was spent for: a sub-agent's turns are its parent's.
+    """Spending of one turn on one model. `session_id` is the session it counts for: a sub-agent's turns count for its
+    parent.
 
-    `at` is when it began, in seconds since 1970. `turns` is 0 where another spending counts for the same turn already.
-    `cost_usd` is what the agent says that it cost. `is_sub_agents` is set for a sub-agent's turn.
+    `at` is its start, in seconds since 1970. `turns` is 0 if another entry counts the same turn. `cost_usd` is the cost
+    that the agent reports. `is_sub_agents` is set for a sub-agent's turn.
     """
 
     agent: str
@@ -103,20 +105,20 @@ def all_spendings(
 
 
 def _told_costs(tasks: Iterable[TurnUsage]) -> dict[str, float]:
-    """What agents have told of the cost of turns, by their ids."""
+    """Return the costs that agents have reported, by turn id."""
     last = ((task.turn_id, (task.usage - task.before).cost_usd) for task in tasks if task.usage.cost_usd is not None)
     return {turn_id: cost for turn_id, cost in last if turn_id is not None and cost is not None}
 
 
 def _share(turn: TurnSpending, turns: Iterable[TurnSpending]) -> float:
-    """The part of a turn that was spent on one of its models."""
+    """Return the part of a turn that one of its models used."""
     own = turn.input_tokens + turn.output_tokens
     whole = sum(one.input_tokens + one.output_tokens for one in turns if one.turn_id == turn.turn_id)
     return own / whole if whole else 1.0
 
 
 def _together(one: SessionSpending, other: SessionSpending) -> SessionSpending:
-    """Two files of one session. Where turns have no ids (0.93) nobody takes a session back: then one is a copy."""
+    """Merge two files of one session. Without turn ids (0.93) sessions cannot be rewound, so one is a copy."""
     turns = (*one.turns, *other.turns)
     if any(turn.turn_id is None for turn in turns):
         return max(one, other, key=lambda session: len(session.turns))
@@ -129,14 +131,14 @@ def _is_in_files(
     counted: set[str],
     names_turn: Callable[[str, str], bool],
 ) -> bool:
-    """Whether a session's file tells of this task. Where its id cannot say so, a file tells of all of its session."""
+    """Return whether a session's file contains this task. Without turn ids, a file counts for its whole session."""
     if task.session_id not in files:
         return False
     return task.turn_id is None or task.turn_id in counted or not names_turn(task.agent, task.turn_id)
 
 
 def _root(session: SessionSpending, files: Mapping[str, SessionSpending]) -> str:
-    """The session that a person knows: of a sub-agent's, the one that began it."""
+    """Return the top-level session of a sub-agent's session."""
     seen = {session.session_id}
     while session.parent_id is not None and session.parent_id not in seen:
         seen.add(session.parent_id)
@@ -148,9 +150,9 @@ def _root(session: SessionSpending, files: Mapping[str, SessionSpending]) -> str
 
 
 def _copied_turns(session: SessionSpending, files: Mapping[str, SessionSpending]) -> int:
-    """With how many turns of its parent a fork begins that have no ids to know them by (0.93).
+    """Return how many turns at the beginning of a fork are copies, without turn ids (0.93).
 
-    They are equal to the parent's, and not more than the parent had when it was forked.
+    They equal the parent's turns, up to the time of the fork.
     """
     parent = files.get(session.forked_from or "")
     if parent is None or session.created_at is None:

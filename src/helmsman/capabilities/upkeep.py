@@ -31,7 +31,7 @@ MAX_NAME_CHARS: Final = 200
 MAX_GOAL_CHARS: Final = 4000
 
 _BEGIN_SECONDS: Final = 10.0
-"""How long Codex may take to say that a turn it was asked for has begun; it was seen to need some milliseconds."""
+"""Timeout for Codex to report that a requested turn has begun; it usually takes some milliseconds."""
 
 _NAMED_SECONDS: Final = 2.0
 
@@ -46,7 +46,7 @@ class Upkeep:
         """Forget the last turns of a session. Files stay as the turns left them.
 
         Raises:
-            InvalidInput: The session does not have so many turns.
+            InvalidInput: The session has fewer turns.
             SessionBusy: A turn is running in it.
             Unsupported: This Codex cannot.
         """
@@ -97,7 +97,7 @@ class Upkeep:
         engine = await self._helm.engine(Capability.RENAME, agent=session.options.agent)
         try:
             await engine.rename(session.id, name)
-        except SessionNotFound:  # the oldest Codex names only what it has loaded
+        except SessionNotFound:  # the oldest Codex names only loaded sessions
             await self._helm.load(session.id)
             await engine.rename(session.id, name)
         if session.engine is engine:
@@ -137,9 +137,10 @@ class Upkeep:
         return session
 
     async def own_terminal(self, session_id: str) -> OwnTerminal:
-        """How a session is opened in its agent's own terminal program, by the side of this: both see all, both can answer.
+        """Return how to open a session in its agent's own terminal program, in parallel: both see everything, both can
+        answer.
 
-        One that is not loaded is loaded first, as for its next turn. Nothing is stopped when the program is left.
+        The session is loaded first if necessary, as for its next turn. Leaving the program stops nothing.
 
         Raises:
             Unsupported: It cannot be joined there.
@@ -159,7 +160,7 @@ class Upkeep:
     # --- goals -------------------------------------------------------------------------------------------------------
 
     async def goal(self, session_id: str) -> Goal | None:
-        """What a session is to reach, if that was said.
+        """Return the objective of a session, if it has one.
 
         Raises:
             Unsupported: This Codex keeps no goals.
@@ -214,7 +215,7 @@ class Upkeep:
     async def _run(
         self, session_id: str, what: str, ask: Callable[[Engine], Awaitable[object]], needed: Capability
     ) -> Session:
-        """A turn whose request names no turn: it has begun when its events say so."""
+        """Run a turn whose request returns no turn id. It has begun when its events say so."""
         await self._helm.agent_records.refuse_archived(session_id)
         session = await self._helm.session(session_id)
         await self._helm.engine(needed, agent=session.options.agent)  # refused before anything is registered

@@ -1,4 +1,4 @@
-"""What agents have spent on this machine: tokens, and their cost where they told it or a price is known."""
+"""Report the spending of agents on this machine: tokens, and their cost if reported or if a price is known."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta
 
 
 class UsageReports:
-    """Sums up what was spent, by Helmsman and by everyone else who uses these agents. Made by `capabilities.Extras`."""
+    """Reports on the spending of these agents, in Helmsman and in other programs. Created by `capabilities.Extras`."""
 
     def __init__(self, helm: Steering, prices: Prices) -> None:
         self._helm = helm
@@ -60,7 +60,10 @@ class UsageReports:
         return await anyio.to_thread.run_sync(partial(self._report, tasks, group_by, begin, agent))
 
     async def spent_since(self, since: datetime) -> list[Spending]:
-        """What each turn that was begun since then has spent, also one that runs. The directory of each is its project."""
+        """Return the spending of each turn begun since then, including running ones.
+
+        The project of a turn is its directory.
+        """
         tasks = await self._tasks()
         running = self._helm.task_writer.used_by_turns()
         return await anyio.to_thread.run_sync(partial(self._spent_since, tasks, running, since.timestamp()))
@@ -103,7 +106,7 @@ class UsageReports:
 
 
 def parse_since(text: str, now: datetime | None = None) -> datetime:
-    """A time as people write it: `24h`, `7d`, `2w` ago, a date (from midnight here), or a time of a date.
+    """Parse a time such as `24h`, `7d`, `2w` ago, a date (from local midnight), or a date with a time.
 
     Raises:
         InvalidInput: It is none of these.

@@ -21,10 +21,10 @@ GroupBy = Literal["day", "model", "directory", "session", "agent"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageGroup:
-    """What one day, model, directory, session or agent spent; `key` is None for what belongs to none that is known.
+    """Spending of one day, model, directory, session or agent; `key` is None if that is unknown.
 
-    `cost_usd` is the cost of what has a price, or whose agent has told it; None if nothing has. `unpriced_tokens` are those
-    it leaves out.
+    `cost_usd` is the cost of the part with a price or a reported cost; None if there is none. `unpriced_tokens` are the
+    rest.
     """
 
     key: str | None
@@ -41,7 +41,7 @@ class UsageGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageReport:
-    """Days come oldest first, everything else by what it spent, most first."""
+    """Spending in groups. Days are in order, oldest first; everything else by spending, most first."""
 
     group_by: GroupBy
     since: datetime | None
@@ -52,7 +52,9 @@ class UsageReport:
     """Models without a known price."""
 
     def first(self, count: int | None) -> tuple[Sequence[UsageGroup], Sequence[UsageGroup]]:
-        """So many groups, or all, and the rest. Of days the newest matter most, of others those that spent most."""
+        """Return the most important groups, or all, and the rest: the newest days, or the groups with the highest
+        spending.
+        """
         if count is None or count >= len(self.groups):
             return self.groups, ()
         if self.group_by == "day":
@@ -61,7 +63,7 @@ class UsageReport:
 
 
 def tokens(usage: Usage) -> int:
-    """All tokens. Cached ones are part of the input, reasoning ones part of the output."""
+    """Return the number of tokens. Cached ones are part of the input, reasoning ones part of the output."""
     return usage.input_tokens + usage.output_tokens
 
 
@@ -73,7 +75,7 @@ def report(
     since: datetime | None = None,
     agent: str | None = None,
 ) -> UsageReport:
-    """Sum up what was spent since then, by all agents or by one. Days are those of the local time."""
+    """Sum up the spending since then, for all agents or one. Days are local days."""
     begin = None if since is None else since.timestamp()
     key_of = _KEYS[group_by]
     sums: dict[str | None, _Sums] = {}
@@ -119,7 +121,7 @@ def merged(groups: Sequence[UsageGroup]) -> UsageGroup:
 
 @dataclass(slots=True)
 class _Sum:
-    """What was spent on one model, all of it at a cost that agents have told, or nothing of it."""
+    """Spending on one model, either all with a reported cost or all without one."""
 
     turns: int = 0
     input: int = 0
@@ -127,7 +129,8 @@ class _Sum:
     output: int = 0
     reasoning: int = 0
     billed_as_cached: int = 0
-    """No turn is billed for more cached tokens than it has: checked turn by turn, so that costs add up however grouped."""
+    """Turn is billed for at most its own cached tokens: limited turn by turn, so that costs add up in every grouping.
+    """
     told: float | None = None
     sessions: set[str | None] = field(default_factory=set[str | None])
 
@@ -153,7 +156,7 @@ class _Sum:
 
 
 _Sums: TypeAlias = "dict[tuple[str | None, bool], _Sum]"
-"""By model, and whether agents have told what it cost."""
+"""Sums by model, and whether the agents reported the cost."""
 
 
 def _group(key: str | None, by_model: _Sums, prices: Prices) -> UsageGroup:
@@ -175,7 +178,7 @@ def _day(spending: Spending) -> str | None:
 
 @lru_cache(maxsize=100_000)
 def _day_of_quarter(quarter: int) -> str | None:
-    """The day as people here have it. Everywhere days change at a quarter of an hour."""
+    """Return the local day. Time zones change at multiples of a quarter of an hour."""
     try:
         return datetime.fromtimestamp(quarter * _QUARTER).strftime("%Y-%m-%d")  # noqa: DTZ006
     except (ValueError, OverflowError, OSError):

@@ -40,7 +40,7 @@ class Workspaces:
         self._changes = changes
 
     async def known(self, repository: str, commits: Sequence[str]) -> list[str]:
-        """Which commits of a repository of another machine are here."""
+        """Return which commits of a repository of another machine are here."""
         return await anyio.to_thread.run_sync(known_commits, self._state_dir, repository, commits)
 
     async def put(self, workspace_id: str, part: str, offset: int, data: bytes) -> None:
@@ -89,11 +89,11 @@ class Workspaces:
                 file.unlink(missing_ok=True)
 
     async def result(self, session_id: str) -> Result:
-        """Pack what a session has made of its workspace by now; `read` gives it.
+        """Pack a session's current changes to its workspace, for `read`.
 
         Raises:
             InvalidInput: It does not work in one.
-            WorkspaceTooLarge: It is more than may travel.
+            WorkspaceTooLarge: It is too large to transfer.
             WorktreeError: It is gone, or cannot be read.
         """
         tree = await self._changes.own_tree(session_id)
@@ -106,7 +106,7 @@ class Workspaces:
         return await anyio.to_thread.run_sync(pack_result, tree, into, self._limits)
 
     async def read(self, workspace_id: str, offset: int) -> bytes:
-        """A piece of what `result` has packed; nothing behind its end."""
+        """Return a chunk of a packed `result`; empty after its end."""
         return await anyio.to_thread.run_sync(self._read, workspace_id, offset)
 
     def _read(self, workspace_id: str, offset: int) -> bytes:
@@ -118,7 +118,7 @@ class Workspaces:
             return b""
 
     async def stop_work(self, session_id: str) -> tuple[str, ...]:
-        """Make sure that nobody works on the files of a session, and end what it left running; in words, what that was.
+        """Check that a session's files are idle, and end commands left running. Return them in words.
 
         Raises:
             SessionBusy: It is still at work.

@@ -1,8 +1,8 @@
-"""A new worktree gets what a checkout does not have: `[worktree] setup` of the repository's `helmsman.toml` is run in it.
+"""Run the repository's `[worktree] setup` command (`helmsman.toml`) in a new worktree, to add what a checkout lacks.
 
-It is a command of the repository, so a rule or somebody who is asked must allow it; "always" is a rule for these words in
-this repository. It runs before the first turn, in the sandbox that the session's own commands have. What became of it is
-recorded beside the worktree's record and said in the session; whether it worked or not, the turn then begins.
+The command comes from the repository, so a rule or an answer must allow it; "always" adds a rule for these words in
+this repository. It runs before the first turn, in the sandbox of the session's own commands. Its result is stored with
+the worktree and shown in the session; the turn then begins, even if it failed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _KEYS: Final = frozenset({"setup"})
 
 
 def setup_command(repository: Path) -> str | None:
-    """The set-up command of a repository, by its file as it is now. Blocks.
+    """Return the setup command in a repository's current file. Blocks.
 
     Raises:
-        InvalidSetting: The file makes no sense.
+        InvalidSetting: The file is invalid.
     """
     path = repository / CONFIG_NAME
     if not path.is_file():
@@ -86,7 +86,7 @@ class WorktreeSetup:
         return await anyio.to_thread.run_sync(look)
 
     async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
-        """Whether a turn that was requested waits until the session's worktree is set up; then `go_on` is called."""
+        """Return whether a requested turn must wait for the setup of its worktree; then `go_on` is called."""
         tree = session.worktree
         if tree is None or not _can_ask(session):
             return False
@@ -146,12 +146,15 @@ class WorktreeSetup:
 
 
 def _can_ask(session: Session) -> bool:
-    """An engine without questions has no session before its first turn, so nothing could be set up before that."""
+    """Return whether a session can ask before its first turn.
+
+    Without questions there is no session yet, so no setup.
+    """
     return session.engine is None or Capability.ASK not in session.engine.capabilities.lacking
 
 
 def _due(tree: Worktree) -> tuple[str | None, str | None]:
-    """The command that is to be run in a worktree, if it was not yet; or why nobody knows it."""
+    """Return the command that must run in a worktree, if it has not yet; or why it is unknown."""
     return (None, None) if set_up_of(tree).exists() else _setup_or_problem(tree.repository)
 
 

@@ -1,4 +1,4 @@
-"""The command line: `helmsman`, also as `python -m helmsman`.
+"""Command line: `helmsman`, also as `python -m helmsman`.
 
 `app` defines the command group, its help and the exit codes; each command has its own module. Modules are imported when
 their command runs, which keeps `helmsman --version` fast. `helmsman serve` and commands that only use the standard

@@ -1,4 +1,4 @@
-"""The group of all commands: its help and its exit codes.
+"""Group of all commands: its help and its exit codes.
 
 A command's module is imported when the command runs. The modules import only the dependencies of their options at the
 top; tables, web servers and Codex are imported inside the commands.

@@ -64,7 +64,7 @@ async def _own_terminal(helm: Helmsman, session_id: str) -> OwnTerminal:
 
 
 def _run(found: OwnTerminal) -> int:
-    """Run the program on this terminal, keep its engine alive meanwhile, and return the exit code."""
+    """Run the program on this terminal, keep its engine alive in parallel, and return the exit code."""
     import signal
     import subprocess
 

@@ -24,7 +24,7 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 
 
 class Named(click.types.StringParamType):
-    """A named object. If the argument is missing, the error names the command that lists these objects."""
+    """Named object. If the argument is missing, the error names the command that lists these objects."""
 
     def __init__(self, listed_by: str) -> None:
         self._listed_by = listed_by

@@ -94,7 +94,7 @@ class Display(ABC):
 
     @property
     def line(self) -> InputLine | None:
-        """The input line, while it is open."""
+        """Input line, while it is open."""
         return None
 
     @asynccontextmanager

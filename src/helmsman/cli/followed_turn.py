@@ -1,4 +1,4 @@
-"""A running turn, as a step that can be followed to its end."""
+"""Running turn, as a step that can be followed to its end."""
 
 from __future__ import annotations
 

@@ -31,11 +31,11 @@ outcome or because repeating it is harmless. Otherwise the outcome is reported a
 
 
 class NeedsOwnProcess(Exception):
-    """The command needs the terminal, or another resource of the process that was started for it."""
+    """Command needs the terminal, or another resource of the process that was started for it."""
 
 
 class Host:
-    """The process that was started for the command."""
+    """Process that was started for the command."""
 
     outlives_commands = False  # whether work of a command continues here after the command
     is_elsewhere = False  # whether directories and settings belong to another machine
@@ -47,7 +47,7 @@ class Host:
 
     @property
     def sees_others(self) -> bool:
-        """Whether the user may use the other machines known here. Remote users have their own list."""
+        """Return whether the user may use the other machines known here. Remote users have their own list."""
         return not self.name
 
     def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -112,7 +112,7 @@ class Host:
 
 
 class OtherMachine(Host):
-    """The command's own process, which calls the hub of another machine."""
+    """Command's own process, which calls the hub of another machine."""
 
     outlives_commands = True
     is_elsewhere = True

@@ -1,4 +1,4 @@
-"""A command whose HTTP requests the hub serves. It keeps the address, and asks every hub to listen there."""
+"""Command whose HTTP requests the hub serves. It keeps the address, and asks every hub to listen there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Stop(Exception):
-    """A signal was received."""
+    """Raised on a signal."""
 
 
 def serve_in_hub(

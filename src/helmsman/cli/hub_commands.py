@@ -70,7 +70,7 @@ class _Hello:
         self.version, self.id, pid, directory, arguments, environment, terminals, columns, lines, *there = fields
         self.arguments = [text_in(argument) for argument in arguments.split(",")]  # an argument may be empty
         self.is_elsewhere = bool(there)
-        """Whether the client is on another machine: its connection may break and be reopened."""
+        """True if the client is on another machine: its connection may break and be reopened."""
         self.called = ""  # name of this machine on the client's machine
         self.environment = environment_in(environment)
         if there:
@@ -85,7 +85,7 @@ class _Hello:
 
     @property
     def completing(self) -> str | None:
-        """The shell that requests completions."""
+        """Shell that requests completions."""
         shell, _, what = self.environment.get(COMPLETION, "").rpartition("_")
         return shell if what == "complete" else None
 
@@ -108,11 +108,11 @@ class _Hello:
 
 
 class _DoorGone(Exception):
-    """The client has disconnected."""
+    """Raised when the client has disconnected."""
 
 
 class _ToldToEnd(Exception):
-    """A command tried to end the process."""
+    """Raised when a command tries to end the process."""
 
 
 class CommandDoors:
@@ -165,7 +165,7 @@ def _log_level(hub: Hub, hello: _Hello, refused: str | None) -> int | bytes:
 
 
 class HubHost(Host):
-    """The hub, as the host of one command."""
+    """Hub, as the host of one command."""
 
     outlives_commands = True
 
@@ -372,7 +372,7 @@ def _as_text(stream: io.RawIOBase) -> TextIO:
 
 
 class _Routed:
-    """A standard stream that is redirected separately for each command."""
+    """Standard stream that is redirected separately for each command."""
 
     encoding = "utf-8"
 

@@ -1,4 +1,4 @@
-"""The hub's program, started by the first client: `python -I -m helmsman.cli.hub_process STATE_DIR`.
+"""Hub's program, started by the first client: `python -I -m helmsman.cli.hub_process STATE_DIR`.
 
 It closes inherited resources before importing anything, then registers the front ends with the hub.
 """

@@ -1,4 +1,4 @@
-"""The hub as a service of the user's system: systemd on Linux, launchd on macOS."""
+"""Hub as a service of the user's system: systemd on Linux, launchd on macOS."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECONDS: Final = 30
 
 @dataclass(frozen=True)
 class Service:
-    """A service file and the commands that load it."""
+    """Service file and the commands that load it."""
 
     path: Path
     text: str

@@ -42,7 +42,7 @@ class Typing(Protocol):
 
     @property
     def leaves(self) -> bool:
-        """Whether Ctrl-C and `q` only leave."""
+        """Return whether Ctrl-C and `q` only leave."""
 
     def send(self, text: str) -> None:
         """Send text to the running turn, or as the next message."""
@@ -55,7 +55,7 @@ class Typing(Protocol):
 
 
 class InputLine:
-    """An input line, shown while open."""
+    """Input line, shown while open."""
 
     def __init__(self, history: Path, refresh: Callable[[], None], step_aside: Callable[[], None]) -> None:
         self._history = history

@@ -146,7 +146,7 @@ def run_outcome(
 
 
 class _Following:
-    """A job that is followed on a display."""
+    """Job that is followed on a display."""
 
     def __init__(self, helm: Helmsman, task: Task, view: JobView, exit_code: ExitCodeOf | None) -> None:
         self._helm = helm

@@ -238,7 +238,7 @@ def show_all(*, as_json: bool) -> int:
 
 
 class AskingSession(NamedTuple):
-    """A session with an open question."""
+    """Session with an open question."""
 
     session: Session
     instruction: str  # its task
@@ -246,7 +246,7 @@ class AskingSession(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The session's id for commands on this machine."""
+        """Session's id for commands on this machine."""
         return there(one_line(self.session.id), self.machine)
 
     @property

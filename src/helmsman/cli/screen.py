@@ -24,7 +24,7 @@ _FRAME_SECONDS: Final = 0.1
 
 
 class TypedLine(Protocol):
-    """An input line."""
+    """Input line."""
 
     def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
         """Return its lines and the row and column of the cursor, or None if there is no input."""

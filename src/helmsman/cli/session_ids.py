@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from helmsman.client import Helmsman
 
 SHORT: Final = 8
-"""The last characters of an id are random; the first encode the time and are shared by sessions of the same minute."""
+"""Characters at the end of an id, which are random; the first encode the time and are shared by sessions of the same
+minute.
+"""
 
 _FULL: Final = 36
 _LEAST: Final = 4

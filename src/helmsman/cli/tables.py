@@ -22,7 +22,7 @@ _READABLE: Final = 16  # minimum width of a flexible column; other columns are d
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table.
+    """Column of a table.
 
     Args:
         gives_way: Where it is truncated if space is short: at its end, or at its beginning (for paths).

@@ -83,7 +83,10 @@ _LONGEST_LINE = 64 * 1024
 _MAKES_NO_SENSE = (ValueError, IndexError)  # errors raised for invalid frames of another machine
 _SILENT = 5  # hubs that may end without an answer before commands run locally
 _WELCOME_SECONDS = 15.0
-"""A hub that is silent for this long is stopped or stuck. It cancels commands of processes that disconnect."""
+"""Timeout of the hub's answer.
+
+A hub that is silent for longer is stopped or stuck. It cancels commands of processes that disconnect.
+"""
 _HOLD_SECONDS = 20.0  # maximum wait before sending the command; the hub closes idle connections after 30 s
 _CHUNK = 64 * 1024
 _FAILED, _INTERRUPTED = 1, 130
@@ -91,7 +94,7 @@ _UTF8 = ("utf-8", "utf8")
 
 
 class OwnProcess(Exception):
-    """The command must run in this process. `refused` is the hub's reason, if it refused."""
+    """Raised if the command must run in this process. `refused` is the hub's reason, if it refused."""
 
     def __init__(self, refused: str = "") -> None:
         super().__init__(refused)
@@ -210,11 +213,11 @@ def _speaks_utf8() -> bool:
 
 
 class _Silent(OwnProcess):
-    """No hub answers."""
+    """Raised if no hub answers."""
 
 
 class _Hub:
-    """A connection to a hub, read by lines and frames. Reads return None at its end."""
+    """Connection to a hub, read by lines and frames. Reads return None at its end."""
 
     def __init__(self, connection: _socket.socket) -> None:
         connection.settimeout(_WELCOME_SECONDS)
@@ -399,7 +402,7 @@ class _Command:
 
     @property
     def was_taken(self) -> bool:
-        """Whether a hub has begun the command."""
+        """Return whether a hub has begun the command."""
         return bool(self._epoch)
 
     def _connection(self) -> _socket.socket:

@@ -43,7 +43,7 @@ _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cya
 
 @dataclass(slots=True)
 class _Message:
-    """A message being written: its text, and the length already printed."""
+    """Message being written: its text, and the length already printed."""
 
     text: str = ""
     given: int = 0

@@ -1,1 +1,1 @@
-"""The HTTP server: who gets in, and the MCP endpoint and the dashboard behind it."""
+"""HTTP server: authentication, the MCP endpoint, the API and the dashboard."""

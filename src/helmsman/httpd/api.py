@@ -1,7 +1,7 @@
-"""The HTTP API under `/v1`: operations as resources, and the events of a session as a stream.
+"""HTTP API under `/v1`: operations as resources, and the events of a session as a stream.
 
-The hub serves it on its Unix socket, `curl --unix-socket … http://hub/v1/sessions`, and on TCP behind the token. Errors are
-`application/problem+json` (RFC 9457) with a stable `code`.
+The hub serves it on its Unix socket, `curl --unix-socket … http://hub/v1/sessions`, and on TCP behind the token. Errors
+are `application/problem+json` (RFC 9457) with a stable `code`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ log = logging.getLogger(__name__)
 
 _UNWRITTEN_SECONDS: Final = 1.0
 _EVENTS_BYTES: Final = 256 * 1024
-"""Limit of events that are read from the store at once. A slow reader holds no more than this."""
+"""Bytes of events that are read from the store together. A slow reader holds no more than this."""
 _MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _MAX_REQUESTS: Final = 1000
 """Limit of requests that run at a time, waits and streams included."""
 _REQUESTS_PER_SECOND: Final = 500
-"""Limit in the long run. A client may send as many at once."""
+"""Sustained limit. A client may send as many in one burst."""
 _READ_SECONDS: Final = 60.0
 """Time in which a client must read a piece of a response."""
 
@@ -135,7 +135,7 @@ def _too_many() -> Response:
 
 
 class Application:
-    """All that is served over HTTP: the API, and `front` on all other paths."""
+    """HTTP application: the API, and `front` on all other paths."""
 
     def __init__(self, api: ASGIApp, front: ASGIApp) -> None:
         self._api = api
@@ -164,7 +164,7 @@ class _Events:
         return StreamingResponse(self._since(session, cursor), media_type="text/event-stream")
 
     async def _since(self, session: Session, cursor: int) -> AsyncIterator[str]:
-        """Yield what the log has, and what is appended from then on."""
+        """Yield the events in the log, then those that are appended."""
         yield ": the events follow\n\n"
         while not session.feed.closed:
             await self._writer.write()

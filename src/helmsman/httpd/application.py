@@ -1,6 +1,6 @@
-"""The HTTP application: the API under `/v1`, MCP at `/mcp`, the dashboard at `/`.
+"""HTTP application: the API under `/v1`, MCP at `/mcp`, the dashboard at `/`.
 
-The same on the hub's Unix socket, on TCP behind the token, and in a process without a hub.
+It is the same on the hub's Unix socket, on TCP behind the token, and in a process without a hub.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A response of MCP 2026-07-28 that starts before its answer is ready.
+"""Response of MCP 2026-07-28 that starts before its answer is ready.
 
-If a connection breaks before a response has started, the Python SDK considers its whole connection lost; if a stream ends,
-only its request. The server side of the SDK starts a response after 15 seconds.
+If a connection breaks before a response has started, the Python SDK considers its whole connection lost; if a stream
+ends, only its request. The server side of the SDK starts a response after 15 seconds.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ class HubServer:
 
     @asynccontextmanager
     async def _service(self) -> AsyncIterator[HelmsmanService]:
-        """Open the service for programs that bring no settings and environment of their own: the user's and the hub's.
+        """Open the service for programs without their own settings and environment: it uses the user's settings and the
+        hub's environment.
 
         Raises:
             InvalidSetting: The user's settings cannot be used.
@@ -174,7 +175,7 @@ class HubServer:
 
 
 class _Stays:
-    """A process for which the hub stays, whether or not anything else needs it."""
+    """Process that keeps the hub running."""
 
     def __init__(self, pid: str) -> None:
         self.description: Mapping[str, Any] = {"kind": "run", "pid": pid, "version": __version__, "directory": "/"}

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STRANGER_SECONDS: Final = 10.0
-"""From the connection to the end of all business with it, unless that makes it a member's."""
+"""Seconds from a connection's start to the end of its business, unless it becomes a member."""
 MAX_STRANGERS: Final = 64
 ACCEPTED_AT_ONCE: Final = 16
 """Limit of connections accepted per turn of the event loop.
@@ -38,11 +38,11 @@ A new connection is read three turns after it was accepted, so with this limit a
 that.
 """
 HEAD_SECONDS: Final = 15.0
-"""For a member's next request: from its first byte to the end of its head."""
+"""Seconds for the head of a member's next request, from its first byte."""
 BODY_SECONDS: Final = 60.0
-"""For all of a body; the largest that is taken needs half a megabyte a second."""
+"""Seconds for a whole body. The largest allowed one needs half a megabyte per second."""
 MAX_MEMBERS: Final = 150
-"""A client needs two or three. Systems give a process as few as 256 files, and Codex needs some."""
+"""Client needs two or three. Some systems limit a process to 256 files, and Codex needs some of them."""
 
 CONNECTION: Final = "helmsman.connection"
 """Name of the connection in the state of a request's scope."""
@@ -59,7 +59,7 @@ _pools: WeakKeyDictionary[ServerState, _Pools] = WeakKeyDictionary()
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that must authenticate, on a server with a limited number of connections."""
+    """Connection that must authenticate, on a server with a limited number of connections."""
 
     _due: asyncio.TimerHandle | None = None
     _opened: asyncio.Transport

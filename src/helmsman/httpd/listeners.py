@@ -1,7 +1,7 @@
-"""Addresses on which the hub listens for HTTP, each for as long as the client that asked for it is connected.
+"""Addresses on which the hub listens for HTTP, each while the client that requested it is connected.
 
 The client may send a listening socket along (SCM_RIGHTS) and keep it. Then the address is never free between two hubs:
-clients that connect meanwhile wait for the next hub, and no other program gets their tokens and cookies.
+clients that connect in between wait for the next hub, and no other program gets their tokens and cookies.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SayListening: TypeAlias = "Callable[[str], Awaitable[None]]"
 
 
 class ListenInput(Input):
-    """Where to listen, and for whom: settings and environment are those of the process that asks."""
+    """Address to listen on, with the settings and environment of the requesting process."""
 
     kind: Literal["http", "dashboard"] = "http"
     pid: int = 0
@@ -78,7 +78,7 @@ class ListenInput(Input):
 
 
 class HttpListeners:
-    """The route that listens. The response is a stream of events that begins when clients can connect."""
+    """Route that listens. The response is a stream of events that begins when clients can connect."""
 
     def __init__(self, hub: Hub, shared: Shared, calls: CallLog) -> None:
         self._hub = hub
@@ -164,7 +164,7 @@ async def _content(receive: Receive) -> dict[str, Any]:
 
 
 class HttpListener:
-    """A listener, as `helmsman hub` shows it."""
+    """Listener, as `helmsman hub` shows it."""
 
     def __init__(self, asked: ListenInput, listener: socket.socket) -> None:
         self._asked = asked

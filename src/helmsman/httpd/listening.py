@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MCP_PATH: Final = "/mcp"
 TOKEN_NAME: Final = "http-token"  # noqa: S105 - the name of the file
 _TOKEN_CHARS: Final = 20
-"""A shorter token could be guessed."""
+"""Minimum length of a token. A shorter one could be guessed."""
 _LOOPBACK_NAMES: Final = ("127.0.0.1", "localhost", "::1")
 _ANY_ADDRESS: Final = ("0.0.0.0", "::")  # noqa: S104 - to recognise them
 

@@ -51,7 +51,7 @@ SESSION_HEADER: Final = "mcp-session-id"
 _VERSION_HEADER: Final = "mcp-protocol-version"
 _LAST_EVENT_HEADER: Final = "last-event-id"
 _MOST_SESSIONS: Final = 10_000
-"""As many as the SDK has at a time."""
+"""SDK's own limit."""
 _MOST_STREAMS: Final = 1000
 """Limit of streams whose messages are stored for a client whose connection breaks."""
 _STANDALONE: Final = "_GET_stream"  # the SDK's name for the stream that answers no request
@@ -61,12 +61,12 @@ CUT: Final = (
 )
 
 _Rpc = dict[str, Any]
-"""A message of JSON-RPC."""
+"""Message of JSON-RPC."""
 
 
 @dataclass(slots=True)
 class _Caller:
-    """The session of a request. The SDK's tasks for a session inherit it from the request that began the session."""
+    """Session of a request. The SDK's tasks for a session inherit it from the request that began the session."""
 
     session: str = ""
     is_tool: bool = False
@@ -85,7 +85,7 @@ class McpSessions:
         self._events = events
         self._epoch = events.epoch
         self._known: OnceEach[str] = OnceEach()
-        """The SDK's id of each session."""
+        """Id of the SDK for each session."""
         self._recent: OrderedDict[str, None] = OrderedDict()
         self._ended: OrderedDict[str, None] = OrderedDict()
 
@@ -127,7 +127,7 @@ class McpSessions:
         return f"{packed}.{self._signature(packed)}"
 
     def _read_id(self, session: str) -> _Rpc | None:
-        """Return the `initialize` request that a session id stands for, or None if no hub has signed it."""
+        """Return the `initialize` request that a session id encodes, or None if no hub has signed it."""
         packed, _, signature = session.rpartition(".")
         if not hmac.compare_digest(signature.encode("utf-8", "replace"), self._signature(packed).encode()):
             return None
@@ -268,7 +268,7 @@ class McpSessions:
 @dataclass(slots=True)
 class _Stream:
     is_tool: bool
-    """Whether it answers a call of a tool."""
+    """True if it answers a call of a tool."""
     messages: list[tuple[int, JSONRPCMessage]] = field(default_factory=list)
 
 

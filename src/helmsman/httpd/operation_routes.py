@@ -108,7 +108,7 @@ def problem_of(error: HelmsmanError) -> Response:
 
 @dataclass(frozen=True)
 class ApiCall:
-    """A call of an operation by a program of the user (`helmsman.operations.table.OperationCall`)."""
+    """Call of an operation by a program of the user (`helmsman.operations.table.OperationCall`)."""
 
     helm: HelmsmanService
     viewer: str
@@ -144,7 +144,7 @@ class ApiCall:
 
 
 class _NotAsked:
-    """A program of the user acts on the user's behalf: there is nothing to confirm."""
+    """Confirmation for programs of the user, which act on the user's behalf: always granted."""
 
     answered: str | None = None
     is_yes = False
@@ -201,7 +201,7 @@ class OperationRoute:
 
     @cached_property
     def _lists(self) -> frozenset[str]:
-        """The arguments that take several values. In a query, one value may stand for itself."""
+        """Arguments that take several values. In a query, a single value is a list of one."""
         fields = self.takes.model_fields.items()
         kinds = {field.alias or name: (field.annotation, *get_args(field.annotation)) for name, field in fields}
         return frozenset(name for name, hints in kinds.items() if any(get_origin(hint) is list for hint in hints))

@@ -1,7 +1,7 @@
-"""HTTP on TCP: the application for several clients at once, behind a token.
+"""HTTP on TCP: the application for several clients, behind a token.
 
-Every request needs the bearer token, which is made at the first start and kept in the state directory, readable by its
-owner only (`guard.py` lets it in). Other interfaces than loopback need TLS or an explicit word.
+Every request needs the bearer token, which is created at the first start and stored in the state directory, readable by
+its owner only (`guard.py` checks it). Interfaces other than loopback need TLS or an explicit option.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ async def serve_http(
     calls: CallLog | None = None,
     epoch: int | None = None,
 ) -> None:
-    """Serve until cancelled. `announce` is told the address and where the token is, once clients can connect.
+    """Serve until cancelled. `announce` gets the address and the path of the token, once clients can connect.
 
-    `logins` are the dashboard's, for a caller that hands out codes itself. `listener` is a socket that listens already. The
-    rest is as in `build_app`.
+    `logins` are the dashboard's, for a caller that issues codes itself. `listener` is a socket that listens already.
+    The rest is as in `build_app`.
     """
     import uvicorn
 

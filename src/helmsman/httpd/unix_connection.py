@@ -1,4 +1,4 @@
-"""A connection on the hub's Unix socket that speaks HTTP."""
+"""HTTP connection on the hub's Unix socket."""
 
 from __future__ import annotations
 

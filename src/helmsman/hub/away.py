@@ -81,11 +81,11 @@ class AwayWork:
         return session
 
     async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
-        """Return the changes that a session there has made so far in a tree of this machine.
+        """Return the changes that a session on another machine has made so far to a tree of this machine.
 
         Raises:
-            InvalidInput: It does not work with one.
-            WorktreeError: What it changed cannot be brought back.
+            InvalidInput: It does not work on such a tree.
+            WorktreeError: Its changes cannot be transferred.
         """
         away, notes = await self._fetched(self.find(session_id))
         diff = await anyio.to_thread.run_sync(diff_of_result, away)
@@ -185,7 +185,7 @@ class AwayWork:
     # --- and back ----------------------------------------------------------------------------------------------------
 
     async def _fetched(self, away: Away) -> tuple[Away, tuple[str, ...]]:
-        """With what there is of it now."""
+        """Return the record with the current changes fetched."""
         if away.session_id is None:
             raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {away.host}.")
         result: Result = await self._call("result", away.session_id)

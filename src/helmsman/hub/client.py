@@ -94,7 +94,10 @@ class HubClient:
         on_question: QuestionHandler | None,
         host: OtherHost | None = None,
     ) -> None:
-        """The hub of `host` is another machine's: settings, environment and directory are then those there."""
+        """Set up a client.
+
+        With `host`, the hub is on another machine, and settings, environment and directory are that machine's.
+        """
         self._verbs = verbs
         self._settings = settings
         self._on_question = on_question
@@ -112,7 +115,7 @@ class HubClient:
         if host is not None:
             self._way = HostWay(host, environment, is_for_door_of_hub=environment is not os.environ)
         self._ahead = 0.0
-        """By how much our clock is ahead of that of the hub's machine, if that is another one."""
+        """Seconds by which our clock is ahead of the other machine's."""
         self._exit = AsyncExitStack()
         self._tasks: TaskGroup | None = None
         self._numbers = itertools.count(1)
@@ -124,10 +127,10 @@ class HubClient:
         self._tool_calls: dict[str, ProgramToolCall] = {}
         self._peer: Peer | None = None
         self._answering: Peer | None = None
-        """The same peer, set before this program has named the sessions that it follows."""
+        """Same peer, set before this program has named the sessions that it follows."""
         self._epoch = 0
         self._asked: set[int] = set()
-        """The calls that this hub works on, by number."""
+        """Numbers of the calls that the hub works on."""
         self._deaths: dict[int, float] = {}
         """Times at which hubs ended without a goodbye, by epoch."""
         self._lost: HelmsmanError | None = None
@@ -169,7 +172,7 @@ class HubClient:
                 await anyio.to_thread.run_sync(self._way.close)
 
     async def _connected(self) -> Connection | None:
-        """A connection that was welcomed; None where the service is to run inside this process."""
+        """Return an accepted connection; None if the service must run inside this process."""
         hello = f"{PROGRAM}\t{json.dumps(encoded(self._hello))}\n".encode()
         while True:
             try:
@@ -490,7 +493,7 @@ class HubClient:
             peer.respond(request.id, {"text": call.result.text, "success": call.result.success})
 
     def _forget_tool_calls(self, copied: CopiedSession) -> None:
-        """The turn in which they were asked for is over."""
+        """Forget tool calls of a turn that has ended."""
         before = f"{copied.session.id} "
         for key in [key for key in self._tool_calls if key.startswith(before)]:
             self._tool_calls.pop(key).scope.cancel()
@@ -630,4 +633,4 @@ class HubClient:
 
 
 class _HubGone(Exception):
-    """The hub ended before it answered."""
+    """Raised if the hub ended before it answered."""

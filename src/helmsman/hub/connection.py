@@ -25,7 +25,7 @@ reading from it.
 
 
 class Connection:
-    """A connected socket. `write_all` belongs into a task group, for as long as anything is to be written."""
+    """Connected socket. Run `write_all` in a task group while there is anything to write."""
 
     def __init__(self, socket: socket.socket) -> None:
         socket.setblocking(False)
@@ -36,12 +36,12 @@ class Connection:
         self._progress = anyio.Event()
         self.is_gone = False
         self.is_too_long = False
-        """Whether a line was longer than its reader accepts."""
+        """True if a line was longer than its reader accepts."""
         self.descriptors: list[int] = []
         """Descriptors that the client has handed over, in order. The code that takes one closes it."""
 
     async def begins_with(self, word: bytes) -> bool:
-        """Return whether the stream begins with this word. What was read stays to be read."""
+        """Return whether the stream begins with this word. The bytes stay in the buffer."""
         while len(self._read) < len(word) and word.startswith(self._read):
             chunk = await self._receive()
             if not chunk:
@@ -50,7 +50,7 @@ class Connection:
         return self._read.startswith(word)
 
     def hand_on(self) -> tuple[socket.socket, bytes, list[int]]:
-        """Return the socket, the bytes read and the descriptors received, for a server that reads on by itself."""
+        """Return the socket, the bytes read and the descriptors received, for a server that takes over."""
         read, descriptors = bytes(self._read), self.descriptors
         self._read.clear()
         self.descriptors = []

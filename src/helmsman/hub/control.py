@@ -34,7 +34,7 @@ _REPLACE_SECONDS: Final = 30.0
 _REPLACE_POLL: Final = 0.002
 _CHUNK_BYTES: Final = 65536
 END: Final = "end"
-"""The last event of a stream. Its data say whether the client starts the next hub."""
+"""Last event of a stream. Its data say whether the client starts the next hub."""
 _ACTIONS: Final = {"status": ("GET", HUB_PATH), "stop": ("POST", STOP_PATH), "restart": ("POST", RESTART_PATH)}
 
 
@@ -80,7 +80,7 @@ def _send(connection: socket, method: str, path: str, content: object = None, de
 
 
 class Refused(Exception):
-    """The hub has answered a request for a stream with a problem."""
+    """Raised if the hub has answered a request for a stream with a problem."""
 
     def __init__(self, content: dict[str, Any]) -> None:
         super().__init__(content.get("detail", ""))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def text_in(field: str) -> str:
-    """A text, which may be a path that is no UTF-8."""
+    """Decode a text, which may be a path that is not UTF-8."""
     return os.fsdecode(bytes.fromhex(field))
 
 
@@ -41,5 +41,5 @@ class BridgeHello:
 
 
 def in_hex(text: str) -> bytes:
-    """A text for an answer."""
+    """Encode a text for an answer."""
     return os.fsencode(text).hex().encode()

@@ -48,7 +48,7 @@ _ALIVE_SECONDS, _ALIVE_COUNT = 10, 3
 tried.
 """
 _GREETING_SECONDS = 90.0
-"""The other hub may have to be started, on a machine that is busy."""
+"""Timeout of the greeting. The other machine may be busy, and may have to start its hub."""
 _PATIENCE_SECONDS = 600.0
 """Seconds for which a lost connection is retried."""
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 5.0
@@ -65,7 +65,7 @@ _SSH_FAILED = 255
 
 
 class HostFailed(HubFailed):
-    """The hub of another machine cannot be reached; the text says why, and what to do."""
+    """Hub of another machine cannot be reached. The text says why, and what to do."""
 
 
 class OtherHost(NamedTuple):
@@ -165,10 +165,10 @@ def hosts_file(env: Mapping[str, str]) -> str:
 
 
 def known_hosts(env: Mapping[str, str]) -> dict[str, OtherHost]:
-    """The user's hosts by their names.
+    """Return the user's hosts by name.
 
     Raises:
-        HostFailed: They cannot be read, or others could have written them.
+        HostFailed: The file cannot be read, or other users could have written it.
     """
     path = hosts_file(env)
     try:
@@ -209,7 +209,7 @@ def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
 
 
 class HostWay:
-    """The way to the hub of another machine, as `helmsman.hub.launch.Way` is to the one of this. Close it."""
+    """Connector to the hub of another machine, like `helmsman.hub.launch.Way` for this one. Close it."""
 
     def __init__(
         self, host: OtherHost, env: Mapping[str, str], state: str = "", *, is_for_door_of_hub: bool = False
@@ -224,13 +224,16 @@ class HostWay:
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._is_known = False
-        """Whether Helmsman has answered there. Then the configuration works, and a lost connection is worth a retry."""
+        """True once Helmsman has answered there.
+
+        Then the configuration works, and a lost connection is worth a retry.
+        """
         self._unwelcome = 0
         self._closed = threading.Event()
         self._connecting = threading.Lock()
 
     def to_state(self, state: str) -> HostWay:
-        """The way to the hub of another state directory there."""
+        """Return the connector to the hub of another state directory there."""
         self.close()
         return HostWay(self.host, self._env, state, is_for_door_of_hub=self._is_for_door_of_hub)
 
@@ -258,7 +261,7 @@ class HostWay:
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
 
     def welcomed(self) -> None:
-        """The hub that we are connected to works."""
+        """Record that the connected hub works."""
         self._unwelcome = 0
 
     def give_up(self) -> None:
@@ -342,7 +345,7 @@ class HostWay:
     _code: int | None = None
 
     def _said(self) -> str:
-        """The end of what `ssh`, or Helmsman there, said on stderr."""
+        """Return the end of the error output of `ssh` or of Helmsman there."""
         if self._errors is None:
             return ""
         size = self._errors.seek(0, os.SEEK_END)

@@ -67,7 +67,7 @@ _MOST_CALLS: Final = 1000
 
 
 class Pages(Protocol):
-    """The dashboard of one `Helmsman`, for the dashboard of another machine."""
+    """Dashboard of one `Helmsman`, for the dashboard of another machine."""
 
     async def answer(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
         """Answer a request with its status and its JSON content."""
@@ -156,7 +156,7 @@ def _own_settings(hub: Hub) -> Settings | dict[str, str]:
 
 
 class _Program:
-    """A connected program."""
+    """Connected program."""
 
     def __init__(
         self,

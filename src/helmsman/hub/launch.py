@@ -29,7 +29,7 @@ SOCKET = "hub.sock"
 LOCK = "hub.lock"
 """Held by the hub. Says its epoch, its pid and its version, for people and tests."""
 UP = b"up"
-"""The last word in it, for as long as its hub has not said farewell."""
+"""Last word in the file until its hub has said farewell."""
 LOG = "hub.log"
 
 REPLACE = "replace"
@@ -51,7 +51,7 @@ _PATIENCE_SECONDS = 60.0
 _ROUND_SECONDS = 0.01
 _BACKLOG = 256
 _ADDRESS_BYTES = 100
-"""The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
+"""Limit for the address of a Unix socket: 104 bytes on macOS, 108 on Linux."""
 _TAIL_BYTES = 2000
 _PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH", "HELMSMAN_STORE")
 """Variables that a hub inherits from its first client. All others come with the clients, only for their own calls."""
@@ -79,7 +79,10 @@ def hexed(texts: Iterable[str]) -> str:
 
 
 def state_directory(env: Mapping[str, str]) -> str:
-    """The state directory as far as the environment says; only the hub reads the user's file, and may name another."""
+    """Return the state directory according to the environment.
+
+    Only the hub reads the user's file, which may name another.
+    """
     named = env.get("HELMSMAN_STATE_DIR", "")
     if not named:
         return usual_state_directory(env)
@@ -142,7 +145,7 @@ class Way:
                 time.sleep(_ROUND_SECONDS)
 
     def welcomed(self) -> None:
-        """The hub that we are connected to works."""
+        """Record that the connected hub works."""
         self._starts, self._connections, self._lost_at = 0, 0, None
 
 
@@ -226,7 +229,7 @@ def _claim(state: str, descriptors: list[int]) -> bool:
 
 
 def start_command(state: str) -> tuple[str, ...]:
-    """A command that starts a hub, unless there is one: for a supervisor, which may outlive this version."""
+    """Return a command that starts a hub if there is none, for a supervisor, which may outlive this version."""
     return (sys.executable, *_isolation(), "-m", "helmsman.hub.launch", state)
 
 
@@ -314,12 +317,12 @@ def _is_helmsman(words: list[bytes]) -> bool:
 
 
 def parent_of(pid: int) -> int:
-    """The parent of a process (Linux)."""
+    """Return the parent of a process (Linux)."""
     return int(read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
 
 
 def read(path: str) -> bytes:
-    """The whole of a small file."""
+    """Return the content of a small file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts = []

@@ -27,7 +27,7 @@ _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62}):(.+)", re.DOT
 
 
 class Linked(Protocol):
-    """A `Helmsman` of another machine."""
+    """`Helmsman` of another machine."""
 
     @property
     def is_lost(self) -> bool: ...
@@ -44,7 +44,7 @@ class Links(Generic[LinkedT]):
     """Other machines of one client, with a connection to each that was called."""
 
     def __init__(self, env: Mapping[str, str], make: Callable[[str], LinkedT], *, is_bounded: bool) -> None:
-        """A client that `is_bounded` to directories of this machine has no other machines."""
+        """Set up the connections. A client that `is_bounded` to directories of this machine gets none."""
         self._env = env
         self._make = make
         self._is_bounded = is_bounded
@@ -93,7 +93,7 @@ class Links(Generic[LinkedT]):
 
     @property
     def opened(self) -> Mapping[str, LinkedT]:
-        """Those that something was asked of."""
+        """Connections in use."""
         return self._open
 
     def _unknown(self, name: str) -> HelmsmanError:

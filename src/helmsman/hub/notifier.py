@@ -113,7 +113,7 @@ class Notifier:
         self._closed: set[str] = set()
         self._has_ended = False
         self._has_new_rules = True
-        """Whether a model may have proposed a rule since the rules were read."""
+        """True if a model may have proposed a rule since the rules were read."""
         self._news: deque[News] = deque(maxlen=_MOST_NEWS)
         self._trouble: RegistryUnavailable | None = None
         self._is_trouble_told = False
@@ -482,7 +482,7 @@ class Notifier:
 
 
 class _Running:
-    """A courier at work."""
+    """Courier at work."""
 
     def __init__(self, courier: Courier, sender: Sender) -> None:
         self.courier = courier

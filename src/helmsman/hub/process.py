@@ -54,7 +54,7 @@ class OpenDoor(Protocol):
 
 
 class ClientConnection(Protocol):
-    """The connection of a client."""
+    """Connection of a client."""
 
     def last_word(self, word: bytes) -> None:
         """Tell it that the hub ends, as far as that goes without waiting."""
@@ -80,16 +80,16 @@ class NotServed(Exception):
 
 
 class Hub:
-    """One hub. `doors` are the served connections, which their servers enter there."""
+    """Hub process. `doors` are the served connections, which their servers enter there."""
 
     def __init__(self, state_dir: Path, supervisors: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
         """`last_epoch` is the newest epoch known from sources other than the lock."""
         self.state_dir = state_dir
         self.follows_a_death = os.pread(LOCK_FD, 100, 0).split()[3:4] == [UP]
-        """Whether the hub before this one was killed, or crashed."""
+        """True if the previous hub was killed or crashed."""
         self.epoch = _next_epoch(last_epoch)
         self.store: str | None = None
-        """The address of its Postgres store (`Settings.store`)."""
+        """Address of its Postgres store (`Settings.store`)."""
         self.started_at = time.time()
         self.idle = 60.0
         self.doors: dict[ClientConnection, OpenDoor] = {}

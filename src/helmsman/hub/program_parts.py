@@ -33,20 +33,20 @@ def run_own(function: Callable[..., object], *arguments: Any) -> None:
 
 
 class CopiedSession:
-    """A session of the hub, as this program follows it."""
+    """Session of the hub, as this program follows it."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.committed = 0
-        """The cursor up to which the log has its events, as the hub last reported."""
+        """Cursor up to which the log has its events, as the hub last reported."""
         self.asking: dict[str, anyio.CancelScope] = {}
         self.time_left: Mapping[str, TimeLeft] = {}
-        """Of its open questions, as the hub last said."""
+        """Time left for its open questions, as the hub last reported."""
         self.tools: dict[str, ToolFunction] = {}
 
 
 class ProgramToolCall:
-    """A call of a function of the program's."""
+    """Call of a function of the program."""
 
     def __init__(self, function: ToolFunction, arguments: Mapping[str, Any]) -> None:
         self._function = function

@@ -68,7 +68,7 @@ class Backend(Protocol):
         ...
 
     def part(self, path: str) -> Any:
-        """Return what is built on the verbs: `tasks` or `extras`."""
+        """Return the proxy of `tasks` or `extras`."""
         ...
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
@@ -76,7 +76,7 @@ class Backend(Protocol):
         ...
 
     async def goes_on_alone(self) -> bool:
-        """Return whether what is started continues when this process ends."""
+        """Return whether sessions continue when this process ends."""
         ...
 
 
@@ -91,7 +91,7 @@ class ServiceClient:
         on_question: QuestionHandler | None = None,
         host: OtherHost | None = None,
     ) -> None:
-        """`host` is another machine, whose hub has settings and environment of its own."""
+        """Set up a client. `host` is another machine, whose hub has its own settings and environment."""
         self.settings = settings if settings is not None else load_settings()
         self.environment: Mapping[str, str] = environment() if env is None else env
         self._on_question = on_question
@@ -107,7 +107,7 @@ class ServiceClient:
         )
 
     def __exit__(self, *exc: object) -> None:
-        """Let Python call `__enter__`, whose error says what to use."""
+        """Exists so that Python calls `__enter__`, whose error names the right class."""
 
     async def open(self) -> Self:
         """Open it without a block, as in one cell of a notebook; `close` closes it in another. Once is enough.
@@ -184,30 +184,31 @@ class ServiceClient:
             raise NOT_OPEN.again()
         return self._backend
 
-    # --- what it is connected to -------------------------------------------------------------------------------------
+    # --- connection
+    # ------------------------------------------------------------------------------------------------------
 
     @property
     def asks_hub(self) -> bool:
-        """Whether the user's hub, or that of another machine, has the service."""
+        """True if the user's hub, or that of another machine, runs the service."""
         return isinstance(self._backend, HubClient)
 
     @property
     def is_connected(self) -> bool:
-        """Whether the hub can be reached just now."""
+        """True if the hub can be reached now."""
         return self._backend is not None and self._backend.is_connected
 
     @property
     def is_lost(self) -> bool:
-        """Whether the hub of another machine cannot be reached any more: make a new client."""
+        """True if the hub of another machine is lost for good: create a new client."""
         return self._backend is not None and self._backend.is_lost
 
     async def goes_on_alone(self) -> bool:
-        """Return whether what is started continues when this process ends."""
+        """Return whether sessions continue when this process ends."""
         return await self._service.goes_on_alone()
 
     @cached_property
     def hosts(self) -> Links[ServiceClient]:
-        """The user's other machines, each with a client that stays open as long as this one."""
+        """User's other machines, each with an open client."""
         links = Links(self.environment, client_of_host, is_bounded=bool(self.settings.session_roots))
         self._exit.push_async_callback(links.close)
         return links
@@ -229,24 +230,24 @@ class ServiceClient:
 
     @property
     def sessions(self) -> Mapping[str, Session]:
-        """The sessions that were started or looked up here."""
+        """Sessions that were started or looked up here."""
         return self._service.sessions
 
     @property
     def agents(self) -> Agents:
-        """The known agents: names and titles."""
+        """Known agents: names and titles."""
         from helmsman.agents.registry import Agents  # every agent's package, which a client rarely needs
 
         return Agents(files=self.settings.files)
 
     @property
     def tasks(self) -> Tasks:
-        """All tasks: those of this user on the machine, and those in the cloud."""
+        """Tasks of this user on the machine, and in the cloud."""
         return cast("Tasks", self._service.part("tasks"))
 
     @property
     def extras(self) -> Extras:
-        """What agents can do beyond start and say."""
+        """Capabilities of agents beyond starting and messages."""
         return cast("Extras", self._service.part("extras"))
 
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
@@ -297,9 +298,9 @@ class ServiceClient:
         """Return the installed program of an agent, or None for an agent without a program.
 
         Raises:
-            CodexNotFound: There is no Codex.
-            AgentNotFound: There is none of another agent.
-            EngineLost: It is on another machine and does not answer.
+            CodexNotFound: Codex is not installed.
+            AgentNotFound: Another agent is not installed.
+            EngineLost: It is on another machine that does not respond.
         """
         done: Installed | None = await self._ask("installed", agent)
         return done
@@ -450,13 +451,16 @@ class ServiceClient:
         """Return a session by its id, known or found on disk.
 
         Raises:
-            SessionNotFound: There is none.
+            SessionNotFound: It does not exist.
         """
         done: Session = await self._ask("session", session_id)
         return done
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """All turns of a session, oldest first. Its agent's own files are read only for turns that the log does not have."""
+        """Return all turns of a session, oldest first.
+
+        The agent's own files are read only for turns that are not in the log.
+        """
         done: tuple[PastTurn, ...] = await self._ask("history", session_id)
         return done
 

@@ -27,7 +27,7 @@ GAVE_UP = f"{ACCUSATIONS} hubs of Helmsman ended while they worked on this, so i
 
 
 class Suspect:
-    """One call, and the evidence against it from the deaths of hubs."""
+    """Call, and the evidence against it from hubs that died."""
 
     __slots__ = ("accusations", "deaths", "held_until", "hold", "taken")
 

@@ -1,4 +1,4 @@
-"""A connection to or from a hub, as the JSON-RPC peer takes it."""
+"""Transport for the JSON-RPC peer over a connection to or from a hub."""
 
 from __future__ import annotations
 

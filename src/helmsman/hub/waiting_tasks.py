@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _NO_CLIENT: Final = "nobody"
-"""The surroundings of tasks that have no policy."""
+"""Fingerprint for tasks without a policy."""
 _NOT_UNDERSTOOD: Final = HelmsmanError(
     "It cannot be run: this version makes no sense of what an earlier one has written down of it. Start it again."
 )

@@ -1,4 +1,4 @@
-"""The store: the log of all sessions' events, tasks, schedules and notices, in SQLite or Postgres."""
+"""Store: the log of all sessions' events, tasks, schedules and notices, in SQLite or Postgres."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A connection to the store, whichever database it is, and the SQL that runs on all of them.
+"""Connection to the store, whichever database it is, and the SQL that runs on all of them.
 
-Statements are written once: with `?` or `:name` for values, `ON CONFLICT` instead of `OR IGNORE`, `CAST` instead of `::`, no
-JSON functions, and at least one value in each `IN (…)` (`is_in`). `SqlDialect` has the expressions that differ.
+Statements are written once: with `?` or `:name` for values, `ON CONFLICT` instead of `OR IGNORE`, `CAST` instead of
+`::`, no JSON functions, and at least one value in each `IN (…)` (`is_in`). `SqlDialect` has the expressions that
+differ.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Cursor(Protocol):
-    """The rows of a statement, whose values have names and positions."""
+    """Rows of a statement, whose values have names and positions."""
 
     @property
     def rowcount(self) -> int: ...
@@ -27,7 +28,7 @@ class SqlDialect(Protocol):
 
     @property
     def now(self) -> str:
-        """The time by the clock of the database, in microseconds."""
+        """SQL for the time of the database's clock, in microseconds."""
 
     def byte_count(self, column: str) -> str:
         """Return an expression for the bytes of a text."""
@@ -37,7 +38,7 @@ class SqlDialect(Protocol):
 
 
 class StoreConnection(Protocol):
-    """A connection to the store. `sqlite3.Connection` has the same methods."""
+    """Connection to the store. `sqlite3.Connection` has the same methods."""
 
     @property
     def dialect(self) -> SqlDialect: ...

@@ -1,4 +1,4 @@
-"""The interface of the store. `helmsman.store.sqlite` and `helmsman.store.postgres` implement it.
+"""Interface of the store. `helmsman.store.sqlite` and `helmsman.store.postgres` implement it.
 
 `Database.read` and `Database.write` run a function on a connection, `write` as one transaction that no other writer
 interleaves with. They reconnect, wait for other writers, and turn every other error of the database into
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Size(NamedTuple):
-    """How large the store is, and how much of that is free for new data; None where the database does not say."""
+    """Size of the store, and how much of it is free for new data; None if the database does not say."""
 
     bytes: int
     free_bytes: int | None
@@ -91,10 +91,10 @@ class Commits:
 
 
 class Database(ABC):
-    """A store that the threads of this process share. It is opened when it is first needed."""
+    """Store that the threads of this process share. It is opened on first use."""
 
     lease_seconds: float | None = None
-    """How long a hub's lease holds without renewal. None where only one machine can reach the store."""
+    """Lifetime of a hub's lease without renewal. None if only one machine can reach the store."""
 
     def __init__(self, fence: Fence | None = None) -> None:
         self._fence = fence
@@ -103,7 +103,7 @@ class Database(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """The file, or the address without its password."""
+        """Path of the file, or the address without its password."""
 
     @abstractmethod
     def read(self, work: Callable[[StoreConnection], T]) -> T:
@@ -178,7 +178,7 @@ class Database(ABC):
 
     @abstractmethod
     def damage(self, connection: StoreConnection) -> tuple[str, ...]:
-        """Return what is damaged, in sentences, as far as the database can tell. Blocks for seconds."""
+        """Return descriptions of damage, as far as the database can tell. Blocks for seconds."""
 
     @abstractmethod
     def reclaim(self) -> None:

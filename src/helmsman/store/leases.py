@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from helmsman.store.connection import StoreConnection
 
 HUB: Final = "hub"
-"""The lease of the hub, of which a store has one."""
+"""Name of the hub's lease. A store has one."""
 
 
 class StoredLease(NamedTuple):
-    """A lease as the store has it. `seconds_left` is None for one that does not end by itself."""
+    """Stored lease. `seconds_left` is None for one that does not expire."""
 
     owner: str
     epoch: int
@@ -31,7 +31,7 @@ class StoredLease(NamedTuple):
 
 
 def held(connection: StoreConnection, name: str) -> StoredLease | None:
-    """Return a lease, or None if nobody ever had it."""
+    """Return a lease, or None if it was never taken."""
     now = connection.dialect.now
     sql = f"SELECT owner, epoch, until - {now} FROM leases WHERE name = ? AND epoch > 0"  # noqa: S608
     row = connection.execute(sql, (name,)).fetchone()

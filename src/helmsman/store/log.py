@@ -1,7 +1,7 @@
-"""The event log: everything that happened in a session, numbered from 1, in the order in which it was appended.
+"""Event log: the events of each session, numbered from 1 in the order in which they were appended.
 
-`append` is part of a transaction: the tasks and the events that a change is made of are committed together. So is the line
-of a supervised agent's output that the newest event comes from: a hub that reads this output again leaves out the lines that
+`append` is part of a transaction: the tasks and events of one change are committed together, and so is the position in
+the supervised agent's output that the newest event comes from. A hub that reads this output again skips the lines that
 the log has. Readers hold a cursor, the number of the last event they have seen, and read from there. Text that is still
 being written is not in the log; the finished item is. Secrets are redacted.
 """
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from helmsman.store.connection import StoreConnection
 
 _ROWS_AT_ONCE: Final = 200
-"""How many events one statement inserts. Each statement of a writer thread waits for the interpreter's lock."""
+"""Events per INSERT statement. Each statement of a writer thread waits for the interpreter's lock."""
 
 _DIFF: Final = DiffUpdated.event_type()
-"""Of these the newest counts, and holds everything that the ones before did: those keep their place, without the diff."""
+"""Each diff contains the earlier ones, so only the newest is kept; the others keep their number without the diff."""
 
 
 _APPEND: Final = (
@@ -44,7 +44,7 @@ _APPEND: Final = (
 
 
 class NewEvent(NamedTuple):
-    """An event to append, as the store holds it."""
+    """Event to append, as it is stored."""
 
     at: int
     kind: str
@@ -53,7 +53,7 @@ class NewEvent(NamedTuple):
 
     @classmethod
     def of(cls, event: Event) -> NewEvent:
-        """Return an event. It is encoded at once: the caller may change what it points to."""
+        """Encode an event now: the caller may change the objects that it refers to."""
         at = event.at or datetime.now(UTC)
         return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source)
 
@@ -77,7 +77,7 @@ class StoredEvents(NamedTuple):
     cursor: int = 0
     changed_at: datetime | None = None
     source: Source | None = None
-    """The newest line of a supervised agent that is in the log."""
+    """Newest line of a supervised agent in the log."""
 
     def after(self, cursor: int) -> StoredEvents:
         """Return those that a reader with this cursor has yet to see."""
@@ -86,7 +86,7 @@ class StoredEvents(NamedTuple):
 
 
 class LogHead(NamedTuple):
-    """The cursor behind the last event of a session, and when that happened."""
+    """Cursor after the last event of a session, and the time of that event."""
 
     cursor: int
     changed_at: datetime

@@ -1,6 +1,6 @@
-"""The outbox of notifications: ends of tasks, skipped runs and proposals that the notifier has yet to look at.
+"""Outbox of notifications: ends of tasks, skipped runs and proposals that the notifier has yet to process.
 
-They are written in the transaction of the change that they are about, so that no crash comes between.
+They are written in the transaction of the change itself, so that a crash cannot separate them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from helmsman.store.connection import StoreConnection
 
 _KEPT: Final = timedelta(days=7)
-"""Where no hub reads the outbox, entries are removed after this time."""
+"""Lifetime of entries if no hub reads the outbox."""
 
 
 def enter(

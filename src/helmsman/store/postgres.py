@@ -1,7 +1,7 @@
-"""The store in a Postgres database, in the schema `helmsman_store`. Several machines can reach it.
+"""Store in a Postgres database, in the schema `helmsman_store`. Several machines can share it.
 
-All writers take turns, as they do on SQLite: each transaction begins with an update of the hub's lease, which also returns
-the newest epoch and wakes other processes (`NOTIFY`). When the connection is lost during a commit, the server is asked for
+Writers are serialized, as on SQLite: each transaction begins with an update of the hub's lease, which also returns the
+newest epoch and wakes other processes (`NOTIFY`). If the connection is lost during a commit, the server is asked for
 the outcome. Postgres closes idle connections, restarts and fails over, so every call may reconnect.
 """
 
@@ -41,10 +41,10 @@ _SCHEMA: Final = "helmsman_store"
 _CHANNEL: Final = "helmsman_store"
 _CONNECT_SECONDS: Final = 5
 _PATIENCE_SECONDS: Final = 20.0
-"""How long a write waits for other writers, and asks what became of a commit whose connection was lost."""
+"""Timeout of a write that waits for other writers, and of finding out the outcome of an interrupted commit."""
 _RETRY_SECONDS: Final = 0.05
 _LISTEN_SECONDS: Final = 5.0
-"""How soon the listener notices that it is to end, and how long it waits before it connects again."""
+"""Seconds in which the listener notices its end, and after which it reconnects."""
 _MIGRATION_LOCK: Final = 4_713_005_290_417_833_901
 _BEGIN: Final = (
     "UPDATE leases SET writes = writes + 1 WHERE name = %s "
@@ -63,7 +63,7 @@ _OPTIONS: Final = {
 
 
 class PostgresDialect:
-    """What differs from SQLite."""
+    """Expressions that differ from SQLite."""
 
     now: Final = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
 
@@ -110,7 +110,7 @@ def _plain(value: Any) -> Any:
 
 
 class _Row(tuple[Any, ...]):
-    """A row whose values have names and positions."""
+    """Row whose values have names and positions."""
 
     positions: ClassVar[dict[str, int]] = {}
 
@@ -128,7 +128,7 @@ def _rows(cursor: psycopg.Cursor[Any]) -> Callable[[Iterable[Any]], _Row]:
 
 
 class PostgresConnection:
-    """A connection on which the statements of the store run."""
+    """Connection on which the statements of the store run."""
 
     dialect: ClassVar[PostgresDialect] = PostgresDialect()
 
@@ -161,7 +161,7 @@ class PostgresConnection:
 
 
 class PostgresDatabase(Database):
-    """One connection that the threads of this process take turns with, and one that listens while readers wait."""
+    """Connection that the threads of this process share, and another one that listens while readers wait."""
 
     lease_seconds = 30.0
 
@@ -233,7 +233,7 @@ class PostgresDatabase(Database):
         """Ask the server for the outcome of a transaction whose connection was lost during the commit.
 
         Raises:
-            RegistryUnavailable: The server does not answer, so that nobody knows.
+            RegistryUnavailable: The server does not answer, so the outcome is unknown.
         """
         deadline = time.monotonic() + _PATIENCE_SECONDS
         self._disconnect()
@@ -304,7 +304,7 @@ class PostgresDatabase(Database):
         return ()
 
     def reclaim(self) -> None:
-        """Do nothing: the autovacuum of Postgres reuses what was freed."""
+        """Do nothing: Postgres's autovacuum reuses freed space."""
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ def _advice(error: psycopg.Error) -> str:
 
 
 class _Listener:
-    """A thread that hears of the commits of other connections. `count` grows with each; None while it does not listen."""
+    """Thread that receives the commits of other connections. `count` grows with each; None while it does not listen."""
 
     def __init__(self, address: str, is_own: Callable[[int], bool], notify: Callable[[], None]) -> None:
         self._address, self._is_own, self._notify = address, is_own, notify

@@ -1,6 +1,6 @@
-"""The schema of the store, and how it changes from version to version.
+"""Schema of the store, and its migrations.
 
-It is written for SQLite; the Postgres store replaces the names of types. A released step is never changed: a later version
+It is written for SQLite; the Postgres store replaces the names of types. A released step never changes: a later version
 adds another one.
 """
 
@@ -23,8 +23,8 @@ _SESSIONS: Final = (
         source_offset INTEGER NOT NULL DEFAULT 0
     )
     """,
-    # `client` is the MCP client that opened the session, or was handed it. Without one the session is a person's.
-    # Events up to `compacted_seq` were deleted when their time was up. `source` is the supervised process whose output the
+    # `client` is the MCP client that opened the session, or was handed it; NULL means that the session is the user's.
+    # Events up to `compacted_seq` were deleted when they expired. `source` is the supervised process whose output the
     # newest events come from, and `source_offset` the last of its lines whose events are in the log.
     """
     CREATE TABLE events (
@@ -107,9 +107,9 @@ _TASKS: Final = (
     "CREATE INDEX tasks_by_session ON tasks (session_id, turn_id)",
     "CREATE INDEX tasks_by_creation ON tasks (created_at)",
     "CREATE INDEX tasks_by_expiry ON tasks (expires_at) WHERE expires_at IS NOT NULL",
-    # Apart from the tasks: those are listed, and what a task did may be large.
+    # Separate from the tasks: those are listed, and an outcome may be large.
     "CREATE TABLE outcomes (task_id TEXT PRIMARY KEY, content TEXT NOT NULL)",
-    # What a job has found out so far, for the next hub.
+    # Intermediate results of a job, for the next hub.
     "CREATE TABLE steps (task_id TEXT NOT NULL, name TEXT NOT NULL, content TEXT NOT NULL, PRIMARY KEY (task_id, name))",
     """
     CREATE TABLE calls (
@@ -186,7 +186,7 @@ _NOTICES: Final = (
 )
 
 VERSIONS: Final = ((*_SESSIONS, *_TASKS, *_SCHEDULES, *_NOTICES),)
-"""The statements that make version N of version N - 1, beginning with version 1 of an empty file."""
+"""Statements that create version N from version N - 1, starting with version 1 of an empty file."""
 
 CURRENT: Final = len(VERSIONS)
 

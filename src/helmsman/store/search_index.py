@@ -31,12 +31,12 @@ _SCHEMA: Final = """
 _BUSY_SECONDS: Final = 5.0
 _SECURE_DELETE_SINCE: Final = (3, 42)
 _UNSPACED: Final = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
-"""Scripts without blanks between words. Each character is a word of the index, and what somebody looks for a phrase."""
+"""Scripts without spaces between words. Each character is a word of the index, and a query becomes a phrase."""
 _BLANK: Final = "\u200b"
 
 
 class IndexedSession(NamedTuple):
-    """A session to index. `stamp` changes when its transcript may have changed."""
+    """Session to index. `stamp` changes when its transcript may have changed."""
 
     session_id: str
     stamp: str
@@ -46,8 +46,8 @@ class IndexedSession(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A session that has all the words; `read` gives what it was found by, before the next hit is asked for: its text, and
-    what is known about it.
+    """Session that matches; `read` returns its text and its description, and must be called before the next hit is
+    requested.
     """
 
     session_id: str
@@ -55,19 +55,19 @@ class Hit(NamedTuple):
 
 
 def has_full_text() -> bool:
-    """Whether this SQLite can index texts."""
+    """Return whether this SQLite supports full-text search."""
     with closing(sqlite3.connect(":memory:")) as connection:
         return bool(connection.execute("SELECT sqlite_compileoption_used('ENABLE_FTS5')").fetchone()[0])
 
 
 class SearchIndex:
-    """The file. Every method raises `sqlite3.Error` or `OSError` where it cannot be used."""
+    """Index file. Every method raises `sqlite3.Error` or `OSError` if it cannot be used."""
 
     def __init__(self, state_dir: Path) -> None:
         self.path = state_dir / INDEX_NAME
 
     def stamps(self) -> dict[str, str]:
-        """What is indexed: the stamp of each session, by its id."""
+        """Return the indexed sessions with their stamps."""
         with self._open() as connection:
             return dict(connection.execute("SELECT id, stamp FROM session"))
 
@@ -95,7 +95,7 @@ class SearchIndex:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def find(self, match: str) -> Iterator[Hit]:
-        """The sessions that match, newest first."""
+        """Yield the sessions that match, newest first."""
         with self._open() as connection:
             found = connection.execute(
                 "SELECT number, id FROM session "
@@ -121,7 +121,7 @@ class SearchIndex:
                     yield connection
             except sqlite3.DatabaseError as error:
                 if error.sqlite_errorcode in DAMAGED:
-                    self._remove()  # whoever asks next builds it anew
+                    self._remove()  # the next search rebuilds it
                 raise
 
     def _connect(self) -> sqlite3.Connection:

@@ -1,6 +1,6 @@
-"""The store in an SQLite file, which all Helmsman processes of a user share.
+"""Store in an SQLite file, which all Helmsman processes of a user share.
 
-A file that was removed is created again, and a damaged one is set aside. One process at a time opens the file.
+A file that was removed is created again, and a damaged one is moved away. One process at a time opens the file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _BUSY_SECONDS: Final = 5.0
-"""How long SQLite waits for another process. Some of its steps do not wait: those are retried here."""
+"""Time that SQLite waits for another process. Some of its steps do not wait: those are retried here."""
 _PATIENCE_SECONDS: Final = 20.0
 """Transactions take a millisecond: a process that holds the file for this long is stuck."""
 _RETRY_SECONDS: Final = 0.02
@@ -54,7 +54,7 @@ _ADVICE: Final = {
 _PAGES_AT_ONCE: Final = 1000
 _MOST_PROBLEMS: Final = 20
 COMPANIONS: Final = ("", "-wal", "-shm")
-"""A database in WAL mode is up to three files."""
+"""Suffixes of the files of a database in WAL mode."""
 
 
 def _value(connection: SqliteConnection, sql: str) -> int:
@@ -78,7 +78,7 @@ def _unavailable(path: Path, error: sqlite3.Error) -> RegistryUnavailable:
 
 
 class SqliteDialect:
-    """What differs from Postgres."""
+    """Expressions that differ from Postgres."""
 
     now: Final = "CAST((julianday('now') - 2440587.5) * 86400000000 AS INTEGER)"
 
@@ -94,13 +94,13 @@ def _code(error: sqlite3.Error) -> int:
 
 
 class SqliteConnection(sqlite3.Connection):
-    """A connection that knows its dialect."""
+    """Connection with its dialect."""
 
     dialect: ClassVar[SqliteDialect] = SqliteDialect()
 
 
 class SqliteDatabase(Database):
-    """One connection that the threads of this process take turns with."""
+    """Connection that the threads of this process share."""
 
     def __init__(self, path: Path, fence: Fence | None = None) -> None:
         super().__init__(fence)
@@ -220,15 +220,13 @@ class SqliteDatabase(Database):
     def _connected(self) -> SqliteConnection:
         if self._connection is not None and self._identity == file_identity(self.path):
             return self._connection
-        self._disconnect()  # the file is not there any more, or another one is
+        self._disconnect()  # the file was removed or replaced
         ensure_state_dir(self.path.parent)
         with self._opening():
             return self._open()
 
     def _opening(self) -> AbstractContextManager[None]:
-        """One process at a time opens the file or moves it: the companions of a file that is being replaced would ruin
-        the new one.
-        """
+        """Lock the opening and moving of the file: stale companion files would corrupt a new one."""
         return file_lock(self.path.with_name(f"{self.path.name}.lock"), timeout=_PATIENCE_SECONDS)
 
     def _open(self) -> SqliteConnection:
@@ -278,7 +276,7 @@ class SqliteDatabase(Database):
 
 
 def _migrate(connection: SqliteConnection) -> None:
-    """Bring a file to the current version. Of several processes that do so at once, the others find it done."""
+    """Migrate a file to the current version. A concurrent process finds the work done."""
 
     def missing() -> tuple[tuple[str, ...], ...]:
         return missing_versions(int(connection.execute("PRAGMA user_version").fetchone()[0]))

@@ -19,7 +19,7 @@ _MOST: Final = 200
 
 
 class ReportUnreadable(HelmsmanError):
-    """An agent's report is missing or invalid."""
+    """Raised for a missing or invalid report of an agent."""
 
     code = "report_unreadable"
 

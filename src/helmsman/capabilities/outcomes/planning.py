@@ -85,7 +85,7 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Candidate:
-    """One of several plans; `turn` is the turn that made it, if it was completed."""
+    """Candidate plan; `turn` is the turn that made it, if it completed."""
 
     number: int
     agent: str

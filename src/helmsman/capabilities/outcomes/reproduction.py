@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.failures import TestFailure
 
 How = Literal["test", "message", "words", "any", "no"]
-"""How the failure was identified: by test, message or words; `any` if nothing was named."""
+"""Evidence that identified the failure: test, message or words; `any` if the report named none."""
 
 _RAISED: Final = re.compile(r"\b((?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception|Failure|Panic)\b(?::[ \t]*[^\n`\"]+)?)")
 _QUOTED: Final = re.compile(r"[`\"“'‘]([^`\"”'’\n]{6,200})[`\"”'’]")
@@ -49,7 +49,7 @@ _ANY_FAILURE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reproduction:
-    """Whether the reported failure was seen. `tests` show it."""
+    """Result of reproducing the reported failure. `tests` show it."""
 
     verified: bool
     how: How

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SENT_BACK: Final = 3
-"""How often a failed candidate is returned to its agent."""
+"""Number of times a failed candidate is returned to its agent."""
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
 RULES: Final = (
@@ -118,7 +118,7 @@ class Solver(ABC):
 
 
 class Solving:
-    """One such job, from its candidates to the applied change."""
+    """Job of this kind, from its candidates to the applied change."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver

@@ -95,12 +95,12 @@ class Trial:
 
     @property
     def change(self) -> TreeDiff:
-        """The change that is checked and would be applied."""
+        """Change that is checked and would be applied."""
         return self._room.change
 
     @property
     def directory(self) -> Path:
-        """The session's worktree, for reading."""
+        """Session's worktree, for reading."""
         return self._room.worktree.path
 
     async def changed(self) -> dict[str, str]:

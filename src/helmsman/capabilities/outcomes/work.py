@@ -52,7 +52,7 @@ _CLOCK: Final = "uncounted"
 
 
 class TurnNotDone(HelmsmanError):
-    """A turn of a job failed or was stopped."""
+    """Raised if a turn of a job failed or was stopped."""
 
     code = "turn_not_done"
 
