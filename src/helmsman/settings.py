@@ -22,7 +22,8 @@ from msgspec import field
 
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
-from helmsman.base.given_values import (
+from helmsman.base.repositories import project_places
+from helmsman.base.setting_types import (
     Given,
     agent_name,
     any_path,
@@ -39,7 +40,6 @@ from helmsman.base.given_values import (
     variable_names,
     whole_number,
 )
-from helmsman.base.repositories import project_places
 from helmsman.base.structs import SecretValue, Value
 from helmsman.base.surroundings import FLEET_URL, STORE, current
 from helmsman.base.unknown_names import nearest

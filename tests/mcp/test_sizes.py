@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.base.shortening import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
 from helmsman.base.structs import replace
+from helmsman.base.truncate import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution
 from helmsman.service import HelmsmanService

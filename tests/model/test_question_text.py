@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.base.structs import replace
 from helmsman.model.question_text import GUTTER, Line, describe, in_a_line, part_texts, question_as_dict
 from helmsman.model.questions import Prompt, Question, QuestionType

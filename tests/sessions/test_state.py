@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.base.shortening import KEPT_CHARS
+from helmsman.base.truncate import KEPT_CHARS
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.files import file_lock
 from helmsman.base.json_values import present
 from helmsman.base.redaction import redact_value
-from helmsman.base.shortening import shortened
+from helmsman.base.truncate import shortened
 from helmsman.errors import HelmsmanError
 from helmsman.settings import ensure_state_dir
 

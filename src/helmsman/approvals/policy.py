@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.approvals.loose_matching import may_run, possible_commands, runs_literally
 from helmsman.approvals.shell_words import SimpleCommand, innermost_script, names_program, parse_command
 from helmsman.base.files import is_inside
-from helmsman.base.shown_text import shell_script
+from helmsman.base.sanitize import shell_script
 from helmsman.base.structs import replace
 
 if TYPE_CHECKING:

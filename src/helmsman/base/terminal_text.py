@@ -2,7 +2,7 @@
 
 A terminal obeys escape sequences: it copies to the clipboard, changes its title, clears the screen, and types answers.
 Only text and colours of another machine pass; everything else is written out, as for the text of models
-(`helmsman.base.shown_text`).
+(`helmsman.base.sanitize`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import codecs
 import re
 from typing import Final
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 
 _COLOURS: Final = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
 _BEGUN: Final = re.compile(r"\x1b(?:\[[0-9;:]{0,64})?\Z")

@@ -24,8 +24,8 @@ import anyio.to_thread
 from helmsman.agents.protocol import SessionInfo
 from helmsman.base.files import is_inside, release_lock, take_lock
 from helmsman.base.redaction import redact
-from helmsman.base.shortening import cut
 from helmsman.base.structs import Value
+from helmsman.base.truncate import cut
 from helmsman.errors import HelmsmanError, InvalidInput, RegistryUnavailable
 from helmsman.model.events import CommandExecution, FileChange
 from helmsman.model.inputs import searched_directory

@@ -12,8 +12,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.patches import diff_digest
-from helmsman.base.shortening import TEXT_CHARS, cut
 from helmsman.base.structs import Value
+from helmsman.base.truncate import TEXT_CHARS, cut
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
 from helmsman.tasks.call_key import is_repeated
 from helmsman.worktrees.patch_stat import files_of, stat_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import at_work
 from helmsman.cli.on_session import with_helmsman

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from helmsman.base.patches import diff_digest
-from helmsman.base.shown_text import named, one_line, visible
+from helmsman.base.sanitize import named, one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, can_ask, confirmed, yes_option
 from helmsman.cli.consoles import is_terminal, message_console, result_console, settings_of_command

@@ -108,7 +108,7 @@ def reports_errors(body: Body) -> Callable[..., int]:
 
                 print_json({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code})
             else:
-                from helmsman.base.shown_text import visible
+                from helmsman.base.sanitize import visible
 
                 click.echo(f"Error: {visible(error.message)}", err=True)
             return code

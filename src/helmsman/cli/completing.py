@@ -105,6 +105,6 @@ def complete(app: click.Command, shell: str) -> int:
 def _item(name: str, about: str | None) -> CompletionItem:
     from click.shell_completion import CompletionItem
 
-    from helmsman.base.shown_text import one_line
+    from helmsman.base.sanitize import one_line
 
     return CompletionItem(name, help=one_line(about or "")[:_HELP_WIDTH])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_value
-from helmsman.base.shown_text import exact, visible
+from helmsman.base.sanitize import exact, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command

@@ -75,7 +75,7 @@ def in_form(handler: HandlerT, form: str) -> HandlerT:
     import logging
 
     from helmsman.base.redaction import RedactingFilter
-    from helmsman.base.shown_text import visible
+    from helmsman.base.sanitize import visible
 
     class Formatter(logging.Formatter):
         def format(self, record: logging.LogRecord) -> str:

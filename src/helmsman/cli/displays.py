@@ -16,7 +16,7 @@ import anyio
 from rich.text import Text
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.input_line import InputLine, Typing

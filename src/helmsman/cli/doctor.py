@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import at_work, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.surroundings import FLEET_URL
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import settings_of_command

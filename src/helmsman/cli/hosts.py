@@ -10,7 +10,7 @@ import click
 
 from helmsman._version import __version__
 from helmsman.base.files import file_lock, replace_file
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.surroundings import environment
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.exit_codes import ExitCode

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 from rich.text import Text
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.terminal.keyboard import in_background, terminal_keys
 from helmsman.terminal.layout import fold
 from helmsman.terminal.line_view import line_rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consent import can_ask, confirmed
 from helmsman.cli.consoles import result_console, settings_of_command
@@ -85,7 +85,7 @@ def show(console: Console, client: Client, changes: Sequence[Change]) -> None:
     from rich.text import Text
 
     from helmsman.base.redaction import redact
-    from helmsman.base.shown_text import visible
+    from helmsman.base.sanitize import visible
     from helmsman.terminal.diffs import HEADING, diff_lines
 
     for change in changes:

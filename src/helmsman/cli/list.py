@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman

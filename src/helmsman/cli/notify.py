@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from helmsman.approvals.deadline import countdown
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.cli.session_ids import short_id
 from helmsman.terminal.layout import fold
 from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines

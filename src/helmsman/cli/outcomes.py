@@ -11,7 +11,7 @@ import anyio
 import click
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command

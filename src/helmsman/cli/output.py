@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.host import host
 from helmsman.cli.tables import fitting_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.wanted import MOST_CANDIDATES, Apply
 from helmsman.cli.command import cli_command

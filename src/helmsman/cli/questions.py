@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import agree, can_ask, yes_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import result_console, settings_of_command

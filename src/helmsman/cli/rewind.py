@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.host import host

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.base.surroundings import from_here
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import confirmed, yes_option

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from helmsman.base.shown_text import one_line, plain_output, shell_script
+from helmsman.base.sanitize import one_line, plain_output, shell_script
 from helmsman.model import events
 from helmsman.terminal.layout import crop
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.approvals.deadline import in_words
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import Named, cli_command, cli_group, with_options
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.consent import agree, yes_option

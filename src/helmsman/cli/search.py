@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.host import host
 from helmsman.cli.list import COLUMNS, cells

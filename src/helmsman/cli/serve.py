@@ -155,7 +155,7 @@ async def serve_until_signal(settings: Settings, serve: Callable[[HelmsmanServic
 
 def _say_what_became_of(tasks: Sequence[Task], settings: Settings) -> None:
     """Print the current state of each task that was running when the client disconnected."""
-    from helmsman.base.shown_text import one_line
+    from helmsman.base.sanitize import one_line
     from helmsman.errors import RegistryUnavailable
     from helmsman.tasks.registry import REGISTRY_NAME, Registry
 

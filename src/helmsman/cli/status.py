@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from helmsman.approvals.deadline import countdown
-from helmsman.base.shown_text import one_line, shell_script
+from helmsman.base.sanitize import one_line, shell_script
 from helmsman.model import events
 from helmsman.sessions.progress import infer_progress
 from helmsman.terminal.layout import crop

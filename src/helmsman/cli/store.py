@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.surroundings import from_here
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.completing import complete_session

@@ -15,7 +15,7 @@ import click
 from helmsman.approvals.deadline import in_words
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import one_line, visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.base.surroundings import from_here
 from helmsman.cli.changes import agreed_digest, agreed_options, cloud_patch
 from helmsman.cli.command import Named, cli_command, cli_group

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
-from helmsman.base.shown_text import one_line, plain_output, shell_script, visible
+from helmsman.base.sanitize import one_line, plain_output, shell_script, visible
 from helmsman.base.structs import replace
 from helmsman.model import events
 from helmsman.model.answered_by import HANDLER, PERSON_AT_TERMINAL, in_words

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from helmsman.base.json_values import iso_time, present
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import titles, with_helmsman
 from helmsman.cli.output import pager_option, print_list

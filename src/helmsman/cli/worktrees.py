@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.cli.changes import show_discarded
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, can_ask, yes_option

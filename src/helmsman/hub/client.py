@@ -26,7 +26,7 @@ from helmsman._version import __version__
 from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.structs import pack, replace
 from helmsman.base.surroundings import asking_client, current
 from helmsman.base.values import decoded, encoded

@@ -11,7 +11,7 @@ import shlex
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.mcp.compat_items import CompatMessage, Raw, changes_by_path, command_words, parsed_command
 from helmsman.mcp.forms import TOO_LONG
 from helmsman.model.events import FileChange, Item

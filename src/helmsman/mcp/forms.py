@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.model.question_text import describe
 from helmsman.model.questions import DECLINE, DENY, REFUSALS, Prompt, Question
 

@@ -32,7 +32,7 @@ from mcp_types import (
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
 from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 
 if TYPE_CHECKING:
     from helmsman.mcp.doors import Context

@@ -17,7 +17,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import ResourceUpdated
 
-from helmsman.base.shortening import LINE_CHARS, TEXT_CHARS, cut, within
+from helmsman.base.truncate import LINE_CHARS, TEXT_CHARS, cut, within
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.listed_sessions import listed_sessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
 from helmsman.model.questions import ACCEPT, APPROVE
 from helmsman.router.route import MOST_CHOICES

@@ -16,7 +16,7 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from helmsman.base.shortening import TEXT_CHARS, cut, within
+from helmsman.base.truncate import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.doors import Context, Doors, has_forms
 from helmsman.shapes.job_answers import job_in_words, job_output, job_sessions

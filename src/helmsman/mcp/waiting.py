@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.shortening import LINE_CHARS, cut
+from helmsman.base.truncate import LINE_CHARS, cut
 from helmsman.mcp.call import CallContext
 from helmsman.mcp.current_call import current_call
 from helmsman.mcp.tasks import job_handle, task_handle

@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from helmsman.base.shown_text import exact, named
+from helmsman.base.sanitize import exact, named
 
 _VERBS: Final = {"read": "read", "write": "write to", "none": "no access to", "deny": "no access to"}
 _EVERYWHERE: Final = {"read": "read everything", "write": "write anywhere"}

@@ -1,7 +1,7 @@
 """Text of a question, for every front end that shows one: all that a yes would grant, in words that no model can forge.
 
 A question becomes a title and lines, each with a label of ours and a value. Text from a model appears only in a value:
-behind a label, on one line, with invisible characters written out (`shown_text`). A value of several lines continues in
+behind a label, on one line, with invisible characters written out (`helmsman.base.sanitize`). A value of several lines continues in
 lines without a label, which every front end marks (`│`), so that no text can look like a line of ours. Nothing is left out:
 unrecognized details are shown as they came.
 """
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.shortening import TEXT_CHARS
-from helmsman.base.shown_text import exact, in_sight, named, shell_script
+from helmsman.base.sanitize import exact, in_sight, named, shell_script
 from helmsman.base.structs import Value
+from helmsman.base.truncate import TEXT_CHARS
 from helmsman.model.permission_words import permission_words
 from helmsman.model.unified_diff import read_diff
 

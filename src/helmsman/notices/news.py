@@ -11,7 +11,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from helmsman.base.redaction import redact
-from helmsman.base.shown_text import named, visible
+from helmsman.base.sanitize import named, visible
 from helmsman.base.structs import Value
 from helmsman.model.options import sandbox_word
 from helmsman.model.question_text import describe

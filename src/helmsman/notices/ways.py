@@ -26,7 +26,7 @@ from helmsman.base.json_values import utc_time
 from helmsman.base.process_ending import end_group
 from helmsman.base.programs import available, check_program, environment_for, find_program
 from helmsman.base.redaction import redact
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.errors import ProgramRefused
 
 if TYPE_CHECKING:

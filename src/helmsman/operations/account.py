@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from helmsman.agents.protocol import Capability
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.operations.nature import READS
 from helmsman.operations.table import OperationCall, operation
 from helmsman.operations.texts import CODEX

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from helmsman.base.shortening import OUTPUT_CHARS, cut
+from helmsman.base.truncate import OUTPUT_CHARS, cut
 from helmsman.capabilities.changes import DiffScope
 from helmsman.capabilities.shown_diffs import diff_page
 from helmsman.operations.nature import MOVES_CHANGES, READS

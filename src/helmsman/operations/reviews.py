@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.capabilities.outcomes.reports import EvidenceData
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewKind, ReviewTarget, SafetyOptions

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import Field
 
-from helmsman.base.shortening import TEXT_CHARS, cut
+from helmsman.base.truncate import TEXT_CHARS, cut
 from helmsman.capabilities.rewinding import RewindPart
 from helmsman.operations.nature import FORGETS
 from helmsman.operations.table import OperationCall, operation

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
 
-from helmsman.base.shortening import LINE_CHARS, cut
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
+from helmsman.base.truncate import LINE_CHARS, cut
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.operations.nature import ANSWERS, INTERRUPTS, READS, STARTS
 from helmsman.operations.table import Deferred, OperationCall, operation

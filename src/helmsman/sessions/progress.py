@@ -14,7 +14,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.shown_text import exact, shell_script
+from helmsman.base.sanitize import exact, shell_script
 from helmsman.base.structs import Value, replace
 from helmsman.model.events import (
     AgentMessage,

@@ -32,8 +32,8 @@ from helmsman.approvals.policy import (
 )
 from helmsman.approvals.rules_file import rule_as_toml
 from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
-from helmsman.base.shortening import QUESTION_CHARS
 from helmsman.base.structs import replace
+from helmsman.base.truncate import QUESTION_CHARS
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import DEADLINE, TROUBLE, TURN_ENDED, AnsweredBy, in_words
 from helmsman.model.events import AnswerGiven, QuestionAsked, QuestionClosed, RuleAdded

@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from helmsman.base.shortening import KEPT_CHARS
 from helmsman.base.structs import Value, replace
+from helmsman.base.truncate import KEPT_CHARS
 from helmsman.model.answered_by import DEADLINE, in_words
 from helmsman.model.events import (
     AgentMessage,

@@ -6,7 +6,7 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from helmsman.base.shortening import cut
+from helmsman.base.truncate import cut
 from helmsman.capabilities.outcomes.choosing import chosen_of
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput

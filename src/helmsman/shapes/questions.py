@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.approvals.deadline import countdown
 from helmsman.base.json_values import present
-from helmsman.base.shortening import LINE_CHARS, QUESTION_CHARS, cut, shortened, within
-from helmsman.base.shown_text import exact, visible
+from helmsman.base.sanitize import exact, visible
+from helmsman.base.truncate import LINE_CHARS, QUESTION_CHARS, cut, shortened, within
 from helmsman.model.question_text import GUTTER, describe, marked, question_as_dict
 from helmsman.model.questions import REFUSALS
 from helmsman.model.unified_diff import read_diff

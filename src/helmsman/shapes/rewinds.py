@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import present
-from helmsman.base.shortening import cut
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
+from helmsman.base.truncate import cut
 from helmsman.shapes.rendering import fields_as_dict
 
 if TYPE_CHECKING:

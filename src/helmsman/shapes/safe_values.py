@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from helmsman.base import shown_text
+from helmsman.base import sanitize
 from helmsman.base.json_values import present
-from helmsman.base.shortening import shortened, shortened_text
-from helmsman.base.shown_text import exact, in_sight, plain_output, shell_script, visible
+from helmsman.base.sanitize import exact, in_sight, plain_output, shell_script, visible
+from helmsman.base.truncate import shortened, shortened_text
 from helmsman.model.events import CommandExecution, FileChange, Item
 from helmsman.model.unified_diff import FileDiff, read_change
 
@@ -33,7 +33,7 @@ def safe(value: Any) -> Any:
 
 def one_line(text: str | None, width: int = _SUMMARY_CHARS) -> str | None:
     """Return the beginning of a text, sanitized and on one line, or None if it is empty."""
-    return shown_text.one_line((text or "")[: 10 * width])[:width] or None
+    return sanitize.one_line((text or "")[: 10 * width])[:width] or None
 
 
 def shown_item(item: Item, text_limit: int) -> tuple[dict[str, Any], int]:

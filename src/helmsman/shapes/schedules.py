@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from helmsman.base.json_values import present, utc_time
-from helmsman.base.shown_text import exact
+from helmsman.base.sanitize import exact
 from helmsman.model.options import (
     DEFAULT_AGENT,
     ApprovalPolicy,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.approvals.deadline import in_words as spoken
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.output_schema import read_output
-from helmsman.base.shortening import (
+from helmsman.base.sanitize import exact, shell_script
+from helmsman.base.truncate import (
     MESSAGE_CHARS,
     TEXT_CHARS,
     cut,
     last_lines,
     session_file,
 )
-from helmsman.base.shown_text import exact, shell_script
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.shortening import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
-from helmsman.base.shown_text import exact, named, plain_output, shell_script, visible
+from helmsman.base.sanitize import exact, named, plain_output, shell_script, visible
+from helmsman.base.truncate import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,

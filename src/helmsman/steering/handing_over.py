@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.redaction import redact
-from helmsman.base.shortening import cut
-from helmsman.base.shown_text import shell_script
+from helmsman.base.sanitize import shell_script
 from helmsman.base.structs import replace
+from helmsman.base.truncate import cut
 from helmsman.errors import InvalidInput
 from helmsman.model.events import (
     AgentMessage,

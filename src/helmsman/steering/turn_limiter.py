@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.errors import ClientAway, HelmsmanError, TooManySessions
 from helmsman.model.events import MessageUnqueued
 

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.redaction import redact, redact_value
-from helmsman.base.shortening import cut
-from helmsman.base.shown_text import shell_script
+from helmsman.base.sanitize import shell_script
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
+from helmsman.base.truncate import cut
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
 from helmsman.model.unified_diff import FileKind, FileStat, read_change
 from helmsman.sessions.progress import read_tally

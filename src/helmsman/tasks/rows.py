@@ -16,8 +16,8 @@ from msgspec import structs
 from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
-from helmsman.base.shortening import TEXT_CHARS, within
 from helmsman.base.structs import replace
+from helmsman.base.truncate import TEXT_CHARS, within
 from helmsman.model.events import Usage
 from helmsman.store.database import encodable, from_microseconds, microseconds
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus

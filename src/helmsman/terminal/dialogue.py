@@ -15,7 +15,7 @@ import anyio
 
 from helmsman.approvals.deadline import countdown
 from helmsman.approvals.rules_from_answers import rule_shown_for_always
-from helmsman.base.shown_text import exact, one_line, visible
+from helmsman.base.sanitize import exact, one_line, visible
 from helmsman.model import questions
 from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
 from helmsman.model.question_text import GUTTER

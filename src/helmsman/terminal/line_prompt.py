@@ -9,7 +9,7 @@ from prompt_toolkit.history import InMemoryHistory
 from rich.cells import cell_len
 from rich.text import Text
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.terminal.line_editor import Key, LineEditor
 from helmsman.terminal.line_view import line_rows
 from helmsman.terminal.region import Region

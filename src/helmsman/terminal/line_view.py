@@ -7,7 +7,7 @@ from unicodedata import category
 
 from rich.cells import cell_len
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 
 _JOINING: Final = "\u200d\ufe0f"
 """Characters that join others into one emoji and have no width."""

@@ -14,7 +14,7 @@ from markdown_it.tree import SyntaxTreeNode
 from rich.style import Style
 from rich.text import Text
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.terminal.layout import fold, indented
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import nh3
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.web.colours import CLASSES, in_language
 
 if TYPE_CHECKING:

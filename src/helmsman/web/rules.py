@@ -8,7 +8,7 @@ import anyio.to_thread
 from pydantic import Field
 
 from helmsman.base.json_values import present
-from helmsman.base.shown_text import visible
+from helmsman.base.sanitize import visible
 from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.shapes.contract import Input, NothingInput

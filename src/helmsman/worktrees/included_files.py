@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Final
 
 from helmsman.base.inside_tree import put_file
-from helmsman.base.shown_text import named
+from helmsman.base.sanitize import named
 from helmsman.base.snapshot import nul_separated
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import WorktreeError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from helmsman.base.shown_text import named
+from helmsman.base.sanitize import named
 from helmsman.model.unified_diff import FileStat, read_diff
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.agents.codex.access import approval_name, sandbox_name
 from helmsman.base.json_values import camel_case, integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.base.redaction import redact
-from helmsman.base.shortening import KEPT_CHARS, cut
 from helmsman.base.structs import replace
+from helmsman.base.truncate import KEPT_CHARS, cut
 from helmsman.model.events import (
     USAGE_LIMIT,
     AgentMessage,

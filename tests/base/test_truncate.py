@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.base.shortening import ANSWER_CHARS, LINE_CHARS, TEXT_CHARS, cut, last_lines, shortened, within
+from helmsman.base.truncate import ANSWER_CHARS, LINE_CHARS, TEXT_CHARS, cut, last_lines, shortened, within
 
 
 def test_what_fits_stays_as_it_is() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.base.shown_text import exact, in_sight, named, one_line, plain_output, shell_script, visible
+from helmsman.base.sanitize import exact, in_sight, named, one_line, plain_output, shell_script, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
