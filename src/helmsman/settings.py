@@ -22,6 +22,7 @@ from msgspec import field
 
 from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
+from helmsman.base.caller_context import FLEET_URL, STORE, current
 from helmsman.base.repositories import project_places
 from helmsman.base.setting_types import (
     Given,
@@ -41,7 +42,6 @@ from helmsman.base.setting_types import (
     whole_number,
 )
 from helmsman.base.structs import SecretValue, Value
-from helmsman.base.surroundings import FLEET_URL, STORE, current
 from helmsman.base.unknown_names import nearest
 from helmsman.base.user_directories import NOBODY_KNOWS, config_directory, home_directory, usual_state_directory
 from helmsman.errors import InvalidSetting

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.base.caller_context import current
 from helmsman.base.clients import HANDED, McpClient
-from helmsman.base.surroundings import current
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.testing import run, say
 from tests.browser.chromium import SECONDS

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.base.caller_context import UMASK
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import UMASK
 from helmsman.hub.launch import door_environment
 from helmsman.testing import add, patch, run, say
 from mcp import Client

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from helmsman.agents.registry import fingerprint, usable
+from helmsman.base.caller_context import CallerContext
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.service import HelmsmanService
@@ -215,7 +215,7 @@ async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_beg
 async def test_paths_are_those_of_the_door_that_names_them(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:
     (tmp_path / "here" / "below").mkdir(parents=True)
     (tmp_path / "home").mkdir()
-    at = Whereabouts({**os.environ, "HOME": str(tmp_path / "home")}, tmp_path / "here")
+    at = CallerContext({**os.environ, "HOME": str(tmp_path / "home")}, tmp_path / "here")
     with at.entered():
         helm = HelmsmanService(unhurried(tmp_path), shared=shared)
     async with helm:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import Helmsman, worktrees
-from helmsman.base.surroundings import Whereabouts
+from helmsman.base.caller_context import CallerContext
 from helmsman.testing import run, say
 from helmsman.testing.repository import git
 
@@ -87,7 +87,7 @@ async def test_sessions_in_worktrees_are_listed_for_the_directory_that_the_calle
         assert await session.wait(until="end", timeout=SECONDS)
         other = await helm.start("work", cwd=tmp_path)
         assert await other.wait(until="end", timeout=SECONDS)
-        caller = Whereabouts({"HOME": str(git_repo.parent)}, git_repo)
+        caller = CallerContext({"HOME": str(git_repo.parent)}, git_repo)
         for is_there in (True, False):
             with caller.entered():
                 found, _ = await helm.list(directory=named)

@@ -24,10 +24,10 @@ import anyio.abc
 import anyio.to_thread
 
 from helmsman.agents.supervisor.process import COLOURS
+from helmsman.base.caller_context import for_others, umask_in
 from helmsman.base.process_ending import END_SECONDS, end_group, end_processes
 from helmsman.base.processes import CHILD_MARK, KILL, Process, descendants, running_process, with_variable
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import for_others, umask_in
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import json_object_in, optional_text
 from helmsman.base.programs import check_program
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import expand_home
 from helmsman.errors import ProgramRefused
 
 if TYPE_CHECKING:

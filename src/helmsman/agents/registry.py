@@ -24,8 +24,8 @@ from helmsman.agents.protocol import Capability, NothingBegun
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.directory import try_attach
 from helmsman.agents.supervisor.records import read_records
+from helmsman.base.caller_context import environment
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import environment
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import ClientAway, EngineLost, EngineTimeout, HelmsmanError, InvalidInput, SessionLocked
 

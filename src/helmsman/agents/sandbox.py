@@ -28,10 +28,10 @@ from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.sandbox_view import LISTS, TEMPORARY, SandboxView, sandbox_environment
 from helmsman.agents.supervisor.directory import private_directory
+from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, HelmsmanError, InvalidInput, Unsupported
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.caller_context import expand_home
 from helmsman.base.git_view import repository_root
 from helmsman.base.programs import Places, python_places
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import expand_home
 from helmsman.base.user_directories import config_directory
 from helmsman.settings import WORKSPACE_STORES, WORKSPACES, WORKTREES
 

@@ -16,8 +16,8 @@ import anyio.to_thread
 from helmsman.agents.protocol import Agent
 from helmsman.agents.supervisor.records import clear_away, read_records
 from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.caller_context import UMASK, environment
 from helmsman.base.json_values import mapping
-from helmsman.base.surroundings import UMASK, environment
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
 

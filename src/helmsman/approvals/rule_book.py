@@ -22,10 +22,10 @@ from helmsman.approvals.listed_rules import ListedRule, lines_of_rules, without_
 from helmsman.approvals.policy import RuleSet, Ruling, Workspace, decide
 from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
 from helmsman.approvals.shell_words import innermost_script
+from helmsman.base.caller_context import expand_home
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.repositories import project_places
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.questions import Question
 from helmsman.settings import CONFIG_NAME, ConfigFile, ensure_state_dir, read_toml

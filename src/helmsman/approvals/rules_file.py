@@ -64,7 +64,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from helmsman.approvals.shell_words import SimpleCommand, parse_command, quoted
-from helmsman.base.surroundings import expand_home
+from helmsman.base.caller_context import expand_home
 from helmsman.errors import InvalidSetting
 from helmsman.model.questions import QuestionType
 from helmsman.model.rules import Effect, Rule

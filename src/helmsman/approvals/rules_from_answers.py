@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from helmsman.approvals.policy import cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
 from helmsman.approvals.rules_file import read_rules, rule_as_toml
 from helmsman.approvals.shell_words import parse_command, sensible_prefix
+from helmsman.base.caller_context import expand_home
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import expand_home
 from helmsman.errors import AnswerInvalid
 from helmsman.model.rules import Rule
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
-from helmsman.base import surroundings
+from helmsman.base import caller_context
 from helmsman.base.git_view import Setting, View, read_settings, repository_root, view_of
 from helmsman.base.process_ending import end_group
 from helmsman.base.programs import environment_for, find_program, is_out_of_reach
@@ -357,7 +357,7 @@ def pager() -> str | None:
 
     A repository's configuration is ignored: it must not choose a program to run.
     """
-    known = surroundings.environment()
+    known = caller_context.environment()
     chosen = known.get("GIT_PAGER")
     if chosen is None:
         with suppress(WorktreeError, ProgramRefused):
@@ -432,13 +432,13 @@ def _popen(
 
         # In the child, before git runs: a limit set by the parent could come too late.
         limit = partial(resource.setrlimit, resource.RLIMIT_AS, (most_memory, most_memory))
-    known = surroundings.environment()
+    known = caller_context.environment()
     program = find_program("git", known)
     if program is None:
         raise WorktreeError("There is no git on PATH, and this needs it. Install git.")
     environment = {
         name: value
-        for name, value in environment_for(surroundings.for_others(known)).items()
+        for name, value in environment_for(caller_context.for_others(known)).items()
         if not name.startswith("GIT_") or (name in _KEPT_VARIABLES and is_out_of_reach(value, known))
     }
     environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
@@ -453,7 +453,7 @@ def _popen(
             stdout=subprocess.PIPE,
             stderr=complaint,
             start_new_session=True,  # filters are its children: they end with it
-            umask=surroundings.umask_in(known),
+            umask=caller_context.umask_in(known),
             preexec_fn=limit,
         )
     except (OSError, subprocess.SubprocessError) as error:

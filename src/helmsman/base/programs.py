@@ -321,7 +321,7 @@ _ROOTS: dict[str, tuple[tuple[int, int, int], frozenset[str]]] = {}
 def _environment(env: Mapping[str, str] | None) -> Mapping[str, str]:
     if env is not None:
         return env
-    from helmsman.base.surroundings import environment  # not for thin commands
+    from helmsman.base.caller_context import environment  # not for thin commands
 
     return environment()
 

@@ -25,9 +25,9 @@ import anyio.to_thread
 
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
+from helmsman.base.caller_context import current
 from helmsman.base.repositories import project_places
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import current
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman import worktrees
+from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
-from helmsman.base.surroundings import current
 from helmsman.capabilities.outcomes.claims import named_files_exist
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.untouched import look, nothing_changed

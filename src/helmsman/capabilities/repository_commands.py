@@ -22,9 +22,9 @@ import anyio.to_thread
 from helmsman.agents.child_process import open_child
 from helmsman.agents.sandbox import Confined, clear_up, find_sandbox
 from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, InvalidSetting, Unsupported
 from helmsman.model.events import TurnEnded
 from helmsman.model.options import WRITES

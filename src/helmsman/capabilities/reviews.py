@@ -17,9 +17,9 @@ import anyio.to_thread
 from msgspec import structs
 
 from helmsman.agents.protocol import Capability, Finding, ReviewReport, review_text
+from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
 from helmsman.base.structs import Value, replace
-from helmsman.base.surroundings import current
 from helmsman.capabilities.outcomes.claims import ShownDiff, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import Reviewed

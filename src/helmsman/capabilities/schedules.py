@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Unpack, get_args
 
+from helmsman.base.caller_context import asking_client
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import pack, replace
-from helmsman.base.surroundings import asking_client
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import session_options, session_words, takes_work_options, turn_request
 from helmsman.model.options import PathLike, TurnLimits, WorkOptions

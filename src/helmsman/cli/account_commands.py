@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from helmsman.base.caller_context import environment
 from helmsman.base.sanitize import one_line, visible
-from helmsman.base.surroundings import environment
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode

@@ -69,7 +69,7 @@ def _run(found: OwnTerminal) -> int:
     import subprocess
 
     from helmsman.agents.registry import engine_in_use
-    from helmsman.base.surroundings import environment
+    from helmsman.base.caller_context import environment
     from helmsman.cli.consoles import settings_of_command
 
     with engine_in_use(settings_of_command().state_dir, found.engine):

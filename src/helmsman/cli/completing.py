@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.surroundings import environment
+from helmsman.base.caller_context import environment
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.errors import HelmsmanError

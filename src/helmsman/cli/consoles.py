@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from helmsman.base.surroundings import environment
+from helmsman.base.caller_context import environment
 from helmsman.cli.host import host
 
 if TYPE_CHECKING:

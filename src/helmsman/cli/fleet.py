@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from helmsman.base.caller_context import FLEET_URL
 from helmsman.base.sanitize import one_line
-from helmsman.base.surroundings import FLEET_URL
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode

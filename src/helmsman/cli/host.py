@@ -1,7 +1,7 @@
 """Execution context of a command: its own process, or the hub on behalf of a thin client.
 
 Commands do not depend on which of the two runs them; this module has all differences. The environment, the directory
-and the standard streams are those of the caller (`helmsman.base.surroundings`).
+and the standard streams are those of the caller (`helmsman.base.caller_context`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from helmsman.base.surroundings import from_here
+from helmsman.base.caller_context import from_here
 from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class OtherMachine(Host):
     def run_there(self, *arguments: str) -> int | None:
         import subprocess
 
+        from helmsman.base.caller_context import environment
         from helmsman.base.programs import environment_for
-        from helmsman.base.surroundings import environment
         from helmsman.hub.hosts import HostFailed, named_host
 
         env = environment()

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import environment
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.sanitize import one_line
-from helmsman.base.surroundings import environment
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json, print_list, print_result

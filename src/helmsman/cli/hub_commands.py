@@ -24,9 +24,9 @@ import anyio.from_thread
 import anyio.to_thread
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import CallerContext
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
-from helmsman.base.surroundings import Whereabouts
 from helmsman.cli.app import app, outcome
 from helmsman.cli.completing import complete
 from helmsman.cli.consoles import COMMAND_LOG, in_form, log_level, logs_wanted
@@ -127,7 +127,7 @@ class CommandDoors:
     async def serve(self, hub: Hub, connection: Connection, fields: list[str], refused: str | None) -> None:
         """Run a command until it ends or its client disconnects."""
         hello = _Hello(fields)
-        with Whereabouts(hello.environment, hello.directory).entered():
+        with CallerContext(hello.environment, hello.directory).entered():
             log_level = _log_level(hub, hello, refused)
             if isinstance(log_level, bytes):
                 connection.put(log_level)

@@ -160,7 +160,7 @@ def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int, str | N
     Clients report an invalid file. Retention is then the maximum, because the file may ask for more than the default.
     """
     from helmsman.agents.registry import Agents
-    from helmsman.base.surroundings import STORE
+    from helmsman.base.caller_context import STORE
     from helmsman.errors import InvalidSetting
     from helmsman.settings import LONGEST_RETENTION_DAYS, load_settings
 

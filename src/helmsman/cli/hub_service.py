@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
+from helmsman.base.caller_context import environment
 from helmsman.base.files import replace_file
 from helmsman.base.programs import environment_for, find_program
-from helmsman.base.surroundings import environment
 from helmsman.errors import ProgramRefused, Unsupported
 from helmsman.hub.launch import state_directory
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from helmsman.base.caller_context import expand_home, from_here
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line
-from helmsman.base.surroundings import expand_home, from_here
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import WAITING_FOR_YOU, limit_option, pager_option, print_list

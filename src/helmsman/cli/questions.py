@@ -267,7 +267,7 @@ def show_asking_elsewhere() -> None:
     """List sessions with open questions on other machines. They come last, because a machine may be slow."""
     from rich.text import Text
 
-    from helmsman.base.surroundings import environment
+    from helmsman.base.caller_context import environment
     from helmsman.hub.hosts import HostFailed, known_hosts
 
     try:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from helmsman.base.caller_context import from_here
 from helmsman.base.sanitize import one_line, visible
-from helmsman.base.surroundings import from_here
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import confirmed, yes_option
 from helmsman.cli.consoles import settings_of_command

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
+from helmsman.base.caller_context import from_here
 from helmsman.base.sanitize import one_line
-from helmsman.base.surroundings import from_here
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import agree, yes_option

@@ -13,10 +13,10 @@ import anyio
 import click
 
 from helmsman.approvals.deadline import in_words
+from helmsman.base.caller_context import from_here
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.base.surroundings import from_here
 from helmsman.cli.changes import agreed_digest, agreed_options, cloud_patch
 from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_task

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 import anyio
 import anyio.to_thread
 
+from helmsman.base.caller_context import asking_client, from_here
 from helmsman.base.files import refuse_outside
 from helmsman.base.structs import pack, replace
-from helmsman.base.surroundings import asking_client, from_here
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
 from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of

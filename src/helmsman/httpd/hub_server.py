@@ -24,9 +24,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import CallerContext
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import Whereabouts
 from helmsman.httpd.api import Application, api_app
 from helmsman.httpd.limits import BoundedBody
 from helmsman.httpd.listeners import HttpListeners
@@ -130,7 +130,7 @@ class HubServer:
         """
         settings = await anyio.to_thread.run_sync(self._settings)
         environment, home = dict(os.environ), Path.home()
-        with Whereabouts(environment, home).entered():
+        with CallerContext(environment, home).entered():
             place = surroundings_of_hub(settings)
             async with HelmsmanService(settings, env=environment, shared=self._shared, in_place_of=place) as helm:
                 yield helm

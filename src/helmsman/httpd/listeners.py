@@ -19,10 +19,10 @@ import anyio
 from pydantic import Field
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import CallerContext
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import json_object
 from helmsman.base.processes import Process, running_process
-from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.httpd.listening import HttpOptions, listen
 from helmsman.httpd.operation_routes import problem, problem_of
@@ -130,7 +130,7 @@ class HttpListeners:
             listener = opened.enter_context(
                 socket.socket(fileno=connection.descriptors.pop()) if connection.descriptors else listen(options)
             )
-            opened.enter_context(Whereabouts(environment, directory).entered())
+            opened.enter_context(CallerContext(environment, directory).entered())
             settings = load_settings(asked.flags, environment, directory)
             self._hub.admit(settings)  # they may have changed since the process chose this hub by them
             self._hub.doors[connection] = HttpListener(asked, listener)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import anyio.to_thread
 
+from helmsman.base.caller_context import from_here
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import from_here
 from helmsman.base.temporary import temporary_directory
 from helmsman.capabilities.changes import AppliedSession, SessionDiff
 from helmsman.capabilities.shown_diffs import ShownDiffs

@@ -24,11 +24,11 @@ import anyio.to_thread
 
 from helmsman._version import __version__
 from helmsman.approvals.deadline import Deadline, TimeLeft
+from helmsman.base.caller_context import asking_client, current
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import pack, replace
-from helmsman.base.surroundings import asking_client, current
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import (
     EngineLost,

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import anyio
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import CallerContext
 from helmsman.base.clients import McpClient
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.jsonrpc import IncomingRequest, Peer
 from helmsman.base.processes import Process, running_process
 from helmsman.base.structs import unpack_if_valid
-from helmsman.base.surroundings import Whereabouts
 from helmsman.base.values import decoded, encoded
 from helmsman.errors import HelmsmanError, RegistryUnavailable
 from helmsman.hub.hello import BridgeHello, in_hex, text_in
@@ -123,7 +123,7 @@ class ProgramDoors:
         if is_elsewhere := len(fields) > 1:
             bridge = BridgeHello(fields[1:], hello["environment"])
             hello = {**hello, "pid": bridge.pid, "directory": bridge.directory, "environment": bridge.environment}
-        with Whereabouts(hello["environment"], Path(hello["directory"])).entered():
+        with CallerContext(hello["environment"], Path(hello["directory"])).entered():
             settings = hello["settings"]
             if is_elsewhere:
                 settings = _own_settings(hub)
@@ -360,7 +360,7 @@ class _Program:
         arguments, named = (decoded(params[key], self._meant) for key in ("arguments", "named"))
         directory = text_in(params["directory"]) if "directory" in params else self._hello["directory"]
         client = unpack_if_valid(params.get("client"), McpClient)
-        with Whereabouts(self._hello["environment"], Path(directory), client).entered():
+        with CallerContext(self._hello["environment"], Path(directory), client).entered():
             return await target(*arguments, **named)
 
     def _shown(self, value: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from functools import cached_property
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, Unpack, cast
 
+from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import require_asyncio
-from helmsman.base.surroundings import environment
 from helmsman.errors import NOT_OPEN, InvalidInput, NotOpen
 from helmsman.hub.client import HubClient
 from helmsman.hub.hosts import HostFailed, named_host

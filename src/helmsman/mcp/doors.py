@@ -19,10 +19,10 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from helmsman.base.caller_context import current
 from helmsman.base.clients import HTTP, McpClient
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import current
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
 from helmsman.mcp.forms import form_answers, form_message, form_schema

@@ -30,10 +30,10 @@ from mcp_types import (
 )
 
 from helmsman._version import __version__
+from helmsman.base.caller_context import CallerContext
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
 from helmsman.base.sanitize import visible
-from helmsman.base.surroundings import Whereabouts
 from helmsman.errors import HelmsmanError
 from helmsman.hub.hello import environment_in, in_hex, text_in, texts_in
 from helmsman.hub.process import NotServed
@@ -173,7 +173,7 @@ class PipeDoors:
         door = PipeDoor(hello, connection, hub.epoch, self._calls)
         hub.doors[connection] = door
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
-        where = Whereabouts(hello.environment, hello.directory)
+        where = CallerContext(hello.environment, hello.directory)
         with where.entered(), self._logs.to(connection, self._level_of(settings)):
             async with HelmsmanService(settings, env=hello.environment, shared=self._shared) as helm:
                 await door.serve(helm)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
+from helmsman.base.caller_context import current
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import current
 from helmsman.base.truncate import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.links import NAMING, elsewhere

@@ -12,11 +12,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast, get_args
 
+from helmsman.base.caller_context import expand_home, from_here
 from helmsman.base.config_values import over, read_value
 from helmsman.base.files import refuse_outside
 from helmsman.base.pinned_directory import refuse_moved
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import expand_home, from_here
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
 from helmsman.model.options import (

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
+from helmsman.base.caller_context import CallerContext, expand_home
 from helmsman.base.files import is_inside
 from helmsman.base.structs import SecretValue, Value
-from helmsman.base.surroundings import Whereabouts, expand_home
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 from helmsman.notices.news import KINDS, NewsKind
@@ -127,7 +127,7 @@ class NotifySettings(Value, frozen=True):
         Raises:
             InvalidSetting: A value is invalid.
         """
-        with Whereabouts(os.environ, Path("/")).entered():
+        with CallerContext(os.environ, Path("/")).entered():
             return cls.load(load_settings({}, os.environ, state_dir).files)
 
     @classmethod

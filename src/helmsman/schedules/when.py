@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.caller_context import environment
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field, SkipValidation
 
+from helmsman.base.caller_context import from_here
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import from_here
 from helmsman.capabilities.outcomes import reports
 from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Kind, Wanted
 from helmsman.errors import InvalidInput

@@ -15,11 +15,11 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.agents.registry import usable
+from helmsman.base.caller_context import asking_client
 from helmsman.base.clients import HANDED, McpClient
 from helmsman.base.concurrency import run_to_completion
 from helmsman.base.files import is_inside
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import asking_client
 from helmsman.errors import (
     HelmsmanError,
     InvalidInput,

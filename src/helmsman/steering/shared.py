@@ -17,8 +17,8 @@ import anyio
 
 from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
+from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
-from helmsman.base.surroundings import environment
 from helmsman.errors import NOT_OPEN, HelmsmanError
 from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
 from helmsman.notices.store import NoticeStore

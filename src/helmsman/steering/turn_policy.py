@@ -10,9 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from helmsman.base.caller_context import asking_client
 from helmsman.base.clients import McpClient
 from helmsman.base.structs import Value, replace, unpack_if_valid
-from helmsman.base.surroundings import asking_client
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.model import POLICY
 

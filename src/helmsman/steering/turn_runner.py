@@ -20,10 +20,10 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.approvals.rule_book import RuleBook
+from helmsman.base.caller_context import asking_client, current
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.structs import pack, replace
-from helmsman.base.surroundings import asking_client, current
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import (
     EngineGone,

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
+from helmsman.base.caller_context import from_here
 from helmsman.base.files import is_inside
 from helmsman.base.json_values import present
-from helmsman.base.surroundings import from_here
 from helmsman.errors import InvalidInput
 from helmsman.settings import ensure_state_dir
 from helmsman.shapes.contract import FleetStartInput, Input

@@ -9,8 +9,8 @@ import anyio.to_thread
 
 from helmsman._version import __version__
 from helmsman.agents.registry import engine_overviews
+from helmsman.base.caller_context import current
 from helmsman.base.json_values import iso_time, present
-from helmsman.base.surroundings import current
 from helmsman.base.truncate import shortened
 from helmsman.capabilities.usage_report import GroupBy
 from helmsman.errors import HelmsmanError, InvalidInput

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 from pydantic import Field
 
+from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import visible
-from helmsman.base.surroundings import expand_home
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.json_http import body, text

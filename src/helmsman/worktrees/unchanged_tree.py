@@ -12,7 +12,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base import surroundings
+from helmsman.base import caller_context
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -30,7 +30,7 @@ def mark_of(git: Git, leave_out: Collection[str], excludes: Sequence[str], *, se
 
     `excludes` lists ignore files outside the tree.
     """
-    home = surroundings.environment().get("HOME", "")
+    home = caller_context.environment().get("HOME", "")
     named = [path.replace("~", home, 1) if path.startswith("~/") else path for path in excludes]
     found = _files(git.work_tree) if all(map(os.path.isabs, named)) else None
     if found is None:
@@ -75,7 +75,7 @@ def _settings(git: Git, home: str) -> Iterator[str]:
     for folder in {git.git_dir: None, git.common_dir: None}:
         for name in ("config", "config.worktree", "info/exclude", "info/sparse-checkout"):
             yield os.fspath(folder / name)
-    env = surroundings.environment()
+    env = caller_context.environment()
     yield env.get("GIT_CONFIG_SYSTEM", "/etc/gitconfig")
     yield env.get("GIT_CONFIG_GLOBAL", f"{home}/.gitconfig")
     for name in ("config", "ignore"):

@@ -25,9 +25,9 @@ from helmsman.agents.supervisor.directory import (
     write_content,
 )
 from helmsman.agents.supervisor.records import ProcessRecord, read_record, read_records
+from helmsman.base.caller_context import UMASK
 from helmsman.base.processes import Process, running_process
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import UMASK
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
 

@@ -35,10 +35,10 @@ from helmsman.agents.found_programs import (
 )
 from helmsman.agents.protocol import Capability
 from helmsman.agents.supervised_agent import Prepared, SupervisedAgent, digest_of, launch_environment
+from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import mapping
 from helmsman.base.programs import check_program, find_program, with_interpreter
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import expand_home
 from helmsman.errors import AgentNotFound, InvalidSetting, ProgramRefused
 from helmsman.settings import ensure_state_dir
 

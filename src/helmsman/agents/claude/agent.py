@@ -20,7 +20,7 @@ from helmsman.agents.claude.binary import (
 )
 from helmsman.agents.found_programs import Installed, login_in
 from helmsman.agents.supervised_agent import Prepared, SupervisedAgent, digest_of, launch_environment
-from helmsman.base.surroundings import environment
+from helmsman.base.caller_context import environment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

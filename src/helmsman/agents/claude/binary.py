@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.base.caller_context import environment
 from helmsman.base.programs import check_program, environment_for, find_program, with_interpreter
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import environment
 from helmsman.errors import AgentNotFound, ProgramRefused
 
 if TYPE_CHECKING:

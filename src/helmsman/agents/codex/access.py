@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
 
 from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
 from helmsman.agents.codex.features import Feature
+from helmsman.base.caller_context import environment
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.git_view import repository_root
-from helmsman.base.surroundings import environment
 from helmsman.errors import InvalidInput, PolicyWidened
 from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions
 

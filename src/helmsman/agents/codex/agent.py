@@ -32,8 +32,8 @@ from helmsman.agents.protocol import (
     SessionInfo,
 )
 from helmsman.agents.supervisor.records import read_records
+from helmsman.base.caller_context import environment
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import environment
 from helmsman.errors import EngineLost
 from helmsman.settings import Settings, ensure_state_dir
 

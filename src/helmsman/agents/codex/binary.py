@@ -30,12 +30,12 @@ from msgspec import structs
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.private_copy import private_copy
 from helmsman.agents.protocol import Capabilities, Capability
+from helmsman.base.caller_context import environment
 from helmsman.base.files import replace_file
 from helmsman.base.process_ending import end_group
 from helmsman.base.programs import Places, find_program
 from helmsman.base.redaction import redact
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import environment
 from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ from helmsman.agents.codex.watching import AppServerOutput
 from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
 from helmsman.agents.supervisor.directory import is_attached, private_directory
 from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record
+from helmsman.base.caller_context import UMASK
 from helmsman.base.files import file_lock
 from helmsman.base.structs import Value
-from helmsman.base.surroundings import UMASK
 from helmsman.errors import EngineError, EngineLost, EngineStartFailed
 
 if TYPE_CHECKING:

@@ -26,12 +26,12 @@ import anyio.to_thread
 
 from helmsman.agents.codex.features import Feature
 from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.base.caller_context import environment
 from helmsman.base.config_values import as_toml
 from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import Process, parents_of, running_process
 from helmsman.base.programs import environment_for, path_out_of_reach
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import environment
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:

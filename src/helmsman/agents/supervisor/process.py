@@ -45,6 +45,7 @@ from helmsman.agents.supervisor.directory import (
     write_content,
 )
 from helmsman.agents.supervisor.relay import LineFraming, Relay, connect_websocket
+from helmsman.base.caller_context import for_others, umask_in
 from helmsman.base.files import replace_file
 from helmsman.base.process_ending import TERMINATED_SECONDS, end_group, end_processes, send_signal
 from helmsman.base.processes import (
@@ -57,7 +58,6 @@ from helmsman.base.processes import (
     still_running,
     with_variable,
 )
-from helmsman.base.surroundings import for_others, umask_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.base.caller_context import environment
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import environment
 from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, missing_program, not_checked
 from helmsman.capabilities.repository_commands import CommandResult, run_command
 from helmsman.errors import CheckRefused, InvalidInput

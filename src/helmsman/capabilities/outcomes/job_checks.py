@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import anyio.to_thread
 
+from helmsman.base.caller_context import environment
 from helmsman.base.git import find_git
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import environment
 from helmsman.capabilities.outcomes.check_discovery import find_check
 from helmsman.capabilities.outcomes.checks import CheckRunner
 from helmsman.capabilities.repository_commands import CommandAllowance

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 import anyio
 import anyio.to_thread
 
+from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import current
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.choosing import choose
 from helmsman.capabilities.outcomes.claims import within_scope

@@ -35,6 +35,7 @@ from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.agents.event_router import RoutedEngine, engine_closed
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.protocol import Begun, Capabilities, Opened
+from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.json_values import json_object, text
 from helmsman.base.line_framer import LineFramer
@@ -42,7 +43,6 @@ from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import descendants, still_running
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
-from helmsman.base.surroundings import environment
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,

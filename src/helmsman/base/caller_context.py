@@ -1,6 +1,6 @@
 """Environment and working directory of the client that asks, which may differ from those of this process.
 
-A hub serves many clients from one process. The context of each is set for its connection (`Whereabouts.entered`) and applies
+A hub serves many clients from one process. The context of each is set for its connection (`CallerContext.entered`) and applies
 to all work for it, on any task or thread; without a client it is the process's own.
 """
 
@@ -27,7 +27,7 @@ STORE: Final = "HELMSMAN_STORE"
 """Address of a fleet's database, often with a password. It is for Helmsman alone."""
 
 
-class Whereabouts(Value, frozen=True):
+class CallerContext(Value, frozen=True):
     """Context of a client. `repr` shows no values: they hold secrets."""
 
     environment: Mapping[str, str]
@@ -36,11 +36,11 @@ class Whereabouts(Value, frozen=True):
     """MCP client that asks on behalf of its model; None for people and for the user's own programs."""
 
     def __repr__(self) -> str:
-        return f"<Whereabouts in {self.directory}, {len(self.environment)} variables>"
+        return f"<CallerContext in {self.directory}, {len(self.environment)} variables>"
 
-    def on_behalf_of(self, client: McpClient | None) -> Whereabouts:
+    def on_behalf_of(self, client: McpClient | None) -> CallerContext:
         """Return the same place with another caller."""
-        return self if client == self.client else Whereabouts(self.environment, self.directory, client)
+        return self if client == self.client else CallerContext(self.environment, self.directory, client)
 
     def entered(self) -> AbstractContextManager[None]:
         """Do the work in the block, and all tasks that it starts, for this client."""
@@ -52,7 +52,7 @@ class _Entered:
 
     __slots__ = ("_before", "_where")
 
-    def __init__(self, where: Whereabouts) -> None:
+    def __init__(self, where: CallerContext) -> None:
         self._where = where
 
     def __enter__(self) -> None:
@@ -62,10 +62,10 @@ class _Entered:
         _CURRENT.reset(self._before)
 
 
-_CURRENT: ContextVar[Whereabouts | None] = ContextVar("surroundings", default=None)
+_CURRENT: ContextVar[CallerContext | None] = ContextVar("caller_context", default=None)
 
 
-def current() -> Whereabouts:
+def current() -> CallerContext:
     """Return the context of the client that the current work is for.
 
     Raises:
@@ -75,7 +75,7 @@ def current() -> Whereabouts:
     if known is not None:
         return known
     try:
-        return Whereabouts(os.environ, Path.cwd())
+        return CallerContext(os.environ, Path.cwd())
     except FileNotFoundError:
         raise InvalidInput("The directory you are in does not exist any more. Go to another one.") from None
 
