@@ -33,7 +33,7 @@ from helmsman.errors import (
 from helmsman.model.events import USAGE_LIMIT
 from helmsman.model.inputs import session_words, takes_turn_options
 from helmsman.model.options import TurnLimits
-from helmsman.model.own_words import CONTINUE
+from helmsman.model.prompts import CONTINUE
 from helmsman.model.questions import refusal
 from helmsman.sessions.watchdog import shows_life
 from helmsman.settings import load_settings

@@ -13,7 +13,7 @@ from helmsman import Helmsman, load_settings, run_step
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
 from helmsman.model.events import Event, ItemDelta
-from helmsman.model.own_words import CONTINUE
+from helmsman.model.prompts import CONTINUE
 from helmsman.service import HelmsmanService
 from helmsman.testing import always, fail, hang, run, say
 

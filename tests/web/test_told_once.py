@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from helmsman.model.options import ReviewTarget
-from helmsman.model.own_words import CONTINUE
+from helmsman.model.prompts import CONTINUE
 from helmsman.testing import run, say
 from helmsman.web.transcripts import Transcripts
 from tests.web.browser import SECONDS, Browser

@@ -20,7 +20,7 @@ from msgspec import field
 from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
 from helmsman.model.events import Failure, TurnOutcome, Usage
-from helmsman.model.handover_text import own_words
+from helmsman.model.handover_text import message_part
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ class SessionInfo(Value, frozen=True, kw_only=True):
     @property
     def about(self) -> str | None:
         """Return the subject: the session's name, or the first prompt in the user's words."""
-        return own_words(self.name or self.first_prompt)
+        return message_part(self.name or self.first_prompt)
 
 
 class Goal(Value, frozen=True, kw_only=True):

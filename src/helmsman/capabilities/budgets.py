@@ -33,7 +33,7 @@ from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
 from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, Usage
 from helmsman.model.inputs import turn_input
-from helmsman.model.own_words import MORE_GRANTED
+from helmsman.model.prompts import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn

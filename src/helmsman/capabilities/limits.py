@@ -16,7 +16,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, TurnEnded
 from helmsman.model.inputs import turn_input
-from helmsman.model.own_words import GO_ON
+from helmsman.model.prompts import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
 from helmsman.sessions.session import QueuedTurn
 from helmsman.tasks.model import QUOTA

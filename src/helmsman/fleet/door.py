@@ -27,7 +27,7 @@ from helmsman.fleet.pictures import read_images
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
-from helmsman.model.handover_text import own_words
+from helmsman.model.handover_text import message_part
 from helmsman.model.inputs import (
     changed_options,
     searched_directory,
@@ -279,7 +279,7 @@ class FleetDoor:
         place = None if options.cwd is None else str(options.cwd)
         return FleetDraft(
             agent=options.agent,
-            instruction=own_words(request.turn.text) or "",
+            instruction=message_part(request.turn.text) or "",
             spec=spec,
             directory=place,
             model=options.model,

@@ -19,6 +19,6 @@ def handover_prompt(message: str, before: str, told: str) -> str:
     )
 
 
-def own_words(prompt: str | None) -> str | None:
+def message_part(prompt: str | None) -> str | None:
     """Return the user's part of a handover prompt, also if an agent has turned the prompt into a title."""
     return None if prompt is None else _ADDED.sub("", prompt)

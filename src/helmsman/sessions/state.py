@@ -62,7 +62,7 @@ from helmsman.model.events import (
     WorktreeAssigned,
     added_up,
 )
-from helmsman.model.handover_text import own_words
+from helmsman.model.handover_text import message_part
 from helmsman.model.options import WRITES, SessionOptions, TurnLimits
 from helmsman.model.question_text import in_a_line
 from helmsman.model.questions import UNANSWERED
@@ -385,7 +385,7 @@ class SessionState:
     @property
     def about(self) -> str | None:
         """Subject of the session: its name, or the last message of a person."""
-        return own_words(self.name or self.prompt)
+        return message_part(self.name or self.prompt)
 
     @property
     def is_running(self) -> bool:

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.structs import pack, replace
-from helmsman.model.handover_text import own_words
+from helmsman.model.handover_text import message_part
 from helmsman.model.options import without_secrets
 from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import MAX_COST, OPTIONS, POLICY, SCHEDULE, TaskDraft, new_task_id
@@ -57,7 +57,7 @@ def draft_task(
     return task_id, TaskDraft(
         id=task_id,
         agent=options.agent,
-        instruction=own_words(request.turn.text) or "",
+        instruction=message_part(request.turn.text) or "",
         directory=str(options.cwd) if options.cwd is not None else None,
         session_id=session_id,
         idempotency_key=idempotency_key,

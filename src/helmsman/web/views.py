@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import iso_time, present
 from helmsman.model.events import UserMessage
-from helmsman.model.own_words import is_own
+from helmsman.model.prompts import is_own
 from helmsman.shapes.rendering import fields_as_dict
 from helmsman.shapes.safe_values import one_line, safe, shown_item
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.model.own_words import NOT_HELD
+from helmsman.model.prompts import NOT_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -37,7 +37,7 @@ from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_wor
 from helmsman.capabilities.reviews import Reviews
 from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
 from helmsman.model.options import ReviewKind, ReviewTarget
-from helmsman.model.own_words import UNREADABLE
+from helmsman.model.prompts import UNREADABLE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
