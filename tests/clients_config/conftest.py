@@ -13,7 +13,7 @@ import pytest
 
 from helmsman.cli.installing import locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install, plan_uninstall
-from helmsman.clients.locations import CLIENTS, Surroundings
+from helmsman.clients.locations import CLIENTS, ClientPlatform
 from helmsman.clients.record import Record
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ class Person:
     env: dict[str, str] = field(default_factory=dict)
 
     @property
-    def around(self) -> Surroundings:
+    def around(self) -> ClientPlatform:
         project = self.project
-        return Surroundings(
+        return ClientPlatform(
             platform=sys.platform, env=self.env, home=self.home, project=project, claude_project=project
         )
 

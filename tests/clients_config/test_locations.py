@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.clients.locations import CLIENTS, Surroundings
+from helmsman.clients.locations import CLIENTS, ClientPlatform
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from helmsman.clients.locations import Scope
 
 
-def surroundings(platform: str, home: PurePath, project: PurePath, **env: str) -> Surroundings:
-    return Surroundings(platform=platform, env=env, home=home, project=project, claude_project=project)
+def client_platform(platform: str, home: PurePath, project: PurePath, **env: str) -> ClientPlatform:
+    return ClientPlatform(platform=platform, env=env, home=home, project=project, claude_project=project)
 
 
-LINUX = surroundings("linux", PurePosixPath("/home/me"), PurePosixPath("/work/p"))
-MAC = surroundings("darwin", PurePosixPath("/Users/me"), PurePosixPath("/work/p"))
-WINDOWS = surroundings(
+LINUX = client_platform("linux", PurePosixPath("/home/me"), PurePosixPath("/work/p"))
+MAC = client_platform("darwin", PurePosixPath("/Users/me"), PurePosixPath("/work/p"))
+WINDOWS = client_platform(
     "win32",
     PureWindowsPath("C:\\Users\\me"),
     PureWindowsPath("C:\\work\\p"),
@@ -89,7 +89,7 @@ def test_each_platform_has_its_place(client: str, scope: Scope, linux: str, mac:
     ],
 )
 def test_the_environment_moves_a_file(variable: str, client: str, path: str) -> None:
-    moved = surroundings("linux", LINUX.home, LINUX.project, **{variable: "/else"})
+    moved = client_platform("linux", LINUX.home, LINUX.project, **{variable: "/else"})
     assert CLIENTS[client].location("user", moved).path == PurePosixPath(path)
 
 

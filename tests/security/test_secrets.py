@@ -26,7 +26,7 @@ from helmsman.base.redaction import RedactingFilter
 from helmsman.base.structs import pack
 from helmsman.cli.installing import changes_as_json, locations_of, read_files
 from helmsman.clients.changes import Wish, plan_install
-from helmsman.clients.locations import CLIENTS, Surroundings
+from helmsman.clients.locations import CLIENTS, ClientPlatform
 from helmsman.clients.record import Record
 from helmsman.errors import EngineRefused, InvalidInput
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
@@ -170,7 +170,7 @@ def in_kept_options(text: str, folder: Path) -> str:
 
 
 def in_what_install_shows(text: str, folder: Path) -> str:
-    around = Surroundings(platform="linux", env={}, home=folder, project=folder, claude_project=folder)
+    around = ClientPlatform(platform="linux", env={}, home=folder, project=folder, claude_project=folder)
     (place,) = locations_of(CLIENTS["cursor"], "user", around)
     file = Path(place.path)
     file.parent.mkdir()

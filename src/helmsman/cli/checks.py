@@ -30,7 +30,7 @@ from helmsman.base.structs import replace
 from helmsman.base.unknown_names import nearest
 from helmsman.capabilities.notices import way_statuses
 from helmsman.cli.hub_service import service_of
-from helmsman.cli.installing import surroundings
+from helmsman.cli.installing import client_platform
 from helmsman.cli.output import counted
 from helmsman.cli.store import DAMAGED
 from helmsman.clients.launch import Running, launch_words
@@ -482,7 +482,7 @@ def _snapshots(settings: Settings, binary: CodexBinary | None) -> str:
 def check_clients(settings: Settings) -> list[Check]:
     running = Running.now()
     here = {launch_words(running, shared=False), launch_words(running, shared=True)}
-    found = inspect_clients(surroundings(settings), here)
+    found = inspect_clients(client_platform(settings), here)
     if not found:
         return [Check("Clients", "ok", "none runs Helmsman yet (`helmsman install CLIENT` adds it)")]
     return [

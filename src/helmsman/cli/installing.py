@@ -15,7 +15,7 @@ from helmsman.cli.consent import can_ask, confirmed
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json
-from helmsman.clients.locations import CLIENTS, Client, Location, Scope, Surroundings
+from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.settings import TOOLSETS
 
@@ -48,13 +48,13 @@ scope_option: Final = click.option(
 yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Make the change without asking.")
 
 
-def surroundings(settings: Settings) -> Surroundings:
+def client_platform(settings: Settings) -> ClientPlatform:
     """Return the values that the paths of clients depend on."""
     from helmsman.base.git_view import repository_root
     from helmsman.clients.claude_project import claude_project
 
     cwd = Path.cwd()
-    return Surroundings(
+    return ClientPlatform(
         platform=sys.platform,
         env={**os.environ, "CODEX_HOME": str(settings.codex_home)},
         home=Path.home(),
@@ -63,7 +63,7 @@ def surroundings(settings: Settings) -> Surroundings:
     )
 
 
-def locations_of(client: Client, scope: Scope | None, around: Surroundings) -> list[Location]:
+def locations_of(client: Client, scope: Scope | None, around: ClientPlatform) -> list[Location]:
     """Return the locations of the given scope, or all that belong to this user only."""
     if scope is not None:
         return [client.location(scope, around)]
@@ -201,7 +201,7 @@ def install_command(
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
         raise InvalidInput("--name is empty. Give the entry a name, or leave the option out.")
-    program, around = CLIENTS[client], surroundings(settings)
+    program, around = CLIENTS[client], client_platform(settings)
     places = locations_of(program, scope, around)
     record = Record(settings.state_dir)
     running = Running.now()
@@ -302,7 +302,7 @@ def _check_as_json(entry: Entry, answer: Answer | HelmsmanError) -> dict[str, An
     return {**about, "ok": True, "server": answer.server, "version": answer.version, "tools": list(answer.tools)}
 
 
-def _notes(program: Client, scope: Scope | None, around: Surroundings) -> list[str]:
+def _notes(program: Client, scope: Scope | None, around: ClientPlatform) -> list[str]:
     """Return notes about this client and about entries that were not changed."""
     from helmsman.clients.entries import OldServer
 
@@ -377,7 +377,7 @@ def uninstall_command(client: str, scope: Scope | None, name: str | None, agreed
 
     settings = settings_of_command()
     program, console = CLIENTS[client], result_console()
-    places = locations_of(program, scope, surroundings(settings))
+    places = locations_of(program, scope, client_platform(settings))
     record = Record(settings.state_dir)
     changes = plan_uninstall(read_files(places), name, record)
     verdict = make_changes(console, program, changes, record, agreed=agreed, as_json=as_json)

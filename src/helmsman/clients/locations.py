@@ -22,7 +22,7 @@ BLOCKING_CALL_SECONDS: Final = 6 * 60 * 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ClientPlatform:
     """Inputs for paths. `project` is the current repository or directory; Claude Code determines it differently."""
 
     platform: str
@@ -73,7 +73,7 @@ class Client:
     """MCP client.
 
     Args:
-        places: The file of each scope, the usual one first (`Surroundings.path`).
+        places: The file of each scope, the usual one first (`ClientPlatform.path`).
         servers: The key of the servers in a file.
         limits: Time limits of calls.
         after: Steps until the client uses the change.
@@ -93,7 +93,7 @@ class Client:
     timeout: tuple[str, int] | None = None
     notes: Mapping[Scope, str] = field(default_factory=dict)
 
-    def location(self, scope: Scope, around: Surroundings) -> Location:
+    def location(self, scope: Scope, around: ClientPlatform) -> Location:
         """Return the location of its servers for a scope.
 
         Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from helmsman.clients.configuration import Entry, read_configuration
 from helmsman.clients.entries import OldServer, OwnEntry
-from helmsman.clients.locations import CLIENTS, Client, Surroundings
+from helmsman.clients.locations import CLIENTS, Client, ClientPlatform
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class ClientFinding:
 
 
 def inspect_clients(
-    around: Surroundings, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
+    around: ClientPlatform, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
 ) -> list[ClientFinding]:
     """Return a finding for each client with an entry for Helmsman or Codex, or with an unreadable file.
 
@@ -36,7 +36,7 @@ def inspect_clients(
 
 def _look_at(
     client: Client,
-    around: Surroundings,
+    around: ClientPlatform,
     here: Collection[tuple[str, ...]],
     which: Callable[[str], str | None],
 ) -> ClientFinding | None:
