@@ -205,7 +205,7 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
     """By a hub that could not read its store when it began."""
     monkeypatch.setattr(recovery, "_RETRY_SECONDS", 0.02)
     options, limits = SessionOptions(cwd=tmp_path), TurnLimits()
-    policy = pack(TurnPolicy(3.0, (), limits, surroundings="of somebody who is away"))
+    policy = pack(TurnPolicy(3.0, (), limits, environment_fingerprint="of somebody who is away"))
     path, long_ago = tmp_path / "state" / REGISTRY_NAME, datetime.now(UTC) - timedelta(days=8)
     with closing(Registry(path, clock=lambda: long_ago)) as registry:
         _, old = draft_task(requested("old", options), policy=policy)

@@ -90,7 +90,7 @@ class WaitingTasks:
     def service_for(self, policy: TurnPolicy | None) -> Steering:
         """Return a service for the client that requested a task with this policy, which is not connected."""
         settings = self._settings if policy is None else policy.settings(self._settings)
-        fingerprint = _NO_CLIENT if policy is None else policy.surroundings or _NO_CLIENT
+        fingerprint = _NO_CLIENT if policy is None else policy.environment_fingerprint or _NO_CLIENT
         return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=fingerprint)
 
     async def add(self, task: Task) -> None:
@@ -154,12 +154,12 @@ class WaitingTasks:
 
     def _connected(self, policy: TurnPolicy) -> Steering | None:
         doors = (door for door in self._shared.doors if isinstance(door, Steering))
-        return next((door for door in doors if door.surroundings == policy.surroundings), None)
+        return next((door for door in doors if door.environment_fingerprint == policy.environment_fingerprint), None)
 
     def _is_away(self, waiting: _Waiting) -> bool:
         """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
         agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
-        if self._connected(waiting.policy) is not None or is_of_hub(waiting.policy.surroundings):
+        if self._connected(waiting.policy) is not None or is_of_hub(waiting.policy.environment_fingerprint):
             return False
         return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
 
@@ -176,7 +176,7 @@ class WaitingTasks:
             yield helm
             return
         async with helm:
-            needs_engine = door is None and not is_of_hub(waiting.policy.surroundings)
+            needs_engine = door is None and not is_of_hub(waiting.policy.environment_fingerprint)
             if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
                 raise ClientAway(WAITING)
             yield helm

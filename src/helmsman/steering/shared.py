@@ -137,15 +137,17 @@ class Shared:
         return self._tasks
 
     def engines(
-        self, settings: Settings, env: Mapping[str, str] | None, surroundings: str, *, is_away: bool = False
+        self, settings: Settings, env: Mapping[str, str] | None, environment_fingerprint: str, *, is_away: bool = False
     ) -> EngineHolder:
         """Return the engines for a client, shared with clients that would start them in the same way. See `leave`.
 
         `is_away`: the client is not connected, and these are neither its environment nor all of its settings.
         """
-        holder, agents = self._engines.get(surroundings), self.agents.seen_from(settings.files)
+        holder, agents = self._engines.get(environment_fingerprint), self.agents.seen_from(settings.files)
         if holder is None:
-            holder = self._engines[surroundings] = EngineHolder(agents, settings, env, self.tasks, is_away=is_away)
+            holder = self._engines[environment_fingerprint] = EngineHolder(
+                agents, settings, env, self.tasks, is_away=is_away
+            )
         elif not is_away:
             holder.bring(agents, settings, env)
         holder.users += 1
@@ -251,7 +253,7 @@ class Shared:
                 holder.close()
 
 
-def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
+def fingerprint_of(settings: Settings, env: Mapping[str, str] | None) -> str:
     """Return a fingerprint of the environment in which an engine for a client would start. It reveals no values."""
     parts = (
         settings.codex_path,
@@ -278,11 +280,11 @@ def surroundings_of(settings: Settings, env: Mapping[str, str] | None) -> str:
 _OF_HUB: Final = "hub:"
 
 
-def surroundings_of_hub(settings: Settings) -> str:
+def hub_fingerprint(settings: Settings) -> str:
     """Return the fingerprint for work that the hub begins: its own environment, which may change from hub to hub."""
-    return _OF_HUB + surroundings_of(settings, {})
+    return _OF_HUB + fingerprint_of(settings, {})
 
 
-def is_of_hub(surroundings: str) -> bool:
+def is_of_hub(environment_fingerprint: str) -> bool:
     """Return whether the fingerprint is the hub's own, so that no client has to be connected."""
-    return surroundings.startswith(_OF_HUB)
+    return environment_fingerprint.startswith(_OF_HUB)

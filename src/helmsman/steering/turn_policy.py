@@ -29,7 +29,7 @@ class TurnPolicy(Value, frozen=True):
     limits: TurnLimits
     home: str = ""
     """Directory of Codex's sessions."""
-    surroundings: str = ""
+    environment_fingerprint: str = ""
     """Fingerprint of environment and settings. A turn must not run in an engine with another one."""
     max_sessions: int | None = None
     path: str = ""
@@ -41,7 +41,9 @@ class TurnPolicy(Value, frozen=True):
     """MCP client that requested the turn for its model."""
 
     @classmethod
-    def of(cls, settings: Settings, limits: TurnLimits, surroundings: str, *, goes_on: bool = True) -> TurnPolicy:
+    def of(
+        cls, settings: Settings, limits: TurnLimits, environment_fingerprint: str, *, goes_on: bool = True
+    ) -> TurnPolicy:
         """`goes_on` is False for a turn that cannot resume after a usage limit because it is no message."""
         limits = replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None)
         home, most = str(settings.codex_home), settings.max_sessions
@@ -52,7 +54,7 @@ class TurnPolicy(Value, frozen=True):
             settings.allowed_roots,
             limits,
             home,
-            surroundings,
+            environment_fingerprint,
             most,
             path,
             *claude,

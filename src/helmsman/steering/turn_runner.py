@@ -54,7 +54,7 @@ from helmsman.settings import Settings, ensure_state_dir, load_settings
 from helmsman.steering.hooks import Hooks
 from helmsman.steering.opening import needed_for, note_opened, writable_places
 from helmsman.steering.session_loader import SessionLoader
-from helmsman.steering.shared import Shared, is_of_hub, surroundings_of
+from helmsman.steering.shared import Shared, fingerprint_of, is_of_hub
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.steering.turn_limiter import run_next
 from helmsman.steering.turn_policy import TurnPolicy
@@ -109,7 +109,7 @@ class TurnRunner(Verbs, Hooks):
         self._is_door = shared is not None and in_place_of is None and is_door
         self._env = env
         self._on_question = on_question
-        self._surroundings = current().on_behalf_of(None)
+        self._caller = current().on_behalf_of(None)
         self._exit = AsyncExitStack()
         self._is_alone = shared is None
         self._shared = shared or Shared(
@@ -157,7 +157,7 @@ class TurnRunner(Verbs, Hooks):
     @property
     def environment(self) -> Mapping[str, str]:
         """Environment variables of the caller."""
-        return self._surroundings.environment if self._env is None else self._env
+        return self._caller.environment if self._env is None else self._env
 
     async def capabilities(self, agent: str | None = None) -> Capabilities:
         """Return the capabilities of an agent (the default one), and the agents that have the others."""
@@ -181,12 +181,12 @@ class TurnRunner(Verbs, Hooks):
     @cached_property
     def engines(self) -> EngineHolder:
         is_away = self._in_place_of is not None and not is_of_hub(self._in_place_of)
-        return self._shared.engines(self.settings, self._env, self.surroundings, is_away=is_away)
+        return self._shared.engines(self.settings, self._env, self.environment_fingerprint, is_away=is_away)
 
     @cached_property
-    def surroundings(self) -> str:
+    def environment_fingerprint(self) -> str:
         """Fingerprint of the environment and settings that engines depend on."""
-        return self._in_place_of or surroundings_of(self.settings, self._env)
+        return self._in_place_of or fingerprint_of(self.settings, self._env)
 
     def under(self, policy: TurnPolicy) -> Self:
         """Return the same service with the policy of a turn instead of its own settings."""
@@ -387,7 +387,7 @@ class TurnRunner(Verbs, Hooks):
         """Begin a requested turn in an engine. A turn that was held prepares again."""
         running: str | None = None
         try:
-            with self._surroundings.entered():  # not the context of the client that answered
+            with self._caller.entered():  # not the context of the client that answered
                 ready = ready or self.before_turn(session, task_id, session.state.sandbox)
                 engine = await self.engine(*self._needed(session.options, turn, task_id), agent=session.options.agent)
                 engine, running = await self._load(session, engine)
@@ -577,7 +577,7 @@ class TurnRunner(Verbs, Hooks):
         """Return the policy of a turn that begins here, for the registry."""
         usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
         held = usual if limits is None else limits
-        return dict(pack(TurnPolicy.of(self.settings, held, self.surroundings, goes_on=is_message)))
+        return dict(pack(TurnPolicy.of(self.settings, held, self.environment_fingerprint, goes_on=is_message)))
 
     async def _spec(self, task_id: str, request: TurnRequest, engine: Engine | None = None) -> dict[str, Any] | None:
         """In a hub, return the request that the next hub needs to run a turn; see `helmsman.model.request`. Else None."""
@@ -606,7 +606,7 @@ class TurnRunner(Verbs, Hooks):
         self._check_room()
         policy = TurnPolicy.stored_with(task)
         if await self._writer.take(task):
-            with self._surroundings.on_behalf_of(None if policy is None else policy.client).entered():
+            with self._caller.on_behalf_of(None if policy is None else policy.client).entered():
                 await self.start_waiting(task, spec)
 
     @abstractmethod
@@ -619,7 +619,7 @@ class TurnRunner(Verbs, Hooks):
 
     async def run_queued(self, session: Session, task_id: str, queued: QueuedTurn) -> Session:
         """Run a message of a session that waited for its turn."""
-        with self._surroundings.entered():
+        with self._caller.entered():
             self.engines.require(session.options.agent)  # or the turn would have failed, and not wait
             if all(one.task_id != task_id for one in session.queue):
                 return session  # it was taken back in the meantime
@@ -681,7 +681,7 @@ class TurnRunner(Verbs, Hooks):
 
     def handle_event(self, session: Session, event: Event) -> None:
         """Apply an event of an engine to its session, and do what follows from it."""
-        with self._surroundings.entered():  # not the context of the client that opened the engine
+        with self._caller.entered():  # not the context of the client that opened the engine
             if type(event) is ItemDelta:  # by far the most frequent, and only published
                 session.apply(event)
                 return

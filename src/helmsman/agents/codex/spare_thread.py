@@ -49,7 +49,7 @@ _OTHER_FILES: Final = ("_file", "_json")
 @dataclass(slots=True)
 class _Spare:
     settings: ThreadSettings
-    surroundings: object
+    context: object
     opened: anyio.Event = field(default_factory=anyio.Event)
     gone: anyio.Event = field(default_factory=anyio.Event)
     thread: Thread | None = None
@@ -77,7 +77,7 @@ class SpareThread:
             self._spare = None
             try:
                 await spare.opened.wait()
-                if spare.thread is not None and spare.surroundings == self._surroundings(settings):
+                if spare.thread is not None and spare.context == self._context_of(settings):
                     spare.is_used = True
                     return spare.thread
             finally:
@@ -89,12 +89,12 @@ class SpareThread:
         if self._wanted is None or is_busy():
             return
         wanted, self._wanted = self._wanted, None
-        surroundings = self._surroundings(wanted)
-        if surroundings is None:
+        context = self._context_of(wanted)
+        if context is None:
             return
         if self._spare is not None:
             self._spare.gone.set()
-        self._spare = _Spare(wanted, surroundings)
+        self._spare = _Spare(wanted, context)
         self._tasks.start_soon(self._keep, self._spare)
 
     async def _keep(self, spare: _Spare) -> None:
@@ -115,7 +115,7 @@ class SpareThread:
             except HelmsmanError as error:
                 log.debug("a thread opened in advance could not be let go of: %s", error)
 
-    def _surroundings(self, settings: ThreadSettings) -> object | None:
+    def _context_of(self, settings: ThreadSettings) -> object | None:
         """All that a thread opened now would be made of, beside what is sent; None where there must be no spare one."""
         known = self._configuration.cached(settings.cwd)
         if known is None or settings.cwd is None or not all(map(_is_plain, (settings.config or {}).items())):
