@@ -1,7 +1,7 @@
 """Environment and working directory of the client that asks, which may differ from those of this process.
 
-A hub serves many clients from one process. The context of each is set for its connection (`CallerContext.entered`) and applies
-to all work for it, on any task or thread; without a client it is the process's own.
+A hub serves many clients from one process. The context of each is set for its connection (`CallerContext.entered`) and
+applies to all work for it, on any task or thread; without a client it is the process's own.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ goals and changes permissions only in sessions that its client opened or that a 
 other sessions as long as these work in a sandbox and a person answers their questions. A session with full access, or with
 answers that a person gave for the whole session, would follow the message without asking: there a message is a permission.
 
-The calling client is part of the caller's context (`helmsman.base.caller_context`). People and programs of the user have none.
+The calling client is part of the caller's context (`helmsman.base.caller_context`). People and programs of the user
+have none.
 """
 
 from __future__ import annotations
