@@ -88,7 +88,7 @@ async def test_a_turn_of_a_job_that_has_ended_does_not_begin(
 
 
 @pytest.mark.parametrize("session_id", [None, str(uuid.UUID(int=7))], ids=["start", "message"])
-async def test_what_only_its_own_surroundings_can_run_waits_for_them_says_so_and_can_be_cancelled(
+async def test_work_that_needs_the_environment_of_its_client_waits_for_it_says_so_and_can_be_cancelled(
     detached: Settings, codex_home: CodexHome, folder: Path, session_id: str | None
 ) -> None:
     theirs = leave(detached, folder, session_id=session_id)

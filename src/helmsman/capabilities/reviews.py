@@ -113,8 +113,7 @@ class Reviews:
             target: What to review: by default the uncommitted changes, and for a session in a worktree all its changes.
             cwd: Directory; the current one by default.
             session_id: Review the work of this session: in the session itself, or in a separate one if another agent
-                reviews,
-                or one without its own review. Not together with `cwd`, nor with `model` in the session.
+                reviews, or one without its own review. Not together with `cwd`, nor with `model` in the session.
             instructions: Additional instructions, or, with a target of kind `custom`, all of them.
             detached: With a session: review in its directory, but in a separate session.
             agent: Reviewer, if not the session's agent or else the default one.

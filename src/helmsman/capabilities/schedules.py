@@ -13,7 +13,7 @@ from helmsman.model.inputs import session_options, session_words, takes_work_opt
 from helmsman.model.options import PathLike, TurnLimits, WorkOptions
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
-from helmsman.steering.shared import surroundings_of_hub
+from helmsman.steering.shared import hub_fingerprint
 from helmsman.steering.turn_policy import TurnPolicy
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Schedules:
         """Return the policy of its runs, that of the client that adds it. Their questions wait for an answer."""
         settings = self._helm.settings
         limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
-        policy = TurnPolicy.of(settings, limits, surroundings_of_hub(settings))
+        policy = TurnPolicy.of(settings, limits, hub_fingerprint(settings))
         return dict(pack(replace(policy, client=None)))  # what its runs ask is for people
 
     async def list(self) -> tuple[Schedule, ...]:

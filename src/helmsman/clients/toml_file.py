@@ -1,6 +1,6 @@
 """Edit single values of a TOML file and keep the rest, including comments.
 
-Values in an existing table are edited with tomlkit, which keeps their surroundings. Whole tables are appended and
+Values in an existing table are edited with tomlkit, which keeps the text around them. Whole tables are appended and
 removed as lines of text, so nothing else moves. Callers compare the parsed result with the expected value (`changes`),
 so an unusual file leads to an error, never to a loss.
 """

@@ -37,7 +37,7 @@ from helmsman.hub.control import HUB_PATH, LISTEN_PATH, RESTART_PATH, STAY_PATH,
 from helmsman.hub.launch import LATER, NEXT, is_newer
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
-from helmsman.steering.shared import surroundings_of_hub
+from helmsman.steering.shared import hub_fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -131,7 +131,7 @@ class HubServer:
         settings = await anyio.to_thread.run_sync(self._settings)
         environment, home = dict(os.environ), Path.home()
         with CallerContext(environment, home).entered():
-            place = surroundings_of_hub(settings)
+            place = hub_fingerprint(settings)
             async with HelmsmanService(settings, env=environment, shared=self._shared, in_place_of=place) as helm:
                 yield helm
 

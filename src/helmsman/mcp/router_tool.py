@@ -134,7 +134,7 @@ class Router:
             )
         place = _place(args.context)
         tasks = await _candidates(call, intent)
-        found = _surroundings(call, place)
+        found = _known_place(call, place)
         own = [task for task in tasks if f"{client} {task.id}" in self._told] if changes_unnamed(intent) else tasks
         now = datetime.now(UTC)
         planned = route(intent, own or tasks, now, found, offered=offered.offer)
@@ -348,7 +348,7 @@ def _plan(args: contract.CodexInput, planned: Route, place: Path, question_id: s
     )
 
 
-def _surroundings(call: CallContext, place: Path) -> Place:
+def _known_place(call: CallContext, place: Path) -> Place:
     in_repository = repository_root(place) is not None
     if call.agent != CODEX:
         return Place(repository=in_repository, without_cloud=call.agent_title)
