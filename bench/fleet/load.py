@@ -78,7 +78,7 @@ async def measure(url: str, folder: Path, settled: float, seconds: float) -> dic
         await anyio.sleep(settled)
         async with _rates(url, seconds) as idle:
             pass
-        workers = _connections(url, "^helmsman worker|^dbos") / MACHINES
+        workers = _connections(url, "^helmsman worker") / MACHINES
         async with FleetClient(url) as client:
             tasks = [await client.enqueue(draft(talks=seconds + 4)) for _ in range(TALKING)]
             for task in tasks:
@@ -86,7 +86,7 @@ async def measure(url: str, folder: Path, settled: float, seconds: float) -> dic
             await anyio.sleep(1)
             async with _rates(url, seconds) as talking:
                 pass
-            busy = _connections(url, "^helmsman worker|^dbos") / MACHINES
+            busy = _connections(url, "^helmsman worker") / MACHINES
             door = _connections(url, "^helmsman door")
             for task in tasks:
                 await client.until(task.id, lambda task: not task.is_running, timeout=60)

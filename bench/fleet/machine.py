@@ -43,13 +43,10 @@ class QuickWorker(Worker):
     async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
         return {"codex": ""}, ()
 
-    async def _run(self, task_id: str) -> str:
-        owned = await self._database.keep_trying(lambda: OwnedTask.claim(self._database, task_id, self.id), "a task")
-        if owned is None:
-            return "ended"
+    async def _run(self, owned: OwnedTask) -> None:
         run = QuickRun()
-        self._running[task_id] = run  # type: ignore[assignment]
-        pump, status = EventPump(owned), "fenced"
+        self._running[owned.id] = run  # type: ignore[assignment]
+        pump = EventPump(owned)
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(pump.run)
@@ -57,11 +54,10 @@ class QuickWorker(Worker):
                 await pump.close()
             await self._database.keep_trying(lambda: owned.finish({"status": status}), "a result")
         except* NotOwner:
-            status = "fenced"
+            pass
         finally:
-            self._running.pop(task_id, None)
+            self._running.pop(owned.id, None)
             self._wake()
-        return status
 
     async def _do(self, owned: OwnedTask, pump: EventPump, run: QuickRun) -> str:
         spec: dict[str, Any] = owned.row["spec"]

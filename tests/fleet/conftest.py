@@ -20,6 +20,7 @@ import psycopg
 import pytest
 
 from helmsman.fleet.client import FleetClient
+from helmsman.fleet.owned_task import MachineOffer
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
 from helmsman.model.options import TurnInput
@@ -200,6 +201,15 @@ class Fleet:
             while b"is part of the fleet" not in worker.log.read_bytes()[worker.before :]:
                 assert worker.process.poll() is None, worker.log.read_text(encoding="utf-8")
                 await anyio.sleep(0.02)
+
+    async def idle_worker(self, name: str, lease: float = 60) -> MachineOffer:
+        """Enter a worker that is only a row, and return what it may run."""
+        await self.client.database.all(
+            "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
+            "values (%(id)s, %(name)s, %(name)s, %(lease)s, '{}', '{\"codex\": \"\"}', 1, '') returning 1",
+            {"id": f"{name}~1", "name": name, "lease": lease},
+        )
+        return MachineOffer(f"{name}~1", name, ["codex"], [])
 
     async def ended(self, task: Task, seconds: float = SECONDS) -> Task:
         """The task once all of it has stopped."""

@@ -6,7 +6,6 @@ import json
 from typing import TYPE_CHECKING
 
 import anyio
-import psycopg
 import pytest
 
 from helmsman import Helmsman
@@ -34,19 +33,12 @@ async def test_what_all_machines_spend_counts_and_a_grant_holds_for_all_of_them(
         await set_budget(database, {"day_euro": "5"})
     await set_budget(database, {"day_usd": "10", "project_day_tokens": "1000", "task_usd": "7"})
     machines = []
-    with psycopg.connect(fleet.url, autocommit=True) as connection:
-        for name in ("one", "two"):
-            connection.execute(
-                "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
-                "values (%s, %s, %s, 60, '{}', '{\"codex\": \"\"}', 1, '')",
-                (name, name, name),
-            )
-            task = await fleet.start(name, metadata={"project": "/src/app" if name == "one" else "/src/other"})
-            owned = await OwnedTask.claim(database, task.id, name)
-            assert owned is not None
-            budgets = FleetBudgets(database, Prices({}))
-            budgets.entered(name, owned)
-            machines.append(budgets)
+    for name in ("one", "two"):
+        await fleet.start(name, metadata={"project": "/src/app" if name == "one" else "/src/other"})
+        [owned], _ = await OwnedTask.claim(database, await fleet.idle_worker(name), 1)
+        budgets = FleetBudgets(database, Prices({}))
+        budgets.entered(name, owned)
+        machines.append(budgets)
     one, two = machines
 
     async def used_up(machine: FleetBudgets, name: str, usage: Usage) -> list[str]:

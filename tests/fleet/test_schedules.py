@@ -9,17 +9,16 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
-import sqlalchemy as sa
 
 from helmsman import Helmsman
 from helmsman.fleet import schedules as fleets_schedules
-from helmsman.fleet.queueing import Enqueuer
 from helmsman.fleet.schedules import begin_due
 from helmsman.settings import load_settings
 from helmsman.testing import say
 from tests.fleet.test_doors import door_env, helmsman
 
 if TYPE_CHECKING:
+    from helmsman.fleet.database import DatabaseConnection
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
@@ -33,7 +32,7 @@ def make_due(fleet: Fleet, ago: str = "1 second") -> None:
         connection.execute(
             "update helmsman.schedules set next_at = clock_timestamp() - %(ago)s::interval, "
             "content = jsonb_set(content, '{when,since}', "
-            "to_jsonb(((content #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h')::text))",
+            "to_jsonb((content #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h'))",
             {"ago": ago},
         )
 
@@ -53,32 +52,29 @@ async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_
         added = await schedules.add("look", every="1h", cwd=fleet.directory, max_cost_usd=0.5)
         assert added.id.startswith("S-fleet-")
         make_due(fleet)
-        workers = [Enqueuer(fleet.url) for _ in range(2)]
+        database = fleet.client.database
 
-        def dies(connection: sa.Connection, *_: Any) -> None:
-            connection.execute(sa.text("select pg_terminate_backend(pg_backend_pid())"))
+        async def dies(connection: DatabaseConnection, *_: Any) -> None:
+            await connection.execute("select pg_terminate_backend(pg_backend_pid())")
 
         with monkeypatch.context() as cut:
             cut.setattr(fleets_schedules, "_enter", dies)
-            with pytest.raises(sa.exc.OperationalError):
-                await anyio.to_thread.run_sync(begin_due, workers[0])
+            with pytest.raises(psycopg.OperationalError):
+                await begin_due(database)
         assert rows(fleet, "select count(*) from helmsman.tasks") == [(0,)]
         async with anyio.create_task_group() as several:
-            for _ in range(4):
-                for worker in workers:
-                    several.start_soon(anyio.to_thread.run_sync, begin_due, worker)
+            for _ in range(8):
+                several.start_soon(begin_due, database)
         assert rows(fleet, "select count(*) from helmsman.tasks") == [(1,)]
-        assert rows(fleet, "select status, queue_name from dbos.workflow_status") == [("ENQUEUED", "codex")]
+        assert rows(fleet, "select status, queue from helmsman.tasks") == [("pending", "codex")]
         [run] = await schedules.runs(added.id)
         task = await helm.tasks.get(str(run.task_id))
         assert (task.instruction, task.metadata["schedule"], task.metadata["maxCostUsd"]) == ("look", added.id, 0.5)
 
         make_due(fleet, "90 minutes")  # and the run before still waits
-        await anyio.to_thread.run_sync(begin_due, workers[1])
+        await begin_due(database)
         runs = await schedules.runs(added.id)
         assert [one.note for one in runs] == ["The run before was still at work.", None]
-        for worker in workers:
-            await anyio.to_thread.run_sync(worker.close)
 
 
 async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet: Fleet, model: ScriptedModel) -> None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import os
-import pickle
 import re
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,7 +15,6 @@ from helmsman.fleet.database import checked_url
 from helmsman.fleet.messages import steer
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
-from helmsman.fleet.queueing import APPLICATION, VERSION, WORKFLOW
 from helmsman.model.events import CommandExecution, ItemEnded, ItemStarted, ItemUpdated
 from helmsman.testing import say
 from tests.fleet.conftest import SECONDS
@@ -34,57 +30,6 @@ pytestmark = pytest.mark.anyio
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 
 
-class _Runs:
-    """Runs a command when it is unpickled."""
-
-    def __init__(self, command: str) -> None:
-        self._command = command
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return os.system, (self._command,)
-
-
-async def test_a_forged_row_of_the_queue_runs_no_code_and_stops_no_worker(
-    fleet: Fleet, model: ScriptedModel, tmp_path: Path
-) -> None:
-    model.on("work", say("done"))
-    database, ran = fleet.client.database, tmp_path / "ran"
-    pickled = base64.b64encode(pickle.dumps(_Runs(f"touch {ran}"))).decode()
-    step = await fleet.start("its step is forged")
-    await database.all(
-        "insert into dbos.operation_outputs (workflow_uuid, function_id, function_name, output, serialization) "
-        "values (%s, 1, 'run', %s, 'py_pickle') returning 1 as one",
-        (step.id, pickled),
-    )
-    forged = []
-    for name, serialization, inputs in (
-        (WORKFLOW, "py_pickle", pickled),
-        (WORKFLOW, "custom_serializer", pickled),
-        (WORKFLOW, None, pickled),
-        ("no_such_workflow", "portable_json", "{}"),
-        (WORKFLOW, "portable_json", '{"positionalArgs": [["no", "text"], 2]}'),
-    ):
-        forged.append(f"forged-{uuid.uuid4().hex}")
-        await database.all(
-            "insert into dbos.workflow_status (workflow_uuid, status, name, queue_name, inputs, serialization, "
-            "application_name, application_version, priority) values (%s, 'ENQUEUED', %s, 'codex', %s, %s, %s, %s, 1) "
-            "returning 1 as one",
-            (forged[-1], name, inputs, serialization, APPLICATION, VERSION),
-        )
-    await fleet.worker("one")
-    done = await fleet.ended(await fleet.start("work"))
-    assert (done.status, done.result) == ("completed", "done"), fleet.logs()
-    with anyio.fail_after(SECONDS):
-        while rows := await database.all(
-            "select * from dbos.workflow_status where workflow_uuid = any(%s) and status <> 'ERROR'",
-            ([*forged, step.id],),
-        ):
-            assert fleet.workers["one"].process.poll() is None, fleet.logs()
-            await anyio.sleep(0.05)
-    assert rows == []
-    assert not ran.exists()
-
-
 async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> None:
     with pytest.raises(InvalidInput, match="secret"):
         await fleet.start(f"deploy with {KEY}")
@@ -94,7 +39,7 @@ async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> Non
         await steer(fleet.client, "T-fleet-1", f"use {KEY}")
     tables = await fleet.client.database.all(
         "select table_schema || '.' || table_name as name from information_schema.tables "
-        "where table_schema in ('helmsman', 'dbos')"
+        "where table_schema = 'helmsman'"
     )
     assert len(tables) > 10
     for table in tables:
@@ -119,14 +64,8 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
 
 async def claimed_task(fleet: Fleet) -> tuple[Any, OwnedTask]:
     """Start a task, and claim it for a worker that only has a row."""
-    database = fleet.client.database
     task = await fleet.start("work")
-    await database.all(
-        "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
-        "values ('one', 'one', '', 60, '{}', '{}', 1, '') returning 1 as one"
-    )
-    owned = await OwnedTask.claim(database, task.id, "one")
-    assert owned is not None
+    [owned], _ = await OwnedTask.claim(fleet.client.database, await fleet.idle_worker("one"), 1)
     return task, owned
 
 

@@ -17,7 +17,6 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import ApplyConflict, InvalidInput
 from helmsman.fleet import workspaces
-from helmsman.fleet.queueing import Enqueuer
 from helmsman.fleet.upkeep import drop_expired
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
@@ -103,15 +102,13 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
         for name, dropped in ("one", 1), ("two", 0):
             state_dir = Path(fleet.workers[name].home.env["HELMSMAN_STATE_DIR"]) / "fleet" / "service"
             assert await workspaces.drop_worktrees(fleet.client.database, state_dir, name) == dropped
-        enqueuer = Enqueuer(fleet.url)
         for task, bundles in (session.task_ids[0], 3), (session.task_ids[1], 0):
             expire = (
                 "update helmsman.tasks set expires_at = clock_timestamp() - interval '1 s' where id = %s returning 1"
             )
             await fleet.client.database.all(expire, (task,))
-            await drop_expired(fleet.client.database, enqueuer)
+            await drop_expired(fleet.client.database)
             assert len(await fleet.client.database.all("select 1 from helmsman.bundles")) == bundles
-        await anyio.to_thread.run_sync(enqueuer.close)
 
 
 async def test_after_a_machines_death_tree_and_transcript_go_on_together(

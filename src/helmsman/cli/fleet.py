@@ -32,7 +32,6 @@ def with_fleet() -> None:
         FleetNotReady: One is missing.
     """
     try:
-        import dbos  # noqa: F401
         import psycopg  # noqa: F401
     except ImportError as error:
         raise FleetNotReady(f'{error.name} is missing. Install it: pip install "codex-helmsman[fleet]"') from error
@@ -180,7 +179,7 @@ def _doctor(as_json: bool) -> int:
         from helmsman.fleet.setup import check_database
 
         found = [(one.verdict, one.name, one.text) for one in await check_database(client.database)]
-        return [*found, *_looked_at(await client.machines(), await client.waiting())]
+        return [*found, *_looked_at(await client.machines(), await client.stranded())]
 
     checks = _ask(look)
     if as_json:
@@ -191,9 +190,7 @@ def _doctor(as_json: bool) -> int:
     return ExitCode.FAILED if any(verdict == "wrong" for verdict, _, _ in checks) else ExitCode.OK
 
 
-def _looked_at(machines: Sequence[Machine], waiting: Mapping[str, int]) -> list[tuple[str, str, str]]:
-    from helmsman.fleet.rows import serves
-
+def _looked_at(machines: Sequence[Machine], stranded: Mapping[str, int]) -> list[tuple[str, str, str]]:
     alive = [machine for machine in machines if machine.is_alive]
     found = [
         ("warning", "machines", f"{one.name} has been silent for {one.seen_seconds_ago:.0f} s. Look at its worker.")
@@ -207,7 +204,6 @@ def _looked_at(machines: Sequence[Machine], waiting: Mapping[str, int]) -> list[
     versions = sorted({one.version for one in alive})
     if len(versions) > 1:
         found.append(("warning", "versions", f"{', '.join(versions)} work together. Upgrade the older ones."))
-    for queue, count in waiting.items():
-        if not any(serves(queue, name=one.name, agents=one.agents, labels=one.labels) for one in alive):
-            found.append(("wrong", "queues", f"{counted(count, 'task')} waiting for {queue}, which no machine takes."))
+    for queue, count in stranded.items():
+        found.append(("wrong", "queues", f"{counted(count, 'task')} waiting for {queue}, which no machine takes."))
     return found

@@ -79,7 +79,7 @@ def command(name: str | None, capacity: int, labels: tuple[str, ...], agents: tu
     code = anyio.run(_work, options, settings, state_dir)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code)  # DBOS threads may wait for the database, and would block the exit
+    os._exit(code)  # threads may still read from agents, and would delay the exit
 
 
 async def _work(options: WorkerOptions, settings: Settings, directory: Path) -> int:

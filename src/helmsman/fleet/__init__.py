@@ -1,1 +1,1 @@
-"""Several machines as one: a queue, leases and results in Postgres, on DBOS. Imported only where a fleet is used."""
+"""Several machines as one: queue, leases and results in Postgres. Imported only where a fleet is used."""

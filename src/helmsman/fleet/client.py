@@ -8,37 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
 import anyio
-import anyio.to_thread
 import psycopg
-import sqlalchemy as sa
 from psycopg.types.json import Jsonb
 
 from helmsman.base.concurrency import background_tasks, sleep_until
 from helmsman.base.redaction import redact
-from helmsman.base.structs import pack, replace, unpack
+from helmsman.base.structs import pack, unpack
 from helmsman.errors import AnswerInvalid, FleetRefused, InvalidInput, QuestionNotOpen, TaskNotFound
-from helmsman.fleet.database import FleetDatabase, unavailable
-from helmsman.fleet.lanes import is_busy, lock_lane, queue_next
-from helmsman.fleet.pictures import KIND
-from helmsman.fleet.queueing import QUEUES, Enqueuer
-from helmsman.fleet.rows import (
-    DOORS,
-    MISSED,
-    clean_text,
-    jsonb,
-    machine_of,
-    named_labels,
-    new_fleet_task,
-    queue_of,
-    serves,
-    task_of,
-)
+from helmsman.fleet.database import FleetDatabase
+from helmsman.fleet.queue import enter_task
+from helmsman.fleet.rows import DOORS, WORKERS, clean_text, machine_of, new_fleet_task, queue_of, serves, task_of
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.values import AskedInFleet, FleetDraft, FleetEvents, Machine, refuse_secrets
 from helmsman.model.codec import decode
@@ -51,11 +35,12 @@ if TYPE_CHECKING:
 
     from psycopg.rows import DictRow
 
+    from helmsman.fleet.database import DatabaseConnection
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.tasks.model import Task, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
-Also = Callable[[sa.Connection, str], None]
+Also = Callable[["DatabaseConnection", str], Awaitable[None]]
 _LOOK_SECONDS: Final = 5.0
 """Polling interval of waiting callers, in case a notification is lost."""
 _PAGE: Final = 200
@@ -63,30 +48,12 @@ _CANCEL_SECONDS: Final = 60.0
 _MACHINES_SECONDS: Final = 1.0
 """Time for which the list of machines is cached."""
 
-_ENQUEUE: Final = sa.text(
-    """
-    with accepted as (
-    insert into helmsman.tasks
-        (id, key, alias, lane, agent, instruction, directory, session_id, model, metadata, spec, queue, priority, labels,
-         host, not_before, deadline, is_queued)
-    values
-        (:id, :key, :alias, :lane, :agent, :instruction, :directory, :session_id, :model, cast(:metadata as jsonb),
-         cast(:spec as jsonb), :queue, :priority, :labels, :host,
-         clock_timestamp() + make_interval(secs => :delay), clock_timestamp() + make_interval(secs => :deadline), :is_queued)
-    on conflict do nothing
-    returning *
-    )
-    select *, extract(epoch from clock_timestamp())::float as now from accepted
-    """
-)
-
 
 class FleetClient:
     """Use it as an async context manager."""
 
     def __init__(self, url: str) -> None:
         self.database = FleetDatabase(url, name="helmsman door")
-        self._enqueuer: Enqueuer | None = None
         self._changed: dict[str, anyio.Event] = {}
         self._any_changed = anyio.Event()
         self._exit = AsyncExitStack()
@@ -104,8 +71,6 @@ class FleetClient:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._exit.aclose()
-        if self._enqueuer is not None:
-            await anyio.to_thread.run_sync(self._enqueuer.close)
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
@@ -125,16 +90,9 @@ class FleetClient:
             return known
         await self._refuse_impossible(draft)
         task_id, alias = new_fleet_task(draft.instruction)
-        try:
-            row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias, also)
-        except (sa.exc.OperationalError, sa.exc.InterfaceError):
-            # The pooled connection may predate a database restart. A task that the first try stored is found by its id.
-            try:
-                row = await anyio.to_thread.run_sync(self._put, draft, task_id, alias, also)
-            except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-                raise unavailable(error.orig or error) from error
+        row = await self.database.soon(lambda: self._enter(draft, task_id, alias, also))
         if row is not None:
-            await self.database.notify((DOORS, task_id), (QUEUES, row["queue"]))
+            await self.database.notify((DOORS, task_id), (WORKERS, row["queue"]))
             return task_of(row)
         return await self.with_key(draft) or await self.get(task_id)
 
@@ -169,18 +127,13 @@ class FleetClient:
                 f"No machine of the fleet has {draft.agent}{labels}. `helmsman fleet status` shows what they have."
             )
 
-    def _put(self, draft: FleetDraft, task_id: str, alias: str, also: Also | None) -> DictRow | None:
-        """The row of the new task; None where there is one with its key, or it was accepted before. Blocks."""
-        with self._queue().engine.begin() as connection:
-            row = enter_task(self._queue(), connection, draft, task_id, alias)
+    async def _enter(self, draft: FleetDraft, task_id: str, alias: str, also: Also | None) -> DictRow | None:
+        """Store a new task in one transaction. Return None if there is one with its key, or an earlier try stored it."""
+        async with self.database.connection() as connection, connection.transaction():
+            row = await enter_task(connection, draft, task_id, alias)
             if row is not None and also is not None:
-                also(connection, task_id)
+                await also(connection, task_id)
             return row
-
-    def _queue(self) -> Enqueuer:
-        if self._enqueuer is None:
-            self._enqueuer = Enqueuer(self.database.url)
-        return self._enqueuer
 
     # --- look --------------------------------------------------------------------------------------------------------
 
@@ -266,6 +219,22 @@ class FleetClient:
         """Return the number of pending tasks per queue."""
         rows = await self._all(
             "select queue, count(*) as waiting from helmsman.tasks where status = 'pending' group by queue order by queue"
+        )
+        return {row["queue"]: row["waiting"] for row in rows}
+
+    async def stranded(self) -> dict[str, int]:
+        """Return the number of pending tasks per queue that no machine may run: its host, agent or a label is missing."""
+        rows = await self._all(
+            """
+            select queue, count(*) as waiting from helmsman.tasks task
+            where status = 'pending' and not exists (
+                select from helmsman.workers
+                where seen >= clock_timestamp() - make_interval(secs => lease) and (
+                    task.host = name
+                    or (task.host is null and jsonb_exists(agents, task.agent) and task.labels <@ workers.labels)
+                )
+            ) group by queue order by queue
+            """
         )
         return {row["queue"]: row["waiting"] for row in rows}
 
@@ -401,14 +370,7 @@ class FleetClient:
     async def cancel(self, reference: str, reason: str | None = None) -> Task:
         """Stop a task; returns when all of it has really stopped, or the time is up. One that has ended stays as it is."""
         task_id = (await self._row(reference))["id"]
-        row = await self.one(
-            _CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))}
-        )
-        if row is not None and row["status"] == "canceled":
-            # a worker that takes the task sees that it has ended, and workers queue the next task of the lane
-            with suppress(sa.exc.SQLAlchemyError):
-                await anyio.to_thread.run_sync(lambda: self._queue().forget([task_id]))
-                await anyio.to_thread.run_sync(lambda: queue_next(self._queue(), str(row["lane"])))
+        await self.one(_CANCEL, {"task": task_id, "reason": clean_text(None if reason is None else redact(reason))})
         task, _ = await self.until(task_id, lambda task: not task.is_running, timeout=_CANCEL_SECONDS)
         return task
 
@@ -426,20 +388,6 @@ class FleetClient:
         return await self.database.soon(lambda: self.database.all(sql, values))
 
 
-_BEFORE: Final = sa.text(
-    f"""
-    select task.lane, worker.name, worker.id is not null and not worker.draining as is_there,
-        array(select label from unnest(task.labels) label where position(':' in label) > 0) as needs,
-        array(select label from unnest(task.labels) label where {MISSED}) as missed
-    from helmsman.tasks task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
-    where task.session_id = :session or task.lane = :lane order by task.number desc limit 1
-    """  # noqa: S608 - of constants
-)
-"""Select the machine that ran the last turn of a session."""
-_BUNDLE: Final = sa.text(
-    "insert into helmsman.bundles (task, kind, part, epoch, about, data) "
-    "values (:task, :kind, :part, 0, cast(:about as jsonb), :data)"
-)
 _ANSWER: Final = """
     with answered as (
         update helmsman.questions question
@@ -453,90 +401,31 @@ _ANSWER: Final = """
     select helmsman.tell_worker(worker, id), pg_notify('helmsman_fleet', id) from answered
 """
 _CANCEL: Final = """
-    with before as (select status from helmsman.tasks where id = %(task)s for update),
+    with before as (select status = 'pending' as waits from helmsman.tasks where id = %(task)s for update),
     asked as (
         update helmsman.tasks set
             cancel_asked = true, cancel_reason = coalesce(cancel_reason, %(reason)s), updated_at = clock_timestamp(),
             revision = revision + 1,
-            status = case when epoch = 0 then 'canceled' else helmsman.tasks.status end,
-            note = case when epoch = 0 then coalesce('It was cancelled: ' || %(reason)s, 'It was cancelled before it began.')
-                else note end,
-            completed_at = case when epoch = 0 then clock_timestamp() end,
-            stopped_at = case when epoch = 0 then clock_timestamp() end,
-            expires_at = case when epoch = 0 then clock_timestamp() + interval '30 days' end
-        from before where id = %(task)s and before.status in ('pending', 'working')
-        returning id, worker, lane, helmsman.tasks.status
+            status = case when waits then 'canceled' else status end,
+            note = case when waits then coalesce('It was cancelled: ' || %(reason)s,
+                case when epoch = 0 then 'It was cancelled before it began.' else 'It was cancelled.' end) else note end,
+            completed_at = case when waits then clock_timestamp() end,
+            stopped_at = case when waits then clock_timestamp() end,
+            expires_at = case when waits then clock_timestamp() + interval '30 days' end
+        from before where id = %(task)s and status in ('pending', 'working')
+        returning id, worker, lane, status
+    ),
+    told as (
+        select pg_notify('helmsman_workers', waiting.queue) from asked, lateral (
+            select queue from helmsman.tasks
+            where lane = asked.lane and status = 'pending' and id <> asked.id order by number limit 1
+        ) waiting where asked.status = 'canceled'
     )
-    select status, lane, pg_notify('helmsman_fleet', id),
-        case when worker is not null then helmsman.tell_worker(worker, id) end
+    select (select count(*) from told), pg_notify('helmsman_fleet', id),
+        case when status = 'working' then helmsman.tell_worker(worker, id) end
     from asked
 """
-
-
-def enter_task(
-    enqueuer: Enqueuer, connection: sa.Connection, draft: FleetDraft, task_id: str, alias: str
-) -> DictRow | None:
-    """Write a task down and queue it, in a transaction; None where there is one with its key or id already. Blocks."""
-    priority, queue = draft.priority, queue_of(draft.agent, draft.labels, draft.host)
-    lane, waits = task_id, False
-    if (named := draft.lane or draft.session_id) is not None:
-        known = {"session": draft.session_id, "lane": draft.lane}
-        before = connection.execute(_BEFORE, known).first()
-        lane = named if before is None else before.lane
-        lock_lane(connection, lane)
-        waits = is_busy(connection, lane)
-        if before is not None and before.needs:
-            draft = replace(draft, labels=(*draft.labels, *before.needs))
-            queue = queue_of(draft.agent, (*named_labels(draft.labels), *before.missed), draft.host)
-        if draft.host is None and before is not None and before.is_there:
-            queue = queue_of(draft.agent, host=before.name)  # its files are there; if it dies, another has it
-    row = connection.execute(
-        _ENQUEUE,
-        {
-            "id": task_id,
-            "key": draft.idempotency_key,
-            "alias": alias,
-            "lane": lane,
-            "agent": draft.agent,
-            "instruction": clean_text(draft.instruction),
-            "directory": draft.directory,
-            "session_id": draft.session_id,
-            "model": draft.model,
-            "metadata": _dumped(draft.metadata),
-            "spec": _dumped(draft.spec),
-            "queue": queue,
-            "priority": priority,
-            "labels": list(draft.labels),
-            "host": draft.host,
-            "delay": draft.delay,
-            "deadline": draft.deadline,
-            "is_queued": not waits,
-        },
-    ).first()
-    if row is None:
-        return None
-    accepted = dict(row._mapping)  # noqa: SLF001 - its public name has an underscore
-    for number, (suffix, image) in enumerate(draft.images):
-        shown = {"task": task_id, "kind": KIND, "part": number, "about": _dumped({"suffix": suffix})}
-        connection.execute(_BUNDLE, {**shown, "data": image})
-    for kind, (about, parts) in draft.bundles.items():
-        for number, part in enumerate(parts):
-            connection.execute(
-                _BUNDLE,
-                {"task": task_id, "kind": kind, "part": number, "about": _dumped(about), "data": part},
-            )
-    if not waits:
-        delay = draft.delay or None
-        if delay is not None:  # DBOS uses the clock of the caller, so correct the delay by the clock difference
-            delay = max(0.001, delay + row.now - datetime.now(UTC).timestamp())
-        enqueuer.put(connection, task_id, queue, priority=priority, delay=delay)
-    return accepted
-
-
-def _dumped(value: Mapping[str, Any]) -> str:
-    cleaned = jsonb(value)
-    assert cleaned is not None
-    return json.dumps(cleaned.obj)
+"""Cancel a task that waits, or ask its worker to stop it. The next task of the session may be claimed now."""
 
 
 def _event(content: Any) -> Any:

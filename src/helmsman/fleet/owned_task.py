@@ -7,7 +7,7 @@ queue, lease and clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, LiteralString, NamedTuple, Self
 
 from psycopg.types.json import Json
 
@@ -19,7 +19,6 @@ from helmsman.tasks.outcome import to_keep
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import LiteralString
 
     from psycopg.rows import DictRow
 
@@ -33,14 +32,23 @@ class NotOwner(Exception):
     """The worker has lost its claim to the task and must stop working on it."""
 
 
+class MachineOffer(NamedTuple):
+    """What a worker may run: tasks for its machine, and those of its agents whose labels it has."""
+
+    worker: str
+    name: str
+    agents: list[str]
+    labels: list[str]
+
+
 _OWNED: Final = """
     with owned as (select id from helmsman.tasks where id = %(task)s and epoch = %(epoch)s for share)
 """
 _TOLD: Final = ", told as (select pg_notify('helmsman_fleet', %(task)s) from owned)"
 """Notification inside the statement. Frequent writes notify afterwards instead (`FleetDatabase.notify`)."""
 
-_CLAIM: Final = """
-    with claimed as (
+_CLAIMED: Final[LiteralString] = """
+    ), claimed as (
         update helmsman.tasks mine set
             epoch = epoch + 1, worker = %(worker)s, status = 'working', input_required = false,
             session_id = coalesce(session_id, (
@@ -48,24 +56,51 @@ _CLAIM: Final = """
                 where before.lane = mine.lane and before.session_id is not null order by before.number desc limit 1
             )),
             begun_at = coalesce(begun_at, clock_timestamp()), updated_at = clock_timestamp(), revision = revision + 1
-        where id = %(task)s and status in ('pending', 'working')
-            and exists (select from helmsman.workers where id = %(worker)s)
-            and not exists (
-                select from helmsman.tasks other
-                where other.lane = mine.lane and other.id <> mine.id and other.status = 'working'
-            )
+        where id in (select id from picked)
         returning *, extract(epoch from deadline - clock_timestamp())::float as seconds_left,
-            (select was.worker from helmsman.tasks was where was.id = mine.id) as worker_before
+            (select was.worker from helmsman.tasks was where was.id = mine.id) as worker_before,
+            (select coalesce(max(first + count), 0) from helmsman.events where task = mine.id)::bigint as event_count
     ),
     closed as (
         update helmsman.questions set closed_at = clock_timestamp()
         from claimed where task = claimed.id and closed_at is null
     ),
     told as (select pg_notify('helmsman_fleet', id) from claimed)
-    select claimed.*, (select count(*) from told) as told,
-        (select coalesce(max(first + count), 0) from helmsman.events where task = claimed.id)::bigint as event_count
-    from claimed
+    select claimed.*, (select count(*) from told) as told, (
+        select extract(epoch from min(not_before) - now())::float from helmsman.tasks
+        where status = 'pending' and not_before > now()
+    ) as due
+    from (select) one left join claimed on true order by priority, number
 """
+"""Claim the picked tasks: raise their epochs. There is always a row, for the seconds until the next delayed task is due."""
+_NEXT: Final[LiteralString] = """
+    with picked as (
+        select id from helmsman.tasks task
+        where status = 'pending' and (not_before is null or not_before <= now())
+            and exists (select from helmsman.workers where id = %(worker)s)
+            and case when host is not null then host = %(name)s
+                else agent = any(%(agents)s) and labels <@ %(labels)s and (
+                    queue not like 'host:%%' or queue = 'host:' || %(name)s
+                    or updated_at < clock_timestamp() - make_interval(secs => %(patience)s)
+                    or not exists (select from helmsman.workers where 'host:' || name = task.queue and not draining)
+                ) end
+            and not exists (
+                select from helmsman.tasks other
+                where other.lane = task.lane and other.id <> task.id
+                    and (other.status = 'working' or (other.status = 'pending' and other.number < task.number))
+            )
+        order by priority, number limit %(most)s for update skip locked
+"""
+"""Pick pending tasks that a living worker may run: the first of each session, by priority and age.
+
+A task that follows another on the same machine waits some seconds for that machine, because its files are there.
+"""
+_AGAIN: Final[LiteralString] = """
+    with picked as (
+        select id from helmsman.tasks
+        where id = %(task)s and epoch = %(epoch)s and status = 'working' and worker = %(worker)s for update
+"""
+_PATIENCE_SECONDS: Final = 15
 
 _FINISH: Final = """
     with ended as (
@@ -77,7 +112,7 @@ _FINISH: Final = """
             last_event_at = clock_timestamp(), updated_at = clock_timestamp(),
             expires_at = clock_timestamp() + %(kept)s, revision = revision + 1
         where id = %(task)s and epoch = %(epoch)s and status = 'working'
-        returning id
+        returning id, lane
     ),
     outcome as (
         insert into helmsman.outcomes (task, epoch, content) select id, %(epoch)s, %(outcome)s from ended
@@ -90,7 +125,13 @@ _FINISH: Final = """
         insert into helmsman.events (task, first, count, epoch, data)
         select id, %(first)s, 1, %(epoch)s, %(stopped)s from ended on conflict do nothing
     ),
-    told as (select pg_notify('helmsman_fleet', id) from ended)
+    told as (
+        select pg_notify('helmsman_fleet', id) from ended
+        union all
+        select pg_notify('helmsman_workers', waiting.queue) from ended, lateral (
+            select queue from helmsman.tasks where lane = ended.lane and status = 'pending' order by number limit 1
+        ) waiting
+    )
     select (select count(*) from ended) as ended, (select count(*) from told) as told,
         exists (
             select from helmsman.tasks
@@ -117,10 +158,18 @@ class OwnedTask:
         return int(self.row["epoch"])
 
     @classmethod
-    async def claim(cls, database: FleetDatabase, task_id: str, worker: str) -> Self | None:
-        """Begin a task, or begin it again; None where it has ended, or may not be begun now."""
-        row = await database.one(_CLAIM, {"task": task_id, "worker": worker})
-        return None if row is None else cls(database, row, row["event_count"])
+    async def claim(cls, database: FleetDatabase, offer: MachineOffer, most: int) -> tuple[list[Self], float | None]:
+        """Claim waiting tasks for a worker. Also return the seconds until the next delayed task is due, if there is one."""
+        values = {**offer._asdict(), "patience": _PATIENCE_SECONDS, "most": most}
+        rows = await database.all(_NEXT + _CLAIMED, values)
+        claimed = [cls(database, row, row["event_count"]) for row in rows if row["id"] is not None]
+        return claimed, rows[0]["due"]
+
+    async def claim_again(self) -> Self | None:
+        """Begin the task again on this worker, under a new epoch. Return None if this worker has lost it."""
+        values = {"task": self.id, "epoch": self.epoch, "worker": self.row["worker"]}
+        row = await self.database.one(_AGAIN + _CLAIMED, values)
+        return None if row is None or row["id"] is None else type(self)(self.database, row, row["event_count"])
 
     async def _write(self, sql: LiteralString, *, often: bool = False, **values: Any) -> DictRow:
         checked = _OWNED + sql if often else _OWNED + _TOLD + sql

@@ -1,123 +1,50 @@
-"""What the living do with the work of the dead, and with what waits for nobody. All of it may be done twice."""
+"""What live workers do with the tasks of dead workers, and with tasks whose deadline passes in the queue.
+
+Each statement may run on several workers at once, and a repetition has no effect.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, LiteralString
+from typing import TYPE_CHECKING
 
-import anyio.to_thread
-
-from helmsman.fleet.queueing import QUEUES
-from helmsman.fleet.rows import MISSED, QUEUE, machine_of
+from helmsman.fleet.rows import ANYWHERE, WORKERS, machine_of
 from helmsman.store.upkeep import RETENTION
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import FleetDatabase
-    from helmsman.fleet.queueing import Enqueuer, Taker
 
 log = logging.getLogger(__name__)
 
-_SOFT_SECONDS: Final = 15
-"""So long a task waits for the machine on which its session was, if that has no room."""
 
-_ORPHANS: Final = """
-    select workflow_uuid as id, executor_id as owner from dbos.workflow_status
-    where status = 'PENDING' and name = 'task' and application_name = 'helmsman' and executor_id is not null
-        and not exists (select from helmsman.workers where id = executor_id)
-"""
+async def requeue_work(database: FleetDatabase) -> None:
+    """Return the tasks of dead workers to the queue, and end those that were to be cancelled.
 
-
-async def requeue_work(database: FleetDatabase, taker: Taker, enqueuer: Enqueuer) -> None:
-    """Have others run what the dead were running: it is in its queue again, and its row says so.
-
-    Nobody runs a task before its worker has a row, so whoever runs one without a row is dead.
+    A worker claims tasks only while it has a row, so the worker of a task without one is dead.
     """
-    for orphan in await database.all(_ORPHANS):
-        note = f"Its machine {machine_of(orphan['owner'])} was lost."
-        row = await database.one(
-            """
-            update helmsman.tasks set
-                status = case when cancel_asked then 'canceled' else 'pending' end,
-                note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
-                    else %(note)s end,
-                input_required = false, is_queued = true, updated_at = clock_timestamp(), revision = revision + 1,
-                completed_at = case when cancel_asked then clock_timestamp() end,
-                stopped_at = case when cancel_asked then clock_timestamp() end,
-                expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
-            where id = %(task)s and status = 'working' and worker = %(owner)s
-            returning status, pg_notify('helmsman_fleet', id)
-            """,
-            {"task": orphan["id"], "owner": orphan["owner"], "note": note, "kept": RETENTION},
-        )
-        if row is not None and row["status"] == "canceled":
-            await anyio.to_thread.run_sync(enqueuer.forget, [orphan["id"]])
-            continue
-        await _narrow(database, orphan["id"], orphan["owner"])
-        if await taker.requeue(orphan["id"], orphan["owner"]):
-            log.warning("task %s of %s, which is dead, is in its queue again", orphan["id"], orphan["owner"])
-
-
-async def _narrow(database: FleetDatabase, task_id: str, owner: str) -> None:
-    """Have a task in the queue of those that can go on with its session, before it is taken anew."""
-    sql: LiteralString = f"""
-        with narrowed as (
-            update helmsman.tasks task set queue = {QUEUE}
-            where id = %(task)s and host is null and exists (select from unnest(task.labels) label where {MISSED})
-            returning id, queue
-        )
-        update dbos.workflow_status flow set queue_name = narrowed.queue from narrowed
-        where flow.workflow_uuid = narrowed.id and flow.status = 'PENDING' and flow.executor_id = %(owner)s returning 1
-    """  # noqa: S608 - of constants
-    await database.one(sql, {"task": task_id, "owner": owner})
-
-
-async def hand_over_task(database: FleetDatabase, task_id: str, owner: str) -> None:
-    """A task that was stopped in order, for others to go on with at once."""
-    await _narrow(database, task_id, owner)
-    await database.one(
-        """
-        update helmsman.tasks set
-            status = 'pending', note = %(note)s, is_handed_over = true, input_required = false,
-            updated_at = clock_timestamp(), revision = revision + 1
-        where id = %(task)s and status = 'working' and worker = %(owner)s
-        returning pg_notify('helmsman_fleet', id)
-        """,
-        {"task": task_id, "owner": owner, "note": f"Its machine {machine_of(owner)} was stopped."},
-    )
-
-
-async def move_from_dead_hosts(database: FleetDatabase) -> None:
-    """What waits in the queue of a machine only because its session was there, and that is gone or full, any may do.
-
-    What somebody wants done on one machine waits for that machine.
-    """
-    async with database.connection() as connection, connection.transaction():
-        moved = await connection.execute(
-            f"""
-            with waiting as (
-                select task.id, {QUEUE} as queue
-                from helmsman.tasks task
-                left join helmsman.workers worker on 'host:' || worker.name = task.queue and not worker.draining
-                where task.status = 'pending' and task.is_queued and task.host is null and task.queue like 'host:%%'
-                    and (worker.id is null or task.updated_at < clock_timestamp() - make_interval(secs => %s))
-            )
-            update dbos.workflow_status flow set queue_name = waiting.queue
-            from waiting
-            where flow.workflow_uuid = waiting.id and flow.status = 'ENQUEUED' and flow.queue_name like 'host:%%'
-            returning waiting.id, waiting.queue
-            """,  # noqa: S608 - of constants
-            (_SOFT_SECONDS,),
-        )
-        rows = await moved.fetchall()
-        for row in rows:
-            await connection.execute("update helmsman.tasks set queue = %s where id = %s", (row["queue"], row["id"]))
-    if rows:
-        await database.notify(*((QUEUES, row["queue"]) for row in rows))
-
-
-async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:
-    """A task whose deadline passes before anybody takes it has failed."""
     rows = await database.all(
+        f"""
+        update helmsman.tasks task set
+            queue = {ANYWHERE}, status = case when cancel_asked then 'canceled' else 'pending' end,
+            note = case when cancel_asked then coalesce('It was cancelled: ' || cancel_reason, 'It was cancelled.')
+                else 'Its machine ' || split_part(worker, '~', 1) || ' was lost.' end,
+            is_handed_over = false, input_required = false, updated_at = clock_timestamp(), revision = revision + 1,
+            completed_at = case when cancel_asked then clock_timestamp() end,
+            stopped_at = case when cancel_asked then clock_timestamp() end,
+            expires_at = case when cancel_asked then clock_timestamp() + %(kept)s end
+        where status = 'working' and not exists (select from helmsman.workers where id = task.worker)
+        returning id, status, worker, queue, pg_notify('helmsman_fleet', id)
+        """,  # noqa: S608 - of constants
+        {"kept": RETENTION},
+    )
+    for row in rows:
+        log.warning("task %s of %s, which is dead, is %s", row["id"], machine_of(row["worker"]), row["status"])
+    await database.notify(*((WORKERS, row["queue"]) for row in rows))
+
+
+async def stop_late_tasks(database: FleetDatabase) -> None:
+    """Fail tasks whose deadline passes before a worker claims them."""
+    await database.all(
         """
         update helmsman.tasks set
             status = 'failed', updated_at = clock_timestamp(), completed_at = clock_timestamp(),
@@ -129,5 +56,3 @@ async def stop_late_tasks(database: FleetDatabase, enqueuer: Enqueuer) -> None:
         """,
         (RETENTION,),
     )
-    if rows:
-        await anyio.to_thread.run_sync(enqueuer.forget, [row["id"] for row in rows])

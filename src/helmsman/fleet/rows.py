@@ -20,23 +20,18 @@ if TYPE_CHECKING:
 
 DOORS: Final = "helmsman_fleet"
 """Channel that notifies clients of changed tasks. The payload is the task id."""
+WORKERS: Final = "helmsman_workers"
+"""Channel that notifies workers of waiting tasks. The payload is the queue."""
+ANYWHERE: Final[LiteralString] = """
+    case when host is not null then 'host:' || host else agent || coalesce(
+        (select string_agg('+' || label, '' order by label) from unnest(labels) label where position(':' in label) = 0), '')
+    end
+"""
+"""The queue of a task that no longer prefers a machine (`queue_of`)."""
 FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _HOST: Final = "host:"
 _MARK: Final = "~"
-MISSED: Final = """
-    position(':' in label) > 0 and exists (
-        select from helmsman.workers other where jsonb_exists(other.agents, task.agent) and not label = any (other.labels)
-    )
-"""
-"""SQL condition: the `label` of a `task` is its session format, and a machine with its agent lacks that format."""
-WANTED: Final[LiteralString] = f"(position(':' in label) = 0 or ({MISSED}))"
-"""SQL condition: the `label` of a `task` restricts its machines, because a user set it or a machine lacks it."""
-QUEUE: Final[LiteralString] = f"""
-    task.agent || coalesce(
-        (select string_agg('+' || label, '' order by label) from unnest(task.labels) label where {WANTED}), '')
-"""  # noqa: S608 - of constants
-"""The queue of a `task` that any machine may take."""
 
 
 def new_worker_id(name: str) -> str:

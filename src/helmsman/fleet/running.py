@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.fleet.budgets import FleetBudgets
-    from helmsman.fleet.database import FleetDatabase
     from helmsman.model.events import Event
     from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
@@ -85,7 +84,6 @@ MOST_ATTEMPTS: Final = 20
 _LOOK_SECONDS: Final = 5.0
 """Interval at which a running task polls for answers and cancellation, in case a notification is lost."""
 _PROGRESS_SECONDS: Final = 1.0
-_LANE_SECONDS: Final = 1.0
 _TREE_SECONDS: Final = 0.5
 _TOO_LARGE_SECONDS: Final = 60.0
 """Delay before storing a tree is retried after a failure. It is also retried when the turn ends."""
@@ -576,29 +574,18 @@ class TaskRun:
 
 
 async def run_task(
-    helms: tuple[Steering, Steering],
-    database: FleetDatabase,
-    worker: str,
-    task_id: str,
-    running: dict[str, TaskRun],
-    budgets: FleetBudgets,
-) -> str:
-    """Claim a task, run it, and return its final status. The second of `helms` runs tasks of schedules."""
-    while True:
-        owned = await database.keep_trying(lambda: OwnedTask.claim(database, task_id, worker), "a task")
-        if owned is not None:
-            run = running[task_id] = TaskRun(helms[SCHEDULE in owned.row["metadata"]], owned, budgets)
-            try:
-                if (ended := await run.run()) != AGAIN:
-                    return ended
-            finally:
-                budgets.left(owned)
-                running.pop(task_id, None)
-                await anyio.to_thread.run_sync(forget_images, helms[0].settings.state_dir, [task_id])
-            continue
-        row = await database.keep_trying(
-            lambda: database.one("select status from helmsman.tasks where id = %s", (task_id,)), "a task"
-        )
-        if row is None or row["status"] not in ("pending", "working"):
-            return "ended"
-        await anyio.sleep(_LANE_SECONDS)  # an earlier turn of its session is running
+    helms: tuple[Steering, Steering], owned: OwnedTask, running: dict[str, TaskRun], budgets: FleetBudgets
+) -> None:
+    """Run a claimed task until it has ended or is another machine's. The second of `helms` runs tasks of schedules."""
+    helm = helms[SCHEDULE in owned.row["metadata"]]
+    claimed: OwnedTask | None = owned
+    while claimed is not None:
+        run = running[owned.id] = TaskRun(helm, claimed, budgets)
+        try:
+            if await run.run() != AGAIN:
+                return
+        finally:
+            budgets.left(claimed)
+            running.pop(owned.id, None)
+            await anyio.to_thread.run_sync(forget_images, helms[0].settings.state_dir, [owned.id])
+        claimed = await owned.database.keep_trying(claimed.claim_again, "a task")

@@ -10,13 +10,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-import sqlalchemy as sa
-
 from helmsman.base.structs import replace, unpack_if_valid
-from helmsman.fleet.client import enter_task
 from helmsman.fleet.door_lanes import PLACE, as_doors_see
-from helmsman.fleet.lanes import notify_workers
-from helmsman.fleet.rows import jsonb, new_fleet_task
+from helmsman.fleet.queue import enter_task
+from helmsman.fleet.rows import WORKERS, jsonb, new_fleet_task
 from helmsman.fleet.values import FleetDraft
 from helmsman.schedules.due import due_run, extra_run
 from helmsman.schedules.store import RUNS_KEPT, Schedule, ScheduleRun, refuse_more
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
     from psycopg.rows import DictRow
 
     from helmsman.fleet.client import FleetClient
-    from helmsman.fleet.queueing import Enqueuer
+    from helmsman.fleet.database import DatabaseConnection, FleetDatabase
     from helmsman.schedules.store import ScheduleStore
     from helmsman.tasks.model import Task, TaskDraft
 
@@ -38,29 +35,27 @@ log = logging.getLogger(__name__)
 FLEETS: Final = "S-fleet-"
 """Prefix of the ids of a fleet's schedules."""
 
-_DUE: Final = sa.text(
-    """
+_DUE: Final = """
     select *, clock_timestamp() as now, exists (
         select from helmsman.schedule_runs run join helmsman.tasks on tasks.id = run.task
         where run.schedule = schedules.id and tasks.status in ('pending', 'working')
     ) as still_runs
     from helmsman.schedules
-    where next_at <= clock_timestamp() and not is_paused and not id = any(:but)
+    where next_at <= clock_timestamp() and not is_paused and not id = any(%(but)s)
     order by next_at limit 1 for update skip locked
-    """
-)
-_MOVE: Final = sa.text("update helmsman.schedules set next_at = :next_at where id = :id")
-_ENTER: Final = sa.text(
+"""
+_MOVE: Final = "update helmsman.schedules set next_at = %(next_at)s where id = %(id)s"
+_ENTER: Final = (
     "insert into helmsman.schedule_runs (schedule, due_at, entered_at, task, note) "
-    "values (:schedule, :due_at, :entered_at, :task, :note) on conflict do nothing"
+    "values (%(schedule)s, %(due_at)s, %(entered_at)s, %(task)s, %(note)s) on conflict do nothing"
 )
-_FORGET: Final = sa.text(
-    "delete from helmsman.schedule_runs where schedule = :schedule and due_at not in "
-    "(select due_at from helmsman.schedule_runs where schedule = :schedule order by entered_at desc limit :kept)"
+_FORGET: Final = (
+    "delete from helmsman.schedule_runs where schedule = %(schedule)s and due_at not in "
+    "(select due_at from helmsman.schedule_runs where schedule = %(schedule)s order by entered_at desc limit %(kept)s)"
 )
-_SECONDS: Final = sa.text(
-    "select extract(epoch from min(next_at) - clock_timestamp())::float from helmsman.schedules "
-    "where not is_paused and not id = any(:but)"
+_SECONDS: Final = (
+    "select extract(epoch from min(next_at) - clock_timestamp())::float as seconds from helmsman.schedules "
+    "where not is_paused and not id = any(%(but)s)"
 )
 
 
@@ -79,10 +74,10 @@ def schedule_of(row: DictRow) -> Schedule | None:
     return _schedule(row, None if row["due_at"] is None else _run(row))
 
 
-def _enter(connection: sa.Connection, schedule: Schedule, run: ScheduleRun) -> None:
+async def _enter(connection: DatabaseConnection, schedule: Schedule, run: ScheduleRun) -> None:
     values = {"due_at": run.due_at, "entered_at": run.entered_at, "task": run.task_id, "note": run.note}
-    connection.execute(_ENTER, {"schedule": schedule.id, **values})
-    connection.execute(_FORGET, {"schedule": schedule.id, "kept": RUNS_KEPT})
+    await connection.execute(_ENTER, {"schedule": schedule.id, **values})
+    await connection.execute(_FORGET, {"schedule": schedule.id, "kept": RUNS_KEPT})
 
 
 def _draft(draft: TaskDraft) -> FleetDraft:
@@ -102,43 +97,45 @@ def _draft(draft: TaskDraft) -> FleetDraft:
 # --- due runs ----------------------------------------------------------------------------------------------------------
 
 
-def begin_due(enqueuer: Enqueuer) -> float | None:
-    """Enter all that is due; in how many seconds there is more, if there is. Blocks.
+async def begin_due(database: FleetDatabase) -> float | None:
+    """Start all due runs. Return the seconds until the next one is due, if there is one.
 
-    A schedule that this version makes no sense of waits for a worker that does.
+    A schedule that this version cannot read waits for a worker that can.
     """
     unknown: list[str] = []
     while True:
-        with enqueuer.engine.begin() as connection:
-            found = connection.execute(_DUE, {"but": unknown}).mappings().first()
-            if found is None:
+        queue: str | None = None
+        async with database.connection() as connection, connection.transaction():
+            row = await (await connection.execute(_DUE, {"but": unknown})).fetchone()
+            if row is None:
                 break
-            row = {**found}
             schedule = _schedule(row)
             if schedule is None:
-                log.warning("schedule %s is due, and this version makes no sense of it", row["id"])
+                log.warning("schedule %s is due, and this version cannot read it", row["id"])
                 unknown.append(row["id"])
             else:
-                _begin(enqueuer, connection, schedule, row)
-    with enqueuer.engine.begin() as connection:
-        seconds: float | None = connection.execute(_SECONDS, {"but": unknown}).scalar()
-    return seconds
+                queue = await _begin(connection, schedule, row)
+        if queue is not None:
+            await database.notify((WORKERS, queue))
+    found = await database.one(_SECONDS, {"but": unknown})
+    return None if found is None else found["seconds"]
 
 
-def _begin(enqueuer: Enqueuer, connection: sa.Connection, schedule: Schedule, row: Mapping[str, Any]) -> None:
+async def _begin(connection: DatabaseConnection, schedule: Schedule, row: DictRow) -> str | None:
+    """Enter a due run. Return the queue of its task, if it begins one."""
     due = due_run(schedule, row["now"], still_runs=row["still_runs"])
-    task_id = None
+    task_id = entered = None
     if due.draft is not None:
         draft = _draft(due.draft)
         task_id, alias = new_fleet_task(draft.instruction)
-        entered = enter_task(enqueuer, connection, draft, task_id, alias)
+        entered = await enter_task(connection, draft, task_id, alias)
         if entered is None:
             log.info("the run of schedule %s at %s was entered before", schedule.id, due.run.due_at)
         else:
-            notify_workers(connection, entered["queue"])
             log.info("schedule %s begins task %s", schedule.id, task_id)
-    _enter(connection, schedule, replace(due.run, task_id=task_id))
-    connection.execute(_MOVE, {"id": schedule.id, "next_at": due.next_at})
+    await _enter(connection, schedule, replace(due.run, task_id=task_id))
+    await connection.execute(_MOVE, {"id": schedule.id, "next_at": due.next_at})
+    return None if entered is None else str(entered["queue"])
 
 
 # --- for clients -----------------------------------------------------------------------------------------------------
@@ -216,8 +213,8 @@ class FleetSchedules:
         """Enter a run immediately, in addition to the due runs."""
         now = await self.now()
 
-        def also(connection: sa.Connection, task_id: str) -> None:
-            _enter(connection, schedule, ScheduleRun(due_at=now, entered_at=now, task_id=task_id))
+        async def also(connection: DatabaseConnection, task_id: str) -> None:
+            await _enter(connection, schedule, ScheduleRun(due_at=now, entered_at=now, task_id=task_id))
 
         task = await self._client.enqueue(_draft(extra_run(schedule)), also)
         rows = await self._rows("select * from helmsman.tasks where id = %(id)s", id=task.id)

@@ -1,4 +1,4 @@
-"""The tables of a fleet, in the schema `helmsman` beside those of DBOS, and how they came to be: one step per version.
+"""The tables of a fleet, in the schema `helmsman`, and how they came to be: one step per version.
 
 A step is never changed once it was released. Steps only add, so that workers of the version before go on working while
 others are upgraded; one that does not says so in `_OLDEST`.
@@ -70,7 +70,6 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
         deadline timestamptz,
         labels text[] not null default '{}',
         host text,
-        is_queued boolean not null default false,
         epoch int not null default 0,
         worker text,
         is_handed_over boolean not null default false,
@@ -83,6 +82,10 @@ _FIRST: Final[tuple[LiteralString, ...]] = (
     "create index tasks_by_alias on helmsman.tasks (alias)",
     "create unique index one_turn_at_a_time on helmsman.tasks (lane) where status = 'working'",
     "create index tasks_by_lane on helmsman.tasks (lane, number)",
+    "create index tasks_in_queue on helmsman.tasks (priority, number) where status = 'pending'",
+    "create index tasks_of_lane_at_work on helmsman.tasks (lane, number) where status in ('pending', 'working')",
+    "create index tasks_delayed on helmsman.tasks (not_before) where status = 'pending' and not_before is not null",
+    "create index tasks_by_worker on helmsman.tasks (worker) where status = 'working'",
     "create index tasks_by_session on helmsman.tasks (session_id) where session_id is not null",
     "create index tasks_at_work on helmsman.tasks (status, number) where status in ('pending', 'working')",
     "create index tasks_by_expiry on helmsman.tasks (expires_at) where expires_at is not null",
@@ -316,11 +319,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = (
-    _FIRST,
-    (*_SCHEDULES, *_BUDGETS, *_NOTICES),
-    _MESSAGES,
-)
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_SCHEDULES, *_BUDGETS, *_NOTICES, *_MESSAGES),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """The oldest version whose code can still work with these tables."""

@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, Literal
 
-import anyio.to_thread
 import psycopg
-import sqlalchemy as sa
 from psycopg.conninfo import conninfo_to_dict
 
 from helmsman.base.structs import Value
 from helmsman.errors import FleetNotReady
 from helmsman.fleet.database import FleetDatabase, unavailable
-from helmsman.fleet.queueing import prepare
 from helmsman.fleet.schema import migrate
 
 if TYPE_CHECKING:
@@ -133,14 +130,13 @@ async def init_fleet(url: str) -> list[DatabaseCheck]:
         if wrong := [check.text for check in checks if check.verdict == "wrong"]:
             raise FleetNotReady(" ".join(wrong))
         try:
-            await anyio.to_thread.run_sync(prepare, database.url)
             async with database.connection() as connection:
                 await migrate(connection)
-        except (psycopg.errors.InsufficientPrivilege, sa.exc.ProgrammingError) as error:
+        except psycopg.errors.InsufficientPrivilege as error:
             raise FleetNotReady(
                 "This role may not make schemas in this database. Set the fleet up with its owner; workers and doors need "
                 f"less (docs/fleet.md). {str(error).partition(chr(10))[0]}"
             ) from error
-        except (sa.exc.OperationalError, psycopg.OperationalError) as error:
+        except psycopg.OperationalError as error:
             raise unavailable(error) from error
     return checks

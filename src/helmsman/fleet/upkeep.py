@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import anyio.to_thread
-
 from helmsman.fleet.schema import LOCK
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import FleetDatabase
-    from helmsman.fleet.queueing import Enqueuer
 
 EVERY_SECONDS: Final = 600.0
 _UPKEEP: Final = LOCK + 2
 _BATCH: Final = 500
 
 
-async def drop_expired(database: FleetDatabase, enqueuer: Enqueuer) -> int:
-    """Remove what has expired: tasks with their events, questions, results and bundles, rollouts, and DBOS's own records.
-
-    How many tasks that were. What DBOS knows goes first: asked again, the rest is found by the task that is still there.
-    """
+async def drop_expired(database: FleetDatabase) -> int:
+    """Delete expired tasks with their events, questions, results and bundles, and old rollouts. Return how many tasks."""
     dropped = 0
     while True:
         rows = await database.all(
@@ -41,7 +35,6 @@ async def drop_expired(database: FleetDatabase, enqueuer: Enqueuer) -> int:
         if not rows:
             break
         ids = [row["id"] for row in rows]
-        await anyio.to_thread.run_sync(enqueuer.delete, ids)
         await database.all("delete from helmsman.tasks where id = any(%s) returning id", (ids,))
         dropped += len(ids)
     await database.all(

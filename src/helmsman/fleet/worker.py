@@ -12,25 +12,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import anyio
-import anyio.lowlevel
 import anyio.to_thread
 import psycopg
-import sqlalchemy as sa
 
 from helmsman.agents.registry import engine_overviews
 from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.structs import Value
-from helmsman.errors import FleetRefused, FleetUnavailable
+from helmsman.errors import FleetRefused
 from helmsman.fleet.budgets import FleetBudgets
-from helmsman.fleet.database import FleetDatabase, unavailable
-from helmsman.fleet.lanes import lane_behind, queue_next, waiting_lanes
+from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
 from helmsman.fleet.notices import FleetPost, place_in
-from helmsman.fleet.queueing import QUEUES, Enqueuer, Taker
-from helmsman.fleet.reaping import hand_over_task, move_from_dead_hosts, requeue_work, stop_late_tasks
-from helmsman.fleet.rows import channel_of, checked_name, form_label, new_worker_id, serves
+from helmsman.fleet.owned_task import MachineOffer
+from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
+from helmsman.fleet.reaping import requeue_work, stop_late_tasks
+from helmsman.fleet.rows import WORKERS, channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
 from helmsman.fleet.schedules import begin_due
 from helmsman.fleet.schema import require_schema
@@ -40,6 +38,7 @@ from helmsman.fleet.workspaces import drop_worktrees
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from helmsman.fleet.owned_task import OwnedTask
     from helmsman.service import HelmsmanService
 
 log = logging.getLogger(__name__)
@@ -87,7 +86,6 @@ class Worker:
         self._leaving = anyio.Event()
         self._is_stopping = False
         self._woken = anyio.Event()
-        self._strays: set[str] = set()
         self._labels = options.labels
         self._exit = AsyncExitStack()
         self.ready = anyio.Event()
@@ -125,7 +123,6 @@ class Worker:
             await self._lease.take()
             self.lease = ProcessLease(self.options.lease - margin_of(self.options.lease), renewed_at=asked_at)
             opening.callback(self.lease.close)
-            self._enqueuer = await anyio.to_thread.run_sync(Enqueuer, self._database.url, 2, "helmsman worker queue")
             self._exit = opening.pop_all()
         return self
 
@@ -141,7 +138,7 @@ class Worker:
 
         Raises:
             DeclaredDead: Other workers have taken the work. Every process of this worker must end immediately.
-            FleetUnavailable: The database cannot be reached; nothing was taken.
+            FleetUnavailable: The database cannot be reached; nothing was claimed.
         """
         self._helm = helm
         self._patient = patient
@@ -149,16 +146,14 @@ class Worker:
         for one in (helm, patient):
             one.extras.budgets.elsewhere = self._budgets
         await self._database.soon(partial(self._lease.offer, *await self._look_at_agents()))
-        self._taker = Taker(
+        self._queue = QueueConsumer(
             self._database,
-            self.id,
+            self._offer,
             self._run,
             capacity=self.options.capacity,
-            serves=self._serves,
             is_leaving=self._leaving.is_set,
         )
         dead: list[DeclaredDead] = []
-        failed: list[FleetUnavailable] = []
         async with anyio.create_task_group() as tasks:
 
             async def keep_lease() -> None:
@@ -171,26 +166,18 @@ class Worker:
                     tasks.cancel_scope.cancel()
 
             tasks.start_soon(keep_lease)
-            try:
-                self._taker.launch()
-            except sa.exc.OperationalError as error:
-                failed.append(unavailable(error.orig or error))
-                tasks.cancel_scope.cancel()
-                await anyio.lowlevel.checkpoint()
             tasks.start_soon(self._listen)
-            tasks.start_soon(self._taker.take)
+            tasks.start_soon(self._queue.consume)
             tasks.start_soon(self._sweep)
             tasks.start_soon(self._drop_expired)
             tasks.start_soon(self._keep_schedules)
             tasks.start_soon(self._post(helm).run)
             self.ready.set()
             await self._leaving.wait()
-            while self._taker.taken and not self._is_stopping:
+            while self._queue.running and not self._is_stopping:
                 await sleep_until(self._woken, 1.0)
             await self._release_work()
             tasks.cancel_scope.cancel()
-        if failed:
-            raise failed[0]
         if dead:
             self.lease.close()  # the processes of this worker must stop
             raise dead[0]
@@ -228,12 +215,9 @@ class Worker:
         with anyio.move_on_after(_STOP_SECONDS):
             while await anyio.to_thread.run_sync(engine_overviews, state_dir):  # noqa: ASYNC110 - processes
                 await anyio.sleep(0.05)
-        left = tuple(self._taker.taken)
-        for task_id in left:  # before the lease is released: other workers treat a task without a lease as cut off
-            await self._database.soon(partial(hand_over_task, self._database, task_id, self.id))
+        # Before the lease is released: other workers treat a task without a lease as cut off.
+        await self._database.soon(partial(hand_over_tasks, self._database, self.id))
         await self._database.soon(self._lease.release)
-        for task_id in left:
-            await self._taker.requeue(task_id, self.id)
 
     def drain(self) -> None:
         """Take nothing more, and end when nothing runs."""
@@ -251,20 +235,12 @@ class Worker:
 
     # --- tasks -------------------------------------------------------------------------------------------------------
 
-    async def _run(self, task_id: str) -> str:
-        helms = self._helm, self._patient
-        ended = await run_task(helms, self._database, self.id, task_id, self._running, self._budgets)
+    async def _run(self, owned: OwnedTask) -> None:
+        await run_task((self._helm, self._patient), owned, self._running, self._budgets)
         self._wake()
-        await self._queue_next(task_id)
-        return ended
 
-    async def _queue_next(self, task_id: str) -> None:
-        """Queue the task that waited for a task that has ended here. The sweep finds tasks that this misses."""
-        try:
-            if (lane := await lane_behind(self._database, task_id)) is not None:
-                await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
-        except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
-            log.debug("what waits for task %s could not be queued: %s", task_id, error)
+    def _offer(self) -> MachineOffer:
+        return MachineOffer(self.id, self.options.name, list(self.options.agents), list(self._labels))
 
     def _serves(self, queue: str) -> bool:
         options = self.options
@@ -274,15 +250,15 @@ class Worker:
         """Handle notifications of answers, cancellation, drains and queued tasks. A payload is a task id or a queue name."""
         while True:
             try:
-                async with self._database.listening(channel_of(self.id), QUEUES) as payloads:
-                    self._taker.wake()
+                async with self._database.listening(channel_of(self.id), WORKERS) as payloads:
+                    self._queue.wake()
                     for run in tuple(self._running.values()):  # for notifications sent before this connection listened
                         run.wake()
                     async for told in payloads:
                         if told in self._running:
                             self._running[told].wake()
                         elif self._serves(told):
-                            self._taker.wake()
+                            self._queue.wake()
                         else:
                             self._wake()
             except psycopg.Error as error:
@@ -298,22 +274,19 @@ class Worker:
             try:
                 await self._lease.find_dead()
                 if self._lease.may_judge:
-                    await requeue_work(self._database, self._taker, self._enqueuer)
-                    await move_from_dead_hosts(self._database)
-                    await stop_late_tasks(self._database, self._enqueuer)
-                await self._find_strays()
-                for lane in await waiting_lanes(self._database):
-                    await anyio.to_thread.run_sync(queue_next, self._enqueuer, lane)
-            except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+                    await requeue_work(self._database)
+                    await stop_late_tasks(self._database)
+                await self._queue.return_strays()
+            except psycopg.Error as error:
                 log.debug("the fleet could not be looked after: %s", error)
             await anyio.sleep(pause)
 
     async def _drop_expired(self) -> None:
         while True:
             try:
-                await drop_expired(self._database, self._enqueuer)
+                await drop_expired(self._database)
                 await drop_worktrees(self._database, self._helm.settings.state_dir, self.options.name)
-            except (psycopg.Error, sa.exc.SQLAlchemyError) as error:
+            except psycopg.Error as error:
                 log.debug("what has expired could not be dropped: %s", error)
             await anyio.sleep(EVERY_SECONDS)
 
@@ -322,8 +295,8 @@ class Worker:
         while True:
             seconds: float | None = None
             try:
-                seconds = await anyio.to_thread.run_sync(begin_due, self._enqueuer)
-            except sa.exc.SQLAlchemyError as error:
+                seconds = await begin_due(self._database)
+            except psycopg.Error as error:
                 log.debug("what is due waits: %s", error)
             await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
 
@@ -331,15 +304,3 @@ class Worker:
         """Return the sender of notices for this user's recipients, except those shown on a screen."""
         place, state_dir = place_in(self._directory), helm.settings.state_dir
         return FleetPost(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)
-
-    async def _find_strays(self) -> None:
-        """Give back what the database says that we have taken, and we have not: its answer was lost on the way."""
-        rows = await self._database.all(
-            "select workflow_uuid as id from dbos.workflow_status where status = 'PENDING' and executor_id = %s",
-            (self.id,),
-        )
-        strays = {row["id"] for row in rows} - self._taker.started
-        for task_id in strays & self._strays:
-            self._taker.taken.discard(task_id)
-            await self._taker.requeue(task_id, self.id)
-        self._strays = strays

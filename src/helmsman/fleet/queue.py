@@ -1,0 +1,231 @@
+"""Queue of a fleet: a task's row is its place in the queue, and one statement claims it.
+
+A worker claims pending tasks that it may run, the first of each session, by priority and age (`OwnedTask.claim`). Columns
+of the row hold all conditions: host, labels, delay and session. Rows that another worker is claiming are skipped. Workers
+are notified of new work; they also poll, because a notification is lost when its connection breaks.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final, LiteralString
+
+import anyio
+import psycopg
+
+from helmsman.base.concurrency import sleep_until
+from helmsman.base.structs import replace
+from helmsman.fleet.owned_task import OwnedTask
+from helmsman.fleet.pictures import KIND
+from helmsman.fleet.rows import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from psycopg.rows import DictRow
+
+    from helmsman.fleet.database import DatabaseConnection, FleetDatabase
+    from helmsman.fleet.owned_task import MachineOffer
+    from helmsman.fleet.values import FleetDraft
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS: Final = 5.0
+"""Polling interval of a worker with free capacity, in case a notification is lost."""
+_REST_SECONDS: Final = 0.05
+"""Minimum pause between two claims, however many notifications arrive."""
+_LAST_SECONDS: Final = 0.1
+"""Extra delay of an almost full worker, so that workers with more free capacity claim first."""
+
+# --- enqueue ---------------------------------------------------------------------------------------------------------
+
+_BEFORE: Final = """
+    select task.lane, worker.name, worker.id is not null and not worker.draining as is_there,
+        array(select label from unnest(task.labels) label where position(':' in label) > 0) as needs
+    from helmsman.tasks task left join helmsman.workers worker on worker.name = split_part(task.worker, '~', 1)
+    where task.session_id = %(session)s or task.lane = %(lane)s order by task.number desc limit 1
+"""
+"""Select the machine that ran the last turn of a session, and the labels that its transcript needs."""
+_LOCK: Final = "select pg_advisory_xact_lock(hashtextextended(%s, 0))"
+"""Serialize the enqueues of a session, so that its tasks become visible in the order of their numbers."""
+_ENQUEUE: Final = """
+    insert into helmsman.tasks
+        (id, key, alias, lane, agent, instruction, directory, session_id, model, metadata, spec, queue, priority, labels,
+         host, not_before, deadline)
+    values
+        (%(id)s, %(key)s, %(alias)s, %(lane)s, %(agent)s, %(instruction)s, %(directory)s, %(session_id)s, %(model)s,
+         %(metadata)s, %(spec)s, %(queue)s, %(priority)s, %(labels)s, %(host)s,
+         clock_timestamp() + make_interval(secs => %(delay)s), clock_timestamp() + make_interval(secs => %(deadline)s))
+    on conflict do nothing
+    returning *
+"""
+_BUNDLE: Final = (
+    "insert into helmsman.bundles (task, kind, part, epoch, about, data) "
+    "values (%(task)s, %(kind)s, %(part)s, 0, %(about)s, %(data)s)"
+)
+
+
+async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
+    """Store a task in the transaction of the caller, who then notifies `WORKERS` of its queue.
+
+    Return None if there is a task with its key or id already.
+    """
+    queue, lane = queue_of(draft.agent, draft.labels, draft.host), task_id
+    if (named := draft.lane or draft.session_id) is not None:
+        known = {"session": draft.session_id, "lane": draft.lane}
+        before = await (await connection.execute(_BEFORE, known)).fetchone()
+        lane = named if before is None else before["lane"]
+        await connection.execute(_LOCK, (lane,))
+        if before is not None:
+            draft = replace(draft, labels=(*draft.labels, *before["needs"]))
+            if draft.host is None and before["is_there"]:
+                queue = queue_of(draft.agent, host=before["name"])  # its files are there; if it dies, another has it
+    inserted = await connection.execute(
+        _ENQUEUE,
+        {
+            "id": task_id,
+            "key": draft.idempotency_key,
+            "alias": alias,
+            "lane": lane,
+            "agent": draft.agent,
+            "instruction": clean_text(draft.instruction),
+            "directory": draft.directory,
+            "session_id": draft.session_id,
+            "model": draft.model,
+            "metadata": jsonb(draft.metadata),
+            "spec": jsonb(draft.spec),
+            "queue": queue,
+            "priority": draft.priority,
+            "labels": list(draft.labels),
+            "host": draft.host,
+            "delay": draft.delay or None,
+            "deadline": draft.deadline,
+        },
+    )
+    row = await inserted.fetchone()
+    if row is not None:
+        await _add_bundles(connection, draft, task_id)
+    return row
+
+
+async def _add_bundles(connection: DatabaseConnection, draft: FleetDraft, task_id: str) -> None:
+    for number, (suffix, image) in enumerate(draft.images):
+        await _add(connection, task_id, KIND, number, {"suffix": suffix}, image)
+    for kind, (about, parts) in draft.bundles.items():
+        for number, part in enumerate(parts):
+            await _add(connection, task_id, kind, number, about, part)
+
+
+async def _add(
+    connection: DatabaseConnection, task_id: str, kind: str, part: int, about: Mapping[str, Any], data: bytes
+) -> None:
+    values = {"task": task_id, "kind": kind, "part": part, "about": jsonb(about), "data": data}
+    await connection.execute(_BUNDLE, values)
+
+
+# --- claim -----------------------------------------------------------------------------------------------------------
+
+
+class QueueConsumer:
+    """Claims tasks for a worker while it has free capacity, and runs each in a task of its own."""
+
+    def __init__(
+        self,
+        database: FleetDatabase,
+        offer: Callable[[], MachineOffer],
+        run: Callable[[OwnedTask], Awaitable[object]],
+        *,
+        capacity: int,
+        is_leaving: Callable[[], bool],
+    ) -> None:
+        """`offer` returns what the worker may run now, and `run` runs a claimed task."""
+        self._database = database
+        self._offer = offer
+        self._run = run
+        self._capacity = capacity
+        self._is_leaving = is_leaving
+        self._woken = anyio.Event()
+        self.running: set[str] = set()
+        """Ids of the tasks that run here."""
+        self._strays: set[str] = set()
+
+    def wake(self) -> None:
+        """Claim soon: work may wait, or there is free capacity again."""
+        self._woken.set()
+
+    async def consume(self) -> None:
+        """Claim and run tasks until cancelled, which cancels the running ones."""
+        async with anyio.create_task_group() as tasks:
+            while True:
+                self._woken, wait = anyio.Event(), _LOOK_SECONDS
+                try:
+                    if self._free > 0:
+                        wait = await self._claim(tasks)
+                except psycopg.Error as error:
+                    log.debug("the queue cannot be read: %s", error)
+                await anyio.sleep(_REST_SECONDS)
+                await sleep_until(self._woken, wait)
+                await anyio.sleep(_LAST_SECONDS * len(self.running) / self._capacity)
+
+    @property
+    def _free(self) -> int:
+        return 0 if self._is_leaving() else self._capacity - len(self.running)
+
+    async def _claim(self, tasks: anyio.abc.TaskGroup) -> float:
+        """Start tasks for half of the free capacity. Return the seconds until the next poll without a notification."""
+        most = (self._free + 1) // 2  # other workers may have more free capacity
+        claimed, due = await OwnedTask.claim(self._database, self._offer(), most)
+        for owned in claimed:
+            self.running.add(owned.id)
+            tasks.start_soon(self._run_one, owned)
+        if claimed and self._free > 0:
+            return _REST_SECONDS
+        return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due))
+
+    async def _run_one(self, owned: OwnedTask) -> None:
+        try:
+            await self._run(owned)
+        except Exception:
+            # One task must not stop the worker. `return_strays` puts it back into the queue, at most as often as
+            # after the loss of a machine.
+            log.exception("task %s ended with an error", owned.id)
+        finally:
+            self.running.discard(owned.id)
+            self.wake()
+
+    async def return_strays(self) -> None:
+        """Put back tasks that the database says run here, and do not. The answer to their claim was lost."""
+        worker = self._offer().worker
+        rows = await self._database.all(
+            "select id from helmsman.tasks where status = 'working' and worker = %s", (worker,)
+        )
+        strays = {row["id"] for row in rows} - self.running
+        if again := strays & self._strays:
+            await put_back(self._database, worker, "Its machine did not begin it.", list(again))
+        self._strays = strays
+
+
+# --- put back --------------------------------------------------------------------------------------------------------
+
+
+_PUT_BACK: Final[LiteralString] = f"""
+    update helmsman.tasks set
+        status = 'pending', queue = {ANYWHERE}, note = %(note)s, is_handed_over = %(is_handed_over)s, input_required = false,
+        updated_at = clock_timestamp(), revision = revision + 1
+    where status = 'working' and worker = %(worker)s and (%(tasks)s::text[] is null or id = any(%(tasks)s))
+    returning id, queue, pg_notify('helmsman_fleet', id)
+"""  # noqa: S608 - of constants
+
+
+async def put_back(
+    database: FleetDatabase, worker: str, note: str, tasks: list[str] | None = None, *, is_handed_over: bool = False
+) -> None:
+    """Return tasks of a worker to the queue: the ones named, or all. Nothing of them may run any more."""
+    values = {"worker": worker, "note": note, "tasks": tasks, "is_handed_over": is_handed_over}
+    rows = await database.all(_PUT_BACK, values)
+    await database.notify(*((WORKERS, row["queue"]) for row in rows))
+
+
+async def hand_over_tasks(database: FleetDatabase, worker: str) -> None:
+    """Return all tasks of a worker that was stopped in order, so that other workers continue them at once."""
+    await put_back(database, worker, f"Its machine {machine_of(worker)} was stopped.", is_handed_over=True)
