@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format goldens images reference architecture sandbox-table constraints clean
+.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format dist goldens images reference architecture sandbox-table constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ sandbox-table: $(VENV)/.dev ## Draw what agents see in their sandboxes into docs
 
 constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '@' > constraints.txt
+
+dist: $(VENV)/.pip ## Build sdist and wheel reproducibly, with a bill of materials, and try them in an empty environment
+	$(BIN)/python scripts/make_dist.py
 
 clean: ## Remove what make made
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis htmlcov .coverage .coverage.* dist

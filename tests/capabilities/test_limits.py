@@ -178,7 +178,7 @@ async def test_who_said_fail_gets_the_failure_at_once(agent: PlayedAgent, settin
         session = await helm.start("work", cwd=tmp_path, on_limit="fail")
         agent.engines[-1].end("failed", REACHED)
         assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"
-        with pytest.raises(InvalidInput, match="ask, wait or fail"):
+        with pytest.raises(InvalidInput, match="Use one of: ask, wait, fail"):
             await helm.start("work", cwd=tmp_path, on_limit="perhaps")  # type: ignore[arg-type]
 
 

@@ -64,3 +64,22 @@ def test_manifests_name_variables_and_tools_that_exist() -> None:
 def test_what_the_bundle_starts_is_in_it() -> None:
     entry = load(BUNDLE / "manifest.json")["server"]["entry_point"]
     compile((BUNDLE / entry).read_text(encoding="utf-8"), entry, "exec")
+
+
+def test_llms_txt_has_the_form_of_its_convention_and_links_to_pages_that_exist() -> None:
+    text = (ROOT / "llms.txt").read_text(encoding="utf-8")
+    lines = text.splitlines()
+    assert lines[0] == "# Helmsman"
+    assert lines[2].startswith("> ")
+    sections = [line for line in lines if line.startswith("#")]
+    assert sections[1:] == ["## Use", "## Reference", "## Optional"]
+    links = re.findall(r"^- \[.+?\]\((.+?)\)", text, re.MULTILINE)
+    assert len(links) > 10
+    assert not [link for link in links if not (ROOT / link).is_file()]
+
+
+def test_the_release_workflow_is_the_only_job_that_may_publish() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert "password" not in text
+    assert text.count("id-token: write") == 2  # the package index, and the MCP registry
+    assert "make dist" in text
