@@ -125,11 +125,11 @@ class HelmsmanService(Steering):
     async def used_up(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
         return await self.extras.budgets.refusal(directory, task_id)
 
-    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+    async def defer_turn(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         extras = self.extras
-        parts: tuple[Holder, ...] = extras.budgets.holds, extras.worktree_setup.holds
+        parts: tuple[Holder, ...] = extras.budgets.defer_turn, extras.worktree_setup.defer_turn
         if (gate := self.task_writer.gate(task_id)) is not None:
-            at_gate = partial(extras.outcomes.holds, gate)
+            at_gate = partial(extras.outcomes.defer_turn, gate)
             parts = (at_gate,) if gate.only_asks else (*parts, at_gate)
         return await self._held_by(parts, session, task_id, go_on)
 
@@ -165,7 +165,7 @@ class HelmsmanService(Steering):
     def resume_job(self, task: Task) -> None:
         self.extras.outcomes.resume(task)
 
-    def holds_back(self, session: Session, event: Event) -> bool:
+    def intercept_event(self, session: Session, event: Event) -> bool:
         if event.agent_id is not None or not isinstance(event, TurnEnded | EngineGone):
             return False
         if session.own_question is not None:

@@ -267,7 +267,7 @@ class Budgets:
 
     # --- a turn begins -----------------------------------------------------------------------------------------------
 
-    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+    async def defer_turn(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         """Return whether a requested turn must wait for an answer. After a yes, `go_on` is called."""
         before = self._helm.task_writer.used_before(task_id)
         states = await self.used_up(session.directory, task_id, model=session.model, usage=before)

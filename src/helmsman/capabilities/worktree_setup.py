@@ -85,7 +85,7 @@ class WorktreeSetup:
 
         return await anyio.to_thread.run_sync(look)
 
-    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+    async def defer_turn(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         """Return whether a requested turn must wait for the setup of its worktree; then `go_on` is called."""
         tree = session.worktree
         if tree is None or not _can_ask(session):

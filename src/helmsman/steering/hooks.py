@@ -29,12 +29,12 @@ class Hooks(ABC):
 
     @abstractmethod
     async def needs_session_first(self, task_id: str, directory: Path) -> bool:
-        """Return whether a session in a new worktree is opened before its first turn is requested. `holds` then delays the
-        turn.
+        """Return whether a session in a new worktree is opened before its first turn is requested. `defer_turn` then
+        delays the turn.
         """
 
     @abstractmethod
-    async def holds(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+    async def defer_turn(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
         """Return whether a requested turn is delayed: a person is asked, or the session's worktree is set up.
 
         Then `go_on` is called, unless the answer is no.
@@ -65,5 +65,5 @@ class Hooks(ABC):
         """Resume a job that an earlier hub left."""
 
     @abstractmethod
-    def holds_back(self, session: Session, event: Event) -> bool:
+    def intercept_event(self, session: Session, event: Event) -> bool:
         """Return whether to withhold this event from the session: a person is asked first how to continue."""

@@ -321,10 +321,10 @@ class TurnRunner(Verbs, Hooks):
                 on_task(task_id)
             if session.lacks_history:
                 await self._import_history(session)
-            is_held = await self.holds(session, task_id, begin_turn)
-            if is_held:
+            is_deferred = await self.defer_turn(session, task_id, begin_turn)
+            if is_deferred:
                 await self._writer.write()
-            if not is_held:
+            if not is_deferred:
                 begins = True
                 await begin_turn(ready)
         except Exception as error:
@@ -694,7 +694,7 @@ class TurnRunner(Verbs, Hooks):
             if isinstance(event, ToolCalled):
                 self._shared.tasks.start_soon(answer_call, session, event)
                 return
-            if session.is_repeated(event) or self.holds_back(session, event):
+            if session.is_repeated(event) or self.intercept_event(session, event):
                 return
             session.apply(event)
             if isinstance(event, TurnEnded | EngineGone) and event.agent_id is None:
@@ -729,7 +729,7 @@ class TurnRunner(Verbs, Hooks):
         self, session: Session, question: Question, answered: OwnAnswer, timeout: float | None = None
     ) -> None:
         """Ask Helmsman's own question about how to continue, before the session receives the end of its
-        turn (`holds_back`).
+        turn (`intercept_event`).
         """
         session.ask_own(question.id, answered)
         asked = QuestionAsked(session_id=session.id, turn_id=question.turn_id, question=question)

@@ -120,7 +120,9 @@ class Outcomes:
             self._helm.in_background(partial(self._run, task, wanted))
         return task
 
-    async def holds(self, gate: TurnGate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+    async def defer_turn(
+        self, gate: TurnGate, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]
+    ) -> bool:
         """Hold a turn until its job's gate has finished."""
         hold_turn(self._helm, session, task_id, gate.note, gate.do, go_on)
         return True
