@@ -8,26 +8,26 @@ import mcp_types as types
 
 from helmsman.base.structs import Value
 from helmsman.capabilities.service import AgentService
-from helmsman.mcp.doors import Context, Doors
+from helmsman.mcp.elicitation import Context, Elicitor
 from helmsman.mcp.resources import client_of
 from helmsman.operations.texts import CODEX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.mcp.doors import Confirmation
+    from helmsman.mcp.elicitation import Confirmation
     from helmsman.sessions.session import QuestionHandler, Session
 
-Instead = types.InputRequiredResult | dict[str, Any]
+DeferredReply = types.InputRequiredResult | dict[str, Any]
 """Reply instead of a result: input is required, or (as JSON) a task's handle."""
-CallOutcome = types.CallToolResult | Instead
+CallOutcome = types.CallToolResult | DeferredReply
 
 
 class CallContext(Value, frozen=True):
     """Call of a tool: the service and the client's request."""
 
     helm: AgentService
-    doors: Doors
+    elicitor: Elicitor
     context: Context
     params: types.CallToolRequestParams
     agent: str = CODEX
@@ -42,14 +42,14 @@ class CallContext(Value, frozen=True):
     @property
     def on_question(self) -> QuestionHandler | None:
         """Asks the user at the client as soon as a question arises. None if the client cannot."""
-        return self.doors.handler(self.context)
+        return self.elicitor.handler(self.context)
 
     @property
     def viewer(self) -> str:
         return client_of(self.context)
 
     async def respond(self, session_id: str, question_id: str, answers: Sequence[str]) -> Session:
-        return await self.doors.respond(self.helm, self.context, session_id, question_id, answers)
+        return await self.elicitor.respond(self.helm, self.context, session_id, question_id, answers)
 
     def confirmation(self) -> Confirmation:
-        return self.doors.confirmation(self.context, self.params.input_responses)
+        return self.elicitor.confirmation(self.context, self.params.input_responses)

@@ -98,7 +98,7 @@ class _Calls:
         Its turn has been waiting.
         """
         session = await call.helm.session(session_id)
-        await call.doors.take_responses(call.context, call.params.input_responses, session)
+        await call.elicitor.take_responses(call.context, call.params.input_responses, session)
         async with _in_flight(call, is_new=False) as in_flight:
             in_flight.follow(session)
             return await self._until_ended(call, session, in_flight)
@@ -163,7 +163,7 @@ async def _wait(call: CallContext, session: Session) -> types.InputRequiredResul
     """Until the turn has ended, or the client is to ask its person and call again."""
     while session.state.is_running:
         for question in session.questions:
-            required = await call.doors.input_required(call.context, session, question)
+            required = await call.elicitor.input_required(call.context, session, question)
             if required is not None:
                 return required.model_copy(update={"request_state": session.id})
         with session.watched():

@@ -10,7 +10,7 @@ from mcp.shared.exceptions import MCPError
 from helmsman.base.sanitize import one_line
 
 if TYPE_CHECKING:
-    from helmsman.mcp.doors import Context
+    from helmsman.mcp.elicitation import Context
     from helmsman.service import HelmsmanService
 
 _MOST_VALUES: Final = 100  # of one answer, by the specification

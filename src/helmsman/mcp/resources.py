@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from mcp.server.session import ServerSession
 
-    from helmsman.mcp.doors import Context
+    from helmsman.mcp.elicitation import Context
     from helmsman.model.events import Event
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session

@@ -69,8 +69,8 @@ if TYPE_CHECKING:
 
     from pydantic import BaseModel
 
-    from helmsman.mcp.doors import Context
-    from helmsman.mcp.toolset import Offered
+    from helmsman.mcp.elicitation import Context
+    from helmsman.mcp.toolset import ToolLike
     from helmsman.model.questions import Question
     from helmsman.router.intent import Intent
     from helmsman.router.route import Route
@@ -87,14 +87,14 @@ _MOST_NAMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Offered:
+class _Offer:
     """Choices that a client was offered, and the arguments of its request other than the text."""
 
     offer: Offer
     terms: Mapping[str, BaseModel] = field(default_factory=dict[str, "BaseModel"])
 
 
-_NO_OFFER: Final = _Offered(NOTHING_OFFERED)
+_NO_OFFER: Final = _Offer(NOTHING_OFFERED)
 
 
 class Router:
@@ -105,7 +105,7 @@ class Router:
     """
 
     def __init__(self) -> None:
-        self._offered: dict[str, _Offered] = {}
+        self._offered: dict[str, _Offer] = {}
         self._shown: dict[str, None] = {}
         """Questions by client and id, newest last. A client can answer in plain words only questions that it was shown."""
         self._told: dict[str, None] = {}
@@ -168,7 +168,7 @@ class Router:
             offer = Offer(planned.action, tuple(one.id for one in planned.choices), work)
         if offer is not None and client is not None:
             self._offered.pop(client, None)
-            self._offered[client] = _Offered(offer, {"context": args.context, "safety": args.safety})
+            self._offered[client] = _Offer(offer, {"context": args.context, "safety": args.safety})
             _forget_oldest(self._offered)
         if client is None:
             return
@@ -235,7 +235,7 @@ class Router:
             shown = pending_question(session, question)
             return about(call, planned, task, message, question=shown, acknowledged=False)
         answers = answers_to(question, planned.answer, args.hints.answers)
-        await call.doors.respond(call.helm, call.context, session.id, question.id, answers)
+        await call.elicitor.respond(call.helm, call.context, session.id, question.id, answers)
         told = "\n".join(part_texts(question))
         message = f"Answered {', '.join(answers)}, to this question alone:\n{told}"
         done = about(call, planned, await call.helm.tasks.get(task.id), message)
@@ -597,9 +597,9 @@ def _declared(router: Router) -> Operation[contract.CodexInput]:
     return codex
 
 
-def router_tools(agents: Mapping[str, str], *, expose_primitives: bool) -> list[Offered]:
+def router_tools(agents: Mapping[str, str], *, expose_primitives: bool) -> list[ToolLike]:
     """Return the tools of these agents by name, with titles, and their primitives if these are exposed."""
-    tools: list[Offered] = []
+    tools: list[ToolLike] = []
     for name, title in agents.items():
         tools.append(Tool(_declared(Router()), voice_of(name, title), agent=name, agent_title=title))
         tools += primitives_of(name, title) if expose_primitives else ()

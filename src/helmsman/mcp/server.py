@@ -12,11 +12,11 @@ from mcp_types import RequestParams
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
 from helmsman.mcp.current_call import ATTACH
-from helmsman.mcp.doors import Doors
+from helmsman.mcp.elicitation import Elicitor
 from helmsman.mcp.prompts import Prompts
 from helmsman.mcp.resources import Resources
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
-from helmsman.mcp.toolset import Offered, Tool, Toolbox
+from helmsman.mcp.toolset import Tool, Toolbox, ToolLike
 from helmsman.operations.texts import FOR_ANY, FOR_CODEX
 from helmsman.operations.toolsets import operations_of
 
@@ -66,11 +66,11 @@ _COMPAT: Final[dict[str, Any]] = {  # the name is the original's: clients may kn
 }
 
 
-def offered_tools(helm: HelmsmanService) -> list[Offered]:
+def offered_tools(helm: HelmsmanService) -> list[ToolLike]:
     """Return the tools of the chosen toolsets. Modules of other toolsets are not imported: a client waits for this."""
     settings = helm.settings
     in_fleet = settings.fleet_url is not None
-    tools: list[Offered] = [
+    tools: list[ToolLike] = [
         tool
         for toolset in ("sessions", "agents", "extras", "capabilities")
         if toolset in settings.tools
@@ -126,9 +126,9 @@ def _identity(settings: Settings) -> dict[str, Any]:
 
 def build_server(helm: HelmsmanService) -> Server[None]:
     """Build a server with the tools that the settings of `helm` enable."""
-    doors = Doors(helm)
-    toolbox = Toolbox(helm, doors, offered_tools(helm))
-    tasks = TaskMethods(helm, doors)
+    elicitor = Elicitor(helm)
+    toolbox = Toolbox(helm, elicitor, offered_tools(helm))
+    tasks = TaskMethods(helm, elicitor)
     resources = Resources(helm)
     prompts = Prompts(helm)
 
@@ -139,7 +139,7 @@ def build_server(helm: HelmsmanService) -> Server[None]:
             try:
                 yield
             finally:
-                doors.close()
+                elicitor.close()
 
     server = Server(
         **_identity(helm.settings),
@@ -163,5 +163,5 @@ def build_server(helm: HelmsmanService) -> Server[None]:
     server.add_request_handler("tasks/get", GetTaskParams, tasks.get)
     server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)
     server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
-    server.add_request_handler(ATTACH, RequestParams, doors.attach)
+    server.add_request_handler(ATTACH, RequestParams, elicitor.attach)
     return server

@@ -18,7 +18,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from helmsman.base.truncate import TEXT_CHARS, cut, within
 from helmsman.errors import HelmsmanError
-from helmsman.mcp.doors import Context, Doors, has_forms
+from helmsman.mcp.elicitation import Context, Elicitor, has_forms
 from helmsman.shapes.job_answers import job_in_words, job_output, job_sessions
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.session_status import in_words, session_status
@@ -70,16 +70,16 @@ async def job_handle(call: CallContext, task: Task) -> dict[str, Any] | None:
 class TaskMethods:
     """`tasks/get`, `tasks/update` and `tasks/cancel`."""
 
-    def __init__(self, helm: HelmsmanService, doors: Doors) -> None:
+    def __init__(self, helm: HelmsmanService, elicitor: Elicitor) -> None:
         self._helm = helm
-        self._doors = doors
+        self._elicitor = elicitor
 
     async def get(self, context: Context, params: GetTaskParams) -> dict[str, Any]:
         task, sessions = await self._task(context, params.task_id)
         state = {**_DONE, **task_state(task)}
         if state["status"] == "input_required" and sessions:
             asked = [(session, question) for session in sessions for question in session.questions]
-            forms = {question.id: self._doors.form(context, session, question) for session, question in asked}
+            forms = {question.id: self._elicitor.form(context, session, question) for session, question in asked}
             state["inputRequests"] = {
                 key: form.model_dump(by_alias=True, mode="json", exclude_none=True) for key, form in forms.items()
             }
@@ -104,7 +104,7 @@ class TaskMethods:
     async def update(self, context: Context, params: UpdateTaskParams) -> dict[str, Any]:
         _, sessions = await self._task(context, params.task_id)
         for session in sessions:
-            await self._doors.take_responses(context, params.input_responses, session)
+            await self._elicitor.take_responses(context, params.input_responses, session)
         return dict(_DONE)
 
     async def cancel(self, context: Context, params: CancelTaskParams) -> dict[str, Any]:

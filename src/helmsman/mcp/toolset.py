@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.mcp.call import CallContext, CallOutcome
-    from helmsman.mcp.doors import Context, Doors
+    from helmsman.mcp.elicitation import Context, Elicitor
     from helmsman.service import HelmsmanService
     from helmsman.shapes.contract import Input
 
@@ -42,7 +42,7 @@ ERROR_META: Final = "helmsman/error"
 """Key in the `_meta` of a failed result for the error as data: `code`, `message`, `retryable` and details."""
 
 
-class Offered(Protocol):
+class ToolLike(Protocol):
     """Tool that a server lists and calls."""
 
     @property
@@ -183,9 +183,9 @@ def _type_alone(field: dict[str, Any]) -> dict[str, Any]:
 class Toolbox:
     """Tools a server offers."""
 
-    def __init__(self, helm: HelmsmanService, doors: Doors, tools: Sequence[Offered]) -> None:
+    def __init__(self, helm: HelmsmanService, elicitor: Elicitor, tools: Sequence[ToolLike]) -> None:
         self._helm = helm
-        self._doors = doors
+        self._elicitor = elicitor
         # A user may have given an agent the name of an unrelated tool. The unrelated tool wins.
         self._tools = {tool.name: tool for tool in tools} | {t.name: t for t in tools if _agent_of(t) is None}
         self._by_title = {
@@ -209,7 +209,7 @@ class Toolbox:
         listed = [_with_host(tool, _listed_beside(tool, first[_definition(tool)], known), hosts) for tool in offered]
         return types.ListToolsResult(tools=[_in_words_of(one, said) for one in listed])
 
-    def _named(self, name: str) -> Offered | None:
+    def _named(self, name: str) -> ToolLike | None:
         """Return a tool by name, or by a common variant: an agent's title (`claude-code`), a primitive without its `_`."""
         for spelt in (name, f"_{name}"):
             if (found := self._tools.get(spelt) or self._by_title.get(_spelt(spelt))) is not None:
@@ -222,9 +222,9 @@ class Toolbox:
             names = [tool.name for tool in (await self.list(context, None)).tools]
             raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}. Use one of {', '.join(names)}.")
         try:
-            client = self._doors.client(context)
+            client = self._elicitor.client(context)
             with current().on_behalf_of(client).entered():
-                outcome = await self._called_by(tool, ClientCall(self._helm, self._doors, context, params))
+                outcome = await self._called_by(tool, ClientCall(self._helm, self._elicitor, context, params))
             return outcome if params.name == tool.name else _by_old_name(outcome, params.name, tool.name)
         except HelmsmanError as error:
             return failed(error)
@@ -232,7 +232,7 @@ class Toolbox:
             log.exception("%s tried to end the process", params.name)
             raise MCPError(types.INTERNAL_ERROR, f"{params.name} failed: {type(error).__name__}.") from error
 
-    async def _called_by(self, tool: Offered, call: CallContext) -> CallOutcome:
+    async def _called_by(self, tool: ToolLike, call: CallContext) -> CallOutcome:
         numbered = current_call.get()
         call = self._placed(tool, call)
         if numbered is None:
@@ -244,7 +244,7 @@ class Toolbox:
         return await self._called_once(tool, call, numbered, nature)
 
     async def _called_once(
-        self, tool: Offered, call: CallContext, numbered: NumberedCall, nature: Nature
+        self, tool: ToolLike, call: CallContext, numbered: NumberedCall, nature: Nature
     ) -> CallOutcome:
         """Carry out a call once. If an earlier hub has done so, return its answer if it is stored."""
 
@@ -258,7 +258,7 @@ class Toolbox:
             if is_repeated() and isinstance(outcome, types.CallToolResult):
                 session_id = (outcome.structured_content or {}).get("sessionId")
                 if isinstance(session_id, str):  # unknown to this hub when the client attached: nothing was answered
-                    await self._doors.attach_to(call.context, session_id)
+                    await self._elicitor.attach_to(call.context, session_id)
             return outcome
 
         return await numbered.calls.once(
@@ -273,7 +273,7 @@ class Toolbox:
 
     # --- other machines ----------------------------------------------------------------------------------------------
 
-    def _placed(self, tool: Offered, call: CallContext) -> CallContext:
+    def _placed(self, tool: ToolLike, call: CallContext) -> CallContext:
         """Return the call on the machine that it names, by `host` or by an id, with that machine's own ids."""
         links = self._helm.hosts
         arguments = dict(call.params.arguments or {})
@@ -301,7 +301,7 @@ class Toolbox:
             raise InvalidInput("host and the ids name different machines. Name one.", parameter="host")
         return replace(call, host=host, params=call.params.model_copy(update={"arguments": arguments}))
 
-    async def _called(self, tool: Offered, call: CallContext) -> CallOutcome:
+    async def _called(self, tool: ToolLike, call: CallContext) -> CallOutcome:
         if call.host is not None:
             return await self._called_elsewhere(tool, call)
         outcome = await tool.called(call)
@@ -312,7 +312,7 @@ class Toolbox:
         hosts = [name for name, helm in self._helm.hosts.opened.items() if not named.isdisjoint(helm.sessions)]
         return outcome if len(hosts) != 1 else await self._called_elsewhere(tool, replace(call, host=hosts[0]))
 
-    async def _called_elsewhere(self, tool: Offered, call: CallContext) -> CallOutcome:
+    async def _called_elsewhere(self, tool: ToolLike, call: CallContext) -> CallOutcome:
         host = str(call.host)
         try:
             return await tool.called(replace(call, helm=await self._helm.hosts.get(host)))
@@ -337,21 +337,21 @@ def _by_old_name(outcome: CallOutcome, called: str, name: str) -> CallOutcome:
     return outcome.model_copy(update={"content": [*outcome.content, note]})
 
 
-def _agent_of(tool: Offered) -> str | None:
+def _agent_of(tool: ToolLike) -> str | None:
     return tool.agent if isinstance(tool, Tool) else None
 
 
-def _definition(tool: Offered) -> str:
+def _definition(tool: ToolLike) -> str:
     return tool.definition if isinstance(tool, Tool) else tool.name
 
 
-def _listed_beside(tool: Offered, first: str, known: Mapping[str, Tool]) -> types.Tool:
+def _listed_beside(tool: ToolLike, first: str, known: Mapping[str, Tool]) -> types.Tool:
     if not isinstance(tool, Tool):
         return tool.listed()
     return tool.listed_beside(known) if first == tool.name else tool.listed_like(first)
 
 
-def _with_host(tool: Offered, listed: types.Tool, hosts: Sequence[str]) -> types.Tool:
+def _with_host(tool: ToolLike, listed: types.Tool, hosts: Sequence[str]) -> types.Tool:
     """Return a tool's listing with a `host` parameter, if there are other machines."""
     if not hosts or not isinstance(tool, Tool) or not tool.takes_host:
         return listed

@@ -45,7 +45,7 @@ async def wait_for_session(
 
     None when that is so; else what the client must be told instead of an answer: that input is required, or a task.
     """
-    await call.doors.take_responses(call.context, call.params.input_responses, session)
+    await call.elicitor.take_responses(call.context, call.params.input_responses, session)
     task = await task_handle(call, session)
     if task is not None:
         return task
@@ -57,13 +57,13 @@ async def wait_for_session(
             changed = False
             while True:
                 for question in session.questions:
-                    required = await call.doors.input_required(call.context, session, question)
+                    required = await call.elicitor.input_required(call.context, session, question)
                     if required is not None:
                         return required
-                    await call.doors.ask_now(call.context, session, question)
+                    await call.elicitor.ask_now(call.context, session, question)
                 if changed or not session.state.is_running or session.feed.closed:
                     break
-                if until == "attention" and call.doors.has_for_agent(session):
+                if until == "attention" and call.elicitor.has_for_agent(session):
                     break
                 if numbered is not None:
                     numbered.rest()
@@ -84,7 +84,7 @@ async def _wait_for_sessions(
         return not session.state.is_running or session.feed.closed
 
     def is_over() -> bool:
-        if any(map(call.doors.has_for_agent, sessions)):
+        if any(map(call.elicitor.has_for_agent, sessions)):
             return True
         return all(map(has_ended, sessions)) if until == "all" else any(map(has_ended, sessions))
 
@@ -114,7 +114,7 @@ async def wait_for_job(
     """Wait until a job ends, one of its sessions asks, or the time is up. Returns the same as for a session."""
     helm = call.helm
     for session in await job_sessions(helm, task):
-        await call.doors.take_responses(call.context, call.params.input_responses, session)
+        await call.elicitor.take_responses(call.context, call.params.input_responses, session)
     handle = await job_handle(call, task)
     if handle is not None:
         return handle
@@ -132,13 +132,13 @@ async def wait_for_job(
             while True:
                 for session in await job_sessions(helm, task):
                     for question in session.questions:
-                        required = await call.doors.input_required(call.context, session, question)
+                        required = await call.elicitor.input_required(call.context, session, question)
                         if required is not None:
                             return required
-                        await call.doors.ask_now(call.context, session, question)
-                    call.doors.ask_from_now_on(call.context, session)
+                        await call.elicitor.ask_now(call.context, session, question)
+                    call.elicitor.ask_from_now_on(call.context, session)
                 asking = [session for session in await job_sessions(helm, task) if session.questions]
-                if task.has_ended or any(map(call.doors.has_for_agent, asking)):
+                if task.has_ended or any(map(call.elicitor.has_for_agent, asking)):
                     break
                 if numbered is not None:
                     numbered.rest()
@@ -158,7 +158,7 @@ async def _until_news(call: CallContext, session: Session) -> None:
     """Wait until the turn ends, other questions are open, or the model may answer one of them."""
     asked = [question.id for question in session.questions]
     while session.state.is_running and not session.feed.closed:
-        if [question.id for question in session.questions] != asked or call.doors.has_for_agent(session):
+        if [question.id for question in session.questions] != asked or call.elicitor.has_for_agent(session):
             return
         await session.feed.changed()
 

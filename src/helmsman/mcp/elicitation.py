@@ -61,16 +61,16 @@ class FormHandler:
 
     opens_form: Final = True
 
-    def __init__(self, doors: Doors, context: Context) -> None:
-        self._doors = doors
+    def __init__(self, elicitor: Elicitor, context: Context) -> None:
+        self._elicitor = elicitor
         self._context = context
 
     async def __call__(self, session: Session, question: Question) -> Answered | None:
-        answers = await self._doors.ask_once(self._context, session, question)
+        answers = await self._elicitor.ask_once(self._context, session, question)
         return None if answers is None else Answered(answers, by_form(self._context))
 
 
-class Doors:
+class Elicitor:
     """Records which questions the user was shown, so that no question is asked twice."""
 
     def __init__(self, helm: HelmsmanService) -> None:
