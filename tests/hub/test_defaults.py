@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.mcp.hub_door import _flags
 from helmsman.mcp.pipe import _understood
+from helmsman.mcp.pipe_server import _flags
 from helmsman.testing import always, say
 from mcp import Client
 from tests.mcp.caller import Caller

@@ -229,7 +229,7 @@ def _load_commands() -> MakeServe:
 
 def _load_pipes() -> MakeServe:
     with _loading_sdk:
-        from helmsman.mcp.hub_door import PipeDoors, PipeLogs
+        from helmsman.mcp.pipe_server import PipeLogs, PipeServer
     import logging
 
     from helmsman.cli.consoles import COMMAND_LOG, in_form, log_level
@@ -237,7 +237,7 @@ def _load_pipes() -> MakeServe:
     def make(shared: Shared, calls: CallLog) -> Serve:
         logs = in_form(PipeLogs(), COMMAND_LOG)
         logging.getLogger().addHandler(logs)
-        return PipeDoors(shared, calls, logs, log_level).serve
+        return PipeServer(shared, calls, logs, log_level).serve
 
     return make
 

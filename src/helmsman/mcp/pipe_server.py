@@ -153,7 +153,7 @@ class PipeLogs(logging.Handler):
 _LOGGED_TO: Final[contextvars.ContextVar[Connection | None]] = contextvars.ContextVar("logged_to", default=None)
 
 
-class PipeDoors:
+class PipeServer:
     """Serves the pipes that connect to a hub. `level_of` says from which level on a pipe with these settings wants logs."""
 
     def __init__(self, shared: Shared, calls: CallLog, logs: PipeLogs, level_of: Callable[[Settings], int]) -> None:
@@ -170,8 +170,8 @@ class PipeDoors:
             connection.put(settings)
             await connection.written()
             return
-        door = PipeDoor(hello, connection, hub.epoch, self._calls)
-        hub.doors[connection] = door
+        pipe = PipeConnection(hello, connection, hub.epoch, self._calls)
+        hub.doors[connection] = pipe
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
         where = CallerContext(hello.environment, hello.directory)
         with where.entered(), self._logs.to(connection, self._level_of(settings)):
@@ -179,7 +179,7 @@ class PipeDoors:
                 await door.serve(helm)
 
 
-class PipeDoor:
+class PipeConnection:
     """One connected pipe."""
 
     def __init__(self, hello: _Hello, connection: Connection, epoch: int, calls: CallLog) -> None:
