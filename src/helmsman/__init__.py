@@ -21,7 +21,7 @@ TYPE_CHECKING = False  # `typing` would cost as much as all else that a pipe to 
 if TYPE_CHECKING:
     from typing import Any
 
-    from helmsman.capabilities.outcomes.wanted import Wanted
+    from helmsman.capabilities.outcomes.request import Wanted
     from helmsman.client import Helmsman
     from helmsman.errors import HelmsmanError, StepError, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
     from helmsman.model.client_tools import ClientTool

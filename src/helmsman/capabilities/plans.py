@@ -21,7 +21,7 @@ from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
 from helmsman.capabilities.outcomes.claims import named_files_exist
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
-from helmsman.capabilities.outcomes.untouched import look, nothing_changed
+from helmsman.capabilities.outcomes.scope_check import look, nothing_changed
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
 from helmsman.model.inputs import session_options, turn_input

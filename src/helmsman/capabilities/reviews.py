@@ -23,7 +23,7 @@ from helmsman.base.structs import Value, replace
 from helmsman.capabilities.outcomes.claims import ShownDiff, inside
 from helmsman.capabilities.outcomes.evidence import Evidence, verdict
 from helmsman.capabilities.outcomes.findings import Reviewed
-from helmsman.capabilities.outcomes.untouched import look, nothing_changed, untouched
+from helmsman.capabilities.outcomes.scope_check import look, nothing_changed, untouched
 from helmsman.capabilities.prompted_reviews import ask_for_review, read_answer
 from helmsman.capabilities.review_scope import (
     default_target,

@@ -12,7 +12,7 @@ import click
 
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
+from helmsman.capabilities.outcomes.request import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Wanted
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from rich.text import Text
 
-    from helmsman.capabilities.outcomes.choosing import Chosen
-    from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.capabilities.outcomes.agent_selection import Chosen
+    from helmsman.capabilities.outcomes.request import Kind
     from helmsman.client import Helmsman
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Reply, Session
@@ -127,7 +127,7 @@ def run_outcome(
     view = JsonJobView() if as_json else HumanJobView(settings)
 
     async def run(helm: Helmsman) -> int:
-        from helmsman.capabilities.outcomes.choosing import chosen_of
+        from helmsman.capabilities.outcomes.agent_selection import selected_agents
 
         if detach and not await helm.goes_on_alone():
             raise InvalidInput(
@@ -135,7 +135,7 @@ def run_outcome(
                 "HELMSMAN_DETACH=0."
             )
         task = await helm.extras.outcomes.start(wanted)
-        chosen, *_ = chosen_of(task)
+        chosen, *_ = selected_agents(task)
         if detach:
             shown = {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": chosen.why}
             print_result(f"Started. Follow it: helmsman tasks wait {task.id}", shown, as_json=as_json)

@@ -10,7 +10,7 @@ import click
 
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
-from helmsman.capabilities.outcomes.wanted import MOST_CANDIDATES, Apply
+from helmsman.capabilities.outcomes.request import MOST_CANDIDATES, Apply
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import with_helmsman

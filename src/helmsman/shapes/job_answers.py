@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from helmsman.base.truncate import cut
-from helmsman.capabilities.outcomes.choosing import chosen_of
+from helmsman.capabilities.outcomes.agent_selection import selected_agents
 from helmsman.errors import HelmsmanError
 from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput
 from helmsman.shapes.questions import pending_question, question_in_words
@@ -16,7 +16,7 @@ from helmsman.shapes.task_answers import task_error
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.capabilities.outcomes.request import Kind
     from helmsman.capabilities.service import AgentService
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -42,7 +42,7 @@ async def job_output(
     ]
     results = await helm.tasks.results(task) if task.has_ended else None
     report = results.report if results is not None else None
-    chosen = next(iter(chosen_of(task)), None)
+    chosen = next(iter(selected_agents(task)), None)
     return OUTPUTS[cast("Kind", task.job)](
         task_id=task.id,
         status=task.status,

@@ -12,7 +12,7 @@ from pydantic import Field, SkipValidation
 from helmsman.base.caller_context import from_here
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import reports
-from helmsman.capabilities.outcomes.wanted import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Kind, Wanted
+from helmsman.capabilities.outcomes.request import AUTO, DEFAULT_SECONDS, MOST_CANDIDATES, Apply, Kind, Wanted
 from helmsman.errors import InvalidInput
 from helmsman.shapes.contract import UNLISTED, ErrorOutput, Input, Output, PendingQuestion
 from helmsman.tasks.model import TaskStatus

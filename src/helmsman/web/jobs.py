@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 
 from helmsman.base.json_values import present
-from helmsman.capabilities.outcomes.choosing import chosen_of
+from helmsman.capabilities.outcomes.agent_selection import selected_agents
 from helmsman.errors import InvalidInput
 from helmsman.shapes.outcomes import INPUTS
 from helmsman.shapes.rendering import task_as_dict
@@ -35,7 +35,7 @@ class JobRoutes:
         if given.task_id is not None or given.wait_sec is not None or given.timeout_sec is not None:
             raise InvalidInput("Begin one here; its task is at /api/tasks.", parameter="taskId")
         task = await self._helm.extras.outcomes.start(given.wanted(), idempotency_key=given.idempotency_key)
-        chosen, *_ = chosen_of(task)
+        chosen, *_ = selected_agents(task)
         return {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": safe(chosen.why)}
 
     async def shown(self, request: Request) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.testing import patch, say, update
 from helmsman.testing.repository import git, make_repository
 from tests.capabilities.outcomes.conftest import write

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.capabilities.outcomes.check_files import ChangedFiles, files_of_check, remarks
-from helmsman.capabilities.outcomes.trials import trial
+from helmsman.capabilities.outcomes.experiments import trial
 from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS, write
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
-from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.capabilities.outcomes.work import Found, seconds_left
 from helmsman.errors import InvalidInput
 from helmsman.tasks.model import TaskDraft

@@ -18,8 +18,8 @@ from helmsman.capabilities.outcomes.agent_reports import (
     text_of,
     texts_of,
 )
+from helmsman.capabilities.outcomes.agent_selection import TABLE, preferred_agents
 from helmsman.capabilities.outcomes.check_discovery import find_check
-from helmsman.capabilities.outcomes.choosing import TABLE, preferred_agents
 from helmsman.capabilities.outcomes.failures import not_checked
 from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
 from helmsman.capabilities.prompted_reviews import ask_for_review, read_answer

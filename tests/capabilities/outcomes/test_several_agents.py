@@ -8,7 +8,7 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.capabilities.budgets import BudgetState
-from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.service import HelmsmanService
 from helmsman.testing import fail, hang, run, say
 from helmsman.testing.messages_api import MessagesRequest

@@ -9,6 +9,6 @@ agents' claims with the facts.
 
 from __future__ import annotations
 
-from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.request import Wanted
 
 __all__ = ["Wanted"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.agent_reports import ReportUnreadable, asked_for, quoted, read_report, text_of
-from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
 from helmsman.base.structs import replace
 from helmsman.capabilities.held_turns import hold_turn
-from helmsman.capabilities.outcomes.choosing import choose
+from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.capabilities.outcomes.claims import within_scope
 from helmsman.capabilities.outcomes.planning import plan
+from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.capabilities.outcomes.reviewing import review, target_of
+from helmsman.capabilities.outcomes.scope_check import require_repository
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
-from helmsman.capabilities.outcomes.untouched import require_repository
-from helmsman.capabilities.outcomes.wanted import Wanted
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
 from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -74,7 +74,7 @@ class Outcomes:
         self._budgets = budgets
 
     async def start(self, wanted: Wanted, *, idempotency_key: str | None = None) -> Task:
-        """Start a job and return its task, which names the agents and the reasons (`chosen_of`). Idempotent by key.
+        """Start a job and return its task, which names the agents and the reasons (`selected_agents`). Idempotent by key.
 
         Raises:
             AgentNotFound: No agent is available.

@@ -27,12 +27,12 @@ from helmsman.capabilities.outcomes.applying import apply_change, diff_data
 from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
 from helmsman.capabilities.outcomes.comparing import opinion_on
 from helmsman.capabilities.outcomes.evidence import Evidence
+from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.job_checks import find_the_check, runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
 from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
+from helmsman.capabilities.outcomes.scope_check import look, require_repository, untouched
 from helmsman.capabilities.outcomes.solving import SENT_BACK
-from helmsman.capabilities.outcomes.trials import trial
-from helmsman.capabilities.outcomes.untouched import look, require_repository, untouched
 from helmsman.capabilities.outcomes.work import Found
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, own_question
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.agent_selection import Chosen
     from helmsman.capabilities.outcomes.check_files import OwnFile
-    from helmsman.capabilities.outcomes.choosing import Chosen
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, DiffData, StepData
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit

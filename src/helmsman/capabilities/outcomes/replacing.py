@@ -13,7 +13,7 @@ from helmsman.model.events import USAGE_LIMIT
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.agent_selection import Chosen
     from helmsman.capabilities.outcomes.work import Work
     from helmsman.settings import OnLimit
 

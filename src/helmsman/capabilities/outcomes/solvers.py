@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckResult
+    from helmsman.capabilities.outcomes.experiments import Experiment
     from helmsman.capabilities.outcomes.reproduction import Reproduction
-    from helmsman.capabilities.outcomes.trials import Trial
     from helmsman.capabilities.outcomes.work import Found, Work
 
 _ROOT_CAUSE: Final = (
@@ -61,7 +61,7 @@ class Debug(Solver):
             ]
         )
 
-    async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
+    async def verify(self, checks: Experiment, said: str, before: CheckResult | None) -> Verified:
         assert before is not None
         looked = await _after(checks, self.command, before)
         cause, more = await _root_cause(checks, said)
@@ -77,7 +77,7 @@ class Debug(Solver):
         }
 
 
-async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]]:
+async def _root_cause(checks: Experiment, said: str) -> tuple[Verdict, dict[str, Any]]:
     """Verify the agent's root cause. It never affects the verdict: a fix that passes is a fix."""
     try:
         report = read_report(said)
@@ -99,7 +99,7 @@ async def _root_cause(checks: Trial, said: str) -> tuple[Verdict, dict[str, Any]
 class _Looked:
     """Check with its previous files (`after`), and with the whole change (`now`) if that differs."""
 
-    checks: Trial
+    checks: Experiment
     after: CheckResult
     now: CheckResult | None
     edited: Sequence[OwnFile]
@@ -139,7 +139,7 @@ class _Looked:
         )
 
 
-async def _after(checks: Trial, command: str, before: CheckResult) -> _Looked:
+async def _after(checks: Experiment, command: str, before: CheckResult) -> _Looked:
     after = await checks.after(command, before.reads)
     now = await checks.now(command) if checks.held else None
     return _Looked(checks=checks, after=after, now=now, edited=await checks.edited())
@@ -164,7 +164,7 @@ class Refactor(Solver):
         parts = [f"Refactor, and keep what the code does:\n\n{self.wanted.request}", scope, self.rules]
         return "\n\n".join(part for part in [*parts, "End with a short summary of what is better now."] if part)
 
-    async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
+    async def verify(self, checks: Experiment, said: str, before: CheckResult | None) -> Verified:
         assert before is not None
         looked = await _after(checks, self.command, before)
         after = looked.after
@@ -199,7 +199,7 @@ class NewTests(Solver):
             ]
         )
 
-    async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
+    async def verify(self, checks: Experiment, said: str, before: CheckResult | None) -> Verified:
         assert before is not None
         steady, after = await checks.steady(self.command)
         await checks.find_held(self.command, after.reads)
@@ -229,7 +229,7 @@ class NewTests(Solver):
             notes=await checks.remarks(after.reads),
         )
 
-    async def _old_tests(self, checks: Trial, before: CheckResult) -> Verdict:
+    async def _old_tests(self, checks: Experiment, before: CheckResult) -> Verdict:
         """Verify that existing tests still pass in their previous version, if more than new tests was changed."""
         own = {file.path for file in await checks.own_files() if file.status == "A"}
         if own.issuperset(await checks.changed()) or not before.passed:

@@ -23,10 +23,10 @@ from helmsman.capabilities.outcomes.candidates import Candidate
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.comparing import compare
 from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.job_checks import runner_for
 from helmsman.capabilities.outcomes.replacing import first_able, makers_of
 from helmsman.capabilities.outcomes.report_text import PROMISE, as_markdown, for_agent
-from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.outcomes.work import Found, TurnNotDone
 from helmsman.errors import HelmsmanError
 from helmsman.tasks.jobs import TurnGate
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.capabilities.held_turns import HeldTurn
+    from helmsman.capabilities.outcomes.agent_selection import Chosen
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckRunner
-    from helmsman.capabilities.outcomes.choosing import Chosen
+    from helmsman.capabilities.outcomes.experiments import Experiment
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, CheckData
-    from helmsman.capabilities.outcomes.trials import Trial
-    from helmsman.capabilities.outcomes.wanted import Kind
+    from helmsman.capabilities.outcomes.request import Kind
     from helmsman.capabilities.outcomes.work import DoneTurn, Work
     from helmsman.settings import OnLimit
 
@@ -100,7 +100,7 @@ class Solver(ABC):
         """Return the prompt for the agent."""
 
     @abstractmethod
-    async def verify(self, checks: Trial, said: str, before: CheckResult | None) -> Verified:
+    async def verify(self, checks: Experiment, said: str, before: CheckResult | None) -> Verified:
         """Verify the work of a session. `said` is the agent's last message."""
 
     @abstractmethod

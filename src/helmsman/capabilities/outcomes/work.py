@@ -17,7 +17,7 @@ import anyio
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.changes import Changes
-from helmsman.capabilities.outcomes.choosing import chosen_of
+from helmsman.capabilities.outcomes.agent_selection import selected_agents
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import TurnEnded, Usage
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Begun, Engine
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.held_turns import HeldTurn
-    from helmsman.capabilities.outcomes.choosing import Chosen
-    from helmsman.capabilities.outcomes.wanted import Wanted
+    from helmsman.capabilities.outcomes.agent_selection import Chosen
+    from helmsman.capabilities.outcomes.request import Wanted
     from helmsman.capabilities.repository_commands import CommandAllowance, Consent
     from helmsman.model.options import TurnOptions
     from helmsman.model.questions import Choice, Question
@@ -114,7 +114,7 @@ class Work:
     @property
     def chosen(self) -> list[Chosen]:
         """Selected agents, best first."""
-        return chosen_of(self.task)
+        return selected_agents(self.task)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 

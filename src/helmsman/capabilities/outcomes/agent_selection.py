@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from helmsman.capabilities.budgets import BudgetState
-    from helmsman.capabilities.outcomes.wanted import Kind, Wanted
+    from helmsman.capabilities.outcomes.request import Kind, Wanted
     from helmsman.settings import ConfigFile
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -41,7 +41,7 @@ _NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
 """Required capabilities: a sandbox and, for kinds that change files, questions."""
 
 
-def chosen_of(task: Task) -> list[Chosen]:
+def selected_agents(task: Task) -> list[Chosen]:
     """Return the agents stored in a job's task, best first."""
     return [Chosen(agent, why) for agent, why in task.metadata.get(CHOSEN, ())]
 

@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.capabilities.outcomes.choosing import choose
-from helmsman.capabilities.outcomes.wanted import Wanted
+from helmsman.capabilities.outcomes.agent_selection import choose
+from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.errors import AgentNotFound
 from helmsman.service import HelmsmanService
 from helmsman.testing import fail, say

@@ -82,7 +82,7 @@ class Mutation:
     content: bytes | None
 
 
-class Trial:
+class Experiment:
     """Clean room with a check runner. Created by `trial`."""
 
     def __init__(self, room: CleanRoom, runner: CheckRunner) -> None:
@@ -323,7 +323,7 @@ class _Proof:
     """Proof by running new tests on wrong code, and on the right code in between."""
 
     def __init__(
-        self, checks: Trial, command: str, narrow: str | None, tests: Sequence[str], names: Sequence[str]
+        self, checks: Experiment, command: str, narrow: str | None, tests: Sequence[str], names: Sequence[str]
     ) -> None:
         self._checks, self._command = checks, command
         self.narrow = narrow
@@ -367,7 +367,9 @@ class _Proof:
         return Evidence(ok=True, what=what, detail=result.tail)
 
 
-def partial_run(checks: Trial, tree: str, command: str, narrow: str | None) -> Callable[[], Awaitable[CheckResult]]:
+def partial_run(
+    checks: Experiment, tree: str, command: str, narrow: str | None
+) -> Callable[[], Awaitable[CheckResult]]:
     """Return a function that runs a check on a tree."""
     return lambda: checks.run_narrow(tree, command, narrow)
 
@@ -379,7 +381,7 @@ def _flaky(results: Sequence[CheckResult]) -> str:
 
 
 @asynccontextmanager
-async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
+async def trial(runner: CheckRunner) -> AsyncIterator[Experiment]:
     """Create a clean room from the runner's worktree, for the length of the block.
 
     Raises:
@@ -388,7 +390,7 @@ async def trial(runner: CheckRunner) -> AsyncIterator[Trial]:
     opening = open_room(runner.worktree)
     room = await _blocking(opening.__enter__)
     try:
-        yield Trial(room, runner)
+        yield Experiment(room, runner)
     finally:
         with anyio.CancelScope(shield=True):
             await _blocking(lambda: opening.__exit__(None, None, None))

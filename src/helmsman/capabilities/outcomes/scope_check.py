@@ -15,7 +15,7 @@ from helmsman.worktrees import diff_of_directory
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.capabilities.outcomes.wanted import Wanted
+    from helmsman.capabilities.outcomes.request import Wanted
     from helmsman.steering.core import Steering
 
 

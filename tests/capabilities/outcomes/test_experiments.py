@@ -15,8 +15,8 @@ from helmsman import worktrees
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.claims import CitedLines
+from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
-from helmsman.capabilities.outcomes.trials import trial
 from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.errors import CheckRefused, Unsupported
 from helmsman.testing.repository import make_repository
