@@ -28,7 +28,7 @@ from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.testing import run, say
 from helmsman.testing.binaries import codex_versions
-from helmsman.worktrees.packing import MB, Limits, packing
+from helmsman.worktrees.remote_bundle import MB, Limits, packing
 from tests.fleet.test_doors import ASKING, door_env
 from tests.fleet.test_faults import FULL, SECONDS, Journal, journal
 

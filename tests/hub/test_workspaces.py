@@ -14,7 +14,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import DiffChanged, InvalidInput
 from helmsman.testing import add, make_repository, patch, run, say
-from helmsman.worktrees.returning import all_away
+from helmsman.worktrees.remote_merge import all_remote_trees
 from tests.hub.commands import SECONDS, done, whole
 from tests.hub.other_machine import NAME
 from tests.hub.test_hosts import break_line, here, known
@@ -46,7 +46,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
     ran = await done(whole(*command), known)
     assert ran.code == 0, ran.stderr
     assert "not committed" in json.dumps([request.input for request in model.requests])
-    (away,) = all_away(known.state_dir)
+    (away,) = all_remote_trees(known.state_dir)
     assert away.session_id is not None
     assert not (repository / "fixed.txt").exists()
 
@@ -64,7 +64,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
     assert (repository / "fixed.txt").read_text(encoding="utf-8") == "fixed\n"
     gone = await done(whole("discard", "--yes", away.session_id), known)
     assert gone.code == 0, gone.stderr
-    assert not list(all_away(known.state_dir))
+    assert not list(all_remote_trees(known.state_dir))
     references = await anyio.run_process(["git", "for-each-ref"], cwd=repository)
     assert b"helmsman" not in references.stdout
     both = await done(whole("--host", NAME, *command), known)
@@ -74,7 +74,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
 async def test_nothing_is_done_twice_when_the_line_breaks_on_the_way(
     known: Place, place: Place, model: ScriptedModel, repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("helmsman.hub.away.PIECE", 64)
+    monkeypatch.setattr("helmsman.hub.remote_trees.PIECE", 64)
     model.on("once", patch(add("new.txt", "1\n")), say("Done."))
     async with Helmsman(host=NAME) as helm:
         hub = hub_of(helm)

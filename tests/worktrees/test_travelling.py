@@ -23,18 +23,17 @@ from helmsman.errors import (
     WorktreeError,
 )
 from helmsman.testing.repository import git
-from helmsman.worktrees import placing
 from helmsman.worktrees.bundles import digest_of
-from helmsman.worktrees.packing import MB, Limits, PackedTree, Parts, is_fetchable, packing
-from helmsman.worktrees.placing import known_commits, pack_result, place, remove_workspace
-from helmsman.worktrees.returning import (
-    Away,
+from helmsman.worktrees.remote_bundle import MB, Limits, PackedTree, Parts, is_fetchable, packing
+from helmsman.worktrees.remote_checkout import known_commits, pack_result, place, remove_workspace
+from helmsman.worktrees.remote_merge import (
+    RemoteTree,
     apply_result,
     diff_of_result,
-    find_away,
-    forget_away,
+    find_remote_tree,
+    forget_remote_tree,
     take_result,
-    write_away,
+    write_remote_tree,
 )
 from tests.worktrees.test_hostile_content import set_traps, sprung, trap
 
@@ -67,11 +66,11 @@ def content(root: Path) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def sent(main: Path, state_dir: Path, there: Path, known: tuple[str, ...] = ()) -> tuple[placing.Placed, Away]:
+def sent(main: Path, state_dir: Path, there: Path, known: tuple[str, ...] = ()) -> tuple[placing.Placed, RemoteTree]:
     with packing(main, state_dir, LIMITS) as packer:
         workspace, parts = packer.pack(known)
         found = place(workspace, parts, there)
-    away = Away(
+    away = RemoteTree(
         id=workspace.id,
         host="build",
         repository=packer.work_tree,
@@ -81,7 +80,7 @@ def sent(main: Path, state_dir: Path, there: Path, known: tuple[str, ...] = ()) 
         sent_at=datetime.now(UTC),
         session_id="0192-aaaa",
     )
-    write_away(away)
+    write_remote_tree(away)
     return found, away
 
 
@@ -141,8 +140,8 @@ def test_a_tree_goes_as_it_is_and_what_was_done_to_it_comes_back(main: Path, sta
     assert (main / "poem.txt").read_text(encoding="utf-8") == "changed\nand more\n"
     assert (main / "run.sh").read_text(encoding="utf-8") == "mine\n"
     assert apply_result(away, allow_dirty=True).files == ()  # once more does no harm
-    assert find_away(state_dir, "0192-aaa") == (away,)
-    forget_away(away)
+    assert find_remote_tree(state_dir, "0192-aaa") == (away,)
+    forget_remote_tree(away)
     assert "refs/helmsman" not in said(main, "for-each-ref")
     worktrees.discard(tree)
     remove_workspace(there, found.workspace.id)

@@ -32,8 +32,8 @@ from helmsman.tasks.call_key import is_repeated
 from helmsman.tasks.model import RUNNING
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import remember_place
-from helmsman.worktrees.placing import came_from_elsewhere
 from helmsman.worktrees.records import is_owned, read_records
+from helmsman.worktrees.remote_checkout import came_from_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from helmsman.errors import InvalidInput, WorkspaceTooLarge
-from helmsman.worktrees.packing import PIECE, Limits, Parts
-from helmsman.worktrees.placing import (
+from helmsman.worktrees.remote_bundle import PIECE, Limits, Parts
+from helmsman.worktrees.remote_checkout import (
     arriving,
     known_commits,
     pack_result,
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.changes import Changes
     from helmsman.steering.core import Steering
-    from helmsman.worktrees.packing import PackedTree
-    from helmsman.worktrees.placing import Placed, Result
+    from helmsman.worktrees.remote_bundle import PackedTree
+    from helmsman.worktrees.remote_checkout import Placed, Result
 
 
 class Workspaces:

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.changes import SessionDiff
     from helmsman.client import Helmsman
-    from helmsman.hub.away import AwayWork
+    from helmsman.hub.remote_trees import RemoteTrees
     from helmsman.model.unified_diff import FileStat
     from helmsman.tasks.model import Task
     from helmsman.worktrees import Discarded, Unsaved
-    from helmsman.worktrees.returning import Away
+    from helmsman.worktrees.remote_merge import RemoteTree
 
 
 async def cloud_task(helm: Helmsman, reference: str) -> Task | None:
@@ -114,7 +114,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
 ResultT = TypeVar("ResultT")
 
 
-def away_session(reference: str) -> Away | None:
+def remote_session(reference: str) -> RemoteTree | None:
     """Return the remote session with a local tree that matches the reference, or None.
 
     Raises:
@@ -122,9 +122,9 @@ def away_session(reference: str) -> Away | None:
     """
     if host().is_elsewhere:
         return None
-    from helmsman.worktrees.returning import find_away
+    from helmsman.worktrees.remote_merge import find_remote_tree
 
-    found = find_away(settings_of_command().state_dir, reference)
+    found = find_remote_tree(settings_of_command().state_dir, reference)
     if len(found) > 1:
         raise InvalidInput(f"{reference} may be several sessions. Give more of the id.")
     if not found:
@@ -139,15 +139,15 @@ def refuse_brought(reference: str) -> None:
     Raises:
         InvalidInput: The session works on a local tree.
     """
-    from helmsman.worktrees.returning import find_away
+    from helmsman.worktrees.remote_merge import find_remote_tree
 
     name = host().name
-    known = find_away(settings_of_command().state_dir, reference) if host().is_elsewhere else ()
+    known = find_remote_tree(settings_of_command().state_dir, reference) if host().is_elsewhere else ()
     if any(one.host == name for one in known):
         raise InvalidInput(f"It works on a tree of this machine. Bring it in here: helmsman apply {reference}")
 
 
-def with_away(known: Away, do: Callable[[AwayWork, str], Awaitable[ResultT]]) -> ResultT:
+def with_remote_tree(known: RemoteTree, do: Callable[[RemoteTrees, str], Awaitable[ResultT]]) -> ResultT:
     """Call `do` with a remote session that uses a local tree."""
     session_id = known.session_id
     if session_id is None:
@@ -198,8 +198,8 @@ def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -
         else:
             _write(changed.diff.patch, changed.about, no_pager=no_pager)
 
-    if (away := away_session(session)) is not None:
-        print_changes(with_away(away, lambda work, session_id: work.diff(session_id)))
+    if (away := remote_session(session)) is not None:
+        print_changes(with_remote_tree(away, lambda work, session_id: work.diff(session_id)))
     else:
         with_helmsman(show)
 
@@ -249,14 +249,16 @@ def apply_command(
     discard`.
     """
     refuse_brought(session)
-    away = away_session(session)
+    away = remote_session(session)
     host().begin_change("repeatable")
     if away is not None and attempt is None and directory is None:
         if digest is None:
-            changed = with_away(away, lambda work, session_id: work.diff(session_id))
+            changed = with_remote_tree(away, lambda work, session_id: work.diff(session_id))
             digest = agreed_digest(changed.diff.patch, changed.about, yes=yes, as_json=as_json)
         seen = digest
-        done = with_away(away, lambda work, session_id: work.apply(session_id, allow_dirty=allow_dirty, digest=seen))
+        done = with_remote_tree(
+            away, lambda work, session_id: work.apply(session_id, allow_dirty=allow_dirty, digest=seen)
+        )
         from helmsman.shapes.rendering import applied_as_dict
 
         (print_json if as_json else _print)(applied_as_dict(done))
@@ -329,17 +331,17 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     Refused while it is still working. On a terminal you are asked first. Without one, --yes is needed if the worktree has
     work that exists nowhere else.
     """
-    away = away_session(session)
+    away = remote_session(session)
     host().begin_change("repeatable")
 
     async def look(helm: Helmsman) -> tuple[str, Unsaved]:
         session_id = await local_session(helm, session)
         return session_id, await helm.extras.changes.unsaved(session_id)
 
-    async def look_there(work: AwayWork, session_id: str) -> tuple[str, Unsaved]:
+    async def look_there(work: RemoteTrees, session_id: str) -> tuple[str, Unsaved]:
         return session_id, await work.unsaved(session_id)
 
-    session_id, losing = with_helmsman(look) if away is None else with_away(away, look_there)
+    session_id, losing = with_helmsman(look) if away is None else with_remote_tree(away, look_there)
     if losing:
         _agree(losing, session_id, agreed=agreed, as_json=as_json)
     else:
@@ -347,7 +349,7 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
         agree(question, agreed=agreed, as_json=as_json, otherwise=None)
     expected = None if agreed else losing
     if away is not None:
-        gone = with_away(away, lambda work, session_id: work.discard(session_id, losing=expected))
+        gone = with_remote_tree(away, lambda work, session_id: work.discard(session_id, losing=expected))
     else:
         gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
     show_discarded((gone,), as_json=as_json)

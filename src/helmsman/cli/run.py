@@ -18,7 +18,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host, hosted
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
-from helmsman.cli.placing import placement_options, take_placement
+from helmsman.cli.placement import placement_options, take_placement
 from helmsman.cli.session_ids import SHORT, full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
 from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits

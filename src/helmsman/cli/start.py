@@ -10,7 +10,7 @@ import click
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.placing import placement_options, take_placement
+from helmsman.cli.placement import placement_options, take_placement
 from helmsman.cli.run import prompt_text, start_detached, step_arguments, step_options
 
 

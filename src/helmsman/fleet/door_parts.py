@@ -29,7 +29,7 @@ from helmsman.steering.ownership import refuse_foreign
 from helmsman.tasks.registry import TurnUsage
 from helmsman.worktrees.patch_stat import files_of, stat_of
 from helmsman.worktrees.places import projects
-from helmsman.worktrees.returning import apply_result, diff_of_result
+from helmsman.worktrees.remote_merge import apply_result, diff_of_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

@@ -3,7 +3,7 @@
 Any door can bring it back that has the repository: the one that the tree was packed in, else the one around the directory of
 whoever asks, as long as that knows the commit that was checked out then. It is a commit there, with a reference of its own
 (`refs/helmsman/fleet/…`), shown and applied as everything that comes back from another machine
-(`helmsman.worktrees.returning`).
+(`helmsman.worktrees.remote_merge`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.fleet.workspaces import WORKSPACE, StoredTree, packed_for_fleet
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.packing import REFERENCES, Limits
-from helmsman.worktrees.returning import Away, have_commit
+from helmsman.worktrees.remote_bundle import REFERENCES, Limits
+from helmsman.worktrees.remote_merge import RemoteTree, have_commit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.values import FleetDraft
     from helmsman.fleet.workspaces import KeptTree
     from helmsman.settings import Settings
-    from helmsman.worktrees.packing import PackedTree
+    from helmsman.worktrees.remote_bundle import PackedTree
 
 _RESULTS: Final = "refs/helmsman/fleet"
 _MANY: Final = 100
@@ -84,7 +84,7 @@ class DoorTrees:
                 parameter="cwd",
             )
 
-    async def brought_back(self, lane: str, place: str | None) -> tuple[Away, tuple[str, ...]] | None:
+    async def brought_back(self, lane: str, place: str | None) -> tuple[RemoteTree, tuple[str, ...]] | None:
         """What became of the tree of a session, in the repository here, and what is not in it; None where it has none.
 
         Raises:
@@ -103,7 +103,7 @@ class DoorTrees:
             )
         await self._have_base(git, stored, packed)
         kept = await self._have_result(git, stored, lane)
-        away = Away(
+        away = RemoteTree(
             id=packed.id,
             host="",
             repository=git.work_tree,

@@ -28,8 +28,9 @@ from helmsman.base.temporary import temporary_directory
 from helmsman.errors import WorkspaceIncomplete, WorktreeError
 from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.bundles import digest_of
-from helmsman.worktrees.packing import Limits, PackedTree, Parts, packing
-from helmsman.worktrees.placing import (
+from helmsman.worktrees.records import read_records
+from helmsman.worktrees.remote_bundle import Limits, PackedTree, Parts, packing
+from helmsman.worktrees.remote_checkout import (
     Placed,
     Result,
     arriving,
@@ -41,7 +42,6 @@ from helmsman.worktrees.placing import (
     placed,
     remove_unused,
 )
-from helmsman.worktrees.records import read_records
 from helmsman.worktrees.unchanged_tree import mark_of
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.owned_task import OwnedTask
     from helmsman.model.worktree import Worktree
     from helmsman.steering.core import Steering
-    from helmsman.worktrees.packing import Packer
+    from helmsman.worktrees.remote_bundle import Packer
 
 log = logging.getLogger(__name__)
 

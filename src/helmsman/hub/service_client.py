@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from helmsman.agents.registry import Agents
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
-    from helmsman.hub.away import AwayWork
     from helmsman.hub.hosts import OtherHost
+    from helmsman.hub.remote_trees import RemoteTrees
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.events import Event, PastTurn
     from helmsman.model.options import PathLike, StartOptions, TurnOptions
@@ -214,17 +214,17 @@ class ServiceClient:
         return links
 
     @cached_property
-    def workspaces(self) -> AwayWork:
+    def workspaces(self) -> RemoteTrees:
         """Work on the machine `host` with trees of this one, which `start` sent there with `bring`.
 
         Raises:
             InvalidInput: This client is not connected to another machine.
         """
-        from helmsman.hub.away import AwayWork  # packs trees, which few programs do
+        from helmsman.hub.remote_trees import RemoteTrees  # packs trees, which few programs do
 
         if self._host is None or not isinstance(self._backend, HubClient):
             raise InvalidInput("Only a Helmsman of another machine brings trees there: Helmsman(host=…).")
-        return AwayWork(self._backend, self._host.name, self.settings)
+        return RemoteTrees(self._backend, self._host.name, self.settings)
 
     # --- sessions and parts ------------------------------------------------------------------------------------------
 

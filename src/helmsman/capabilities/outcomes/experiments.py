@@ -42,7 +42,7 @@ from helmsman.capabilities.outcomes.interfaces import compare_interfaces
 from helmsman.capabilities.outcomes.reproduction import is_same_test
 from helmsman.errors import WorktreeError
 from helmsman.model.unified_diff import read_diff
-from helmsman.worktrees.room import open_room
+from helmsman.worktrees.clean_room import open_room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
     from helmsman.capabilities.outcomes.interfaces import InterfaceChange
     from helmsman.worktrees import TreeDiff
-    from helmsman.worktrees.room import CleanRoom
+    from helmsman.worktrees.clean_room import CleanRoom
 
     T = TypeVar("T")
 

@@ -33,7 +33,7 @@ from helmsman.settings import ensure_state_dir
 from helmsman.worktrees.applying import Applied, merged
 from helmsman.worktrees.bundles import take_bundle
 from helmsman.worktrees.changes import TreeDiff, compare
-from helmsman.worktrees.packing import AWAY, REFERENCES
+from helmsman.worktrees.remote_bundle import AWAY, REFERENCES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -43,7 +43,7 @@ _SHORTEST: Final = 8
 """Minimum length of a partial id: a shorter one may mean a local session."""
 
 
-class Away(Value, frozen=True, kw_only=True):
+class RemoteTree(Value, frozen=True, kw_only=True):
     """Work on another machine with a local tree. `base` is the commit that was sent, `result` the last one received.
 
     `session_id` and `task_id` are those of the other machine, once known.
@@ -68,7 +68,7 @@ class Away(Value, frozen=True, kw_only=True):
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def write_away(away: Away) -> None:
+def write_remote_tree(away: RemoteTree) -> None:
     """Write or replace the record.
 
     Raises:
@@ -82,18 +82,18 @@ def write_away(away: Away) -> None:
         raise WorktreeError(f"What is done elsewhere cannot be written down: {error}. Make room.") from error
 
 
-def all_away(state_dir: Path) -> Iterator[Away]:
+def all_remote_trees(state_dir: Path) -> Iterator[RemoteTree]:
     """Yield all remote work on trees of this machine, without invalid records."""
     for file in sorted((state_dir / _FOLDER).glob("*.json")):
         with suppress(OSError, ValueError):
-            found = unpack(json.loads(file.read_bytes()), Away)
+            found = unpack(json.loads(file.read_bytes()), RemoteTree)
             if found.id == file.stem:
                 yield replace(found, state_dir=state_dir)
 
 
-def find_away(state_dir: Path, reference: str) -> tuple[Away, ...]:
+def find_remote_tree(state_dir: Path, reference: str) -> tuple[RemoteTree, ...]:
     """Find remote work by session id, a prefix or suffix of it, task id or workspace id."""
-    found = tuple(all_away(state_dir))
+    found = tuple(all_remote_trees(state_dir))
     exact = tuple(one for one in found if reference in (one.session_id, one.task_id, one.id))
     if exact or len(reference) < _SHORTEST:
         return exact
@@ -104,7 +104,7 @@ def find_away(state_dir: Path, reference: str) -> tuple[Away, ...]:
     )
 
 
-def forget_away(away: Away) -> None:
+def forget_remote_tree(away: RemoteTree) -> None:
     """Delete the record and the references of sent and received commits."""
     if away.git_dir.is_dir():
         with suppress(WorktreeError):
@@ -116,7 +116,7 @@ def forget_away(away: Away) -> None:
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def take_result(away: Away, commit: str, bundle: Path | None) -> Away:
+def take_result(away: RemoteTree, commit: str, bundle: Path | None) -> RemoteTree:
     """Store a received result in the repository; without a bundle it must be present.
 
     Raises:
@@ -126,7 +126,7 @@ def take_result(away: Away, commit: str, bundle: Path | None) -> Away:
         raise WorktreeError(f"The repository {away.repository} is gone, so nothing can be brought back to it.")
     have_commit(away.git, commit, bundle, f"{AWAY}/{away.id}/result")
     away = replace(away, result=commit)
-    write_away(away)
+    write_remote_tree(away)
     return away
 
 
@@ -145,7 +145,7 @@ def have_commit(git: Git, commit: str, bundle: Path | None, reference: str | Non
         git.with_settings(REFERENCES).run("update-ref", reference, commit)
 
 
-def diff_of_result(away: Away) -> TreeDiff:
+def diff_of_result(away: RemoteTree) -> TreeDiff:
     """Return the received changes.
 
     Raises:
@@ -155,7 +155,9 @@ def diff_of_result(away: Away) -> TreeDiff:
         return compare(git, away.base, away.result or away.base)
 
 
-def apply_result(away: Away, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
+def apply_result(
+    away: RemoteTree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None
+) -> Applied:
     """Apply a received result to the working tree, all or nothing. Compare `helmsman.worktrees.apply`.
 
     Raises:

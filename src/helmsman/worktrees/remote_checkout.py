@@ -29,8 +29,8 @@ from helmsman.worktrees.bundles import check_whole, digest_of, take_bundle, writ
 from helmsman.worktrees.changes import check_present
 from helmsman.worktrees.included_files import unpack_included
 from helmsman.worktrees.lifecycle import made_inside, remove_folder, write_files
-from helmsman.worktrees.packing import AUTHOR, MB, REFERENCES, Limits, PackedTree, Parts, is_fetchable
 from helmsman.worktrees.records import read_records
+from helmsman.worktrees.remote_bundle import AUTHOR, MB, REFERENCES, Limits, PackedTree, Parts, is_fetchable
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,7 +1,7 @@
 """Work on another machine with a tree of this one: the hub sends the tree there, and fetches the changes back.
 
 The tree travels through the hub's own interface, in small pieces, each of which may be sent again. The record of it here is
-written before the work begins (`helmsman.worktrees.returning`).
+written before the work begins (`helmsman.worktrees.remote_merge`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import HelmsmanError, InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
 from helmsman.model.events import RemarksChanged
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.packing import PIECE, Limits, packing
-from helmsman.worktrees.returning import (
-    Away,
+from helmsman.worktrees.remote_bundle import PIECE, Limits, packing
+from helmsman.worktrees.remote_merge import (
+    RemoteTree,
     apply_result,
     diff_of_result,
-    find_away,
-    forget_away,
+    find_remote_tree,
+    forget_remote_tree,
     take_result,
-    write_away,
+    write_remote_tree,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.worktrees import Discarded, Unsaved
-    from helmsman.worktrees.packing import PackedTree, Packer, Parts
-    from helmsman.worktrees.placing import Placed, Result
+    from helmsman.worktrees.remote_bundle import PackedTree, Packer, Parts
+    from helmsman.worktrees.remote_checkout import Placed, Result
 
 log = logging.getLogger(__name__)
 
 
-class AwayWork:
+class RemoteTrees:
     """Work on another machine with trees of this one. `Helmsman.workspaces` returns it."""
 
     def __init__(self, hub: HubClient, host: str, settings: Settings) -> None:
@@ -128,20 +128,20 @@ class AwayWork:
         await self._drop(away)
         return gone
 
-    def find(self, session_id: str) -> Away:
+    def find(self, session_id: str) -> RemoteTree:
         """Return the local record of a session there.
 
         Raises:
             InvalidInput: There is no record.
         """
-        found = [away for away in find_away(self._state_dir, session_id) if away.host == self._host]
+        found = [away for away in find_remote_tree(self._state_dir, session_id) if away.host == self._host]
         if len(found) != 1:
             raise InvalidInput(f"Session {session_id} on {self._host} does not work with a tree of this machine.")
         return found[0]
 
     # --- there -------------------------------------------------------------------------------------------------------
 
-    async def _bring(self, directory: Path) -> tuple[Away, Placed]:
+    async def _bring(self, directory: Path) -> tuple[RemoteTree, Placed]:
         with ExitStack() as stack:
             packer: Packer = await anyio.to_thread.run_sync(
                 stack.enter_context, packing(directory, self._state_dir, self._limits)
@@ -159,7 +159,7 @@ class AwayWork:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(packer.forget)
                 raise
-            away = Away(
+            away = RemoteTree(
                 id=placed.workspace.id,
                 host=self._host,
                 repository=packer.work_tree,
@@ -184,7 +184,7 @@ class AwayWork:
 
     # --- and back ----------------------------------------------------------------------------------------------------
 
-    async def _fetched(self, away: Away) -> tuple[Away, tuple[str, ...]]:
+    async def _fetched(self, away: RemoteTree) -> tuple[RemoteTree, tuple[str, ...]]:
         """Return the record with the current changes fetched."""
         if away.session_id is None:
             raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {away.host}.")
@@ -211,16 +211,16 @@ class AwayWork:
                 raise WorktreeError(f"What {away.host} sent back is not whole: it is being changed. Try again.")
             return await anyio.to_thread.run_sync(take_result, away, result.commit, bundle), result.notes
 
-    async def _drop(self, away: Away) -> None:
+    async def _drop(self, away: RemoteTree) -> None:
         try:
             await self._call("remove", away.id)
         except HelmsmanError as error:
             log.warning("what was sent to %s stays there: %s", away.host, error)
-        await anyio.to_thread.run_sync(forget_away, away)
+        await anyio.to_thread.run_sync(forget_remote_tree, away)
 
-    async def _write(self, away: Away) -> None:
+    async def _write(self, away: RemoteTree) -> None:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(write_away, away)
+            await anyio.to_thread.run_sync(write_remote_tree, away)
 
     async def _call(self, verb: str, *arguments: Any) -> Any:
         return await self._hub.call(f"extras.workspaces.{verb}", arguments, {})
