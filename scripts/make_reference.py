@@ -28,7 +28,7 @@ from helmsman.settings import TOOLSETS, load_settings, setting_texts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from helmsman.mcp.toolset import Offered
+    from helmsman.mcp.toolset import ToolLike
 
 INTRODUCTION = """\
 # Reference
@@ -73,7 +73,7 @@ def reference() -> str:
 
 
 def _tools() -> Iterator[str]:
-    offered: dict[str, Sequence[Offered]] = {
+    offered: dict[str, Sequence[ToolLike]] = {
         **{name: toolset_tools(name, ("sessions",)) for name in ("sessions", "agents", "extras", "capabilities")},
         "compat": compat_tools(),
         "router": router_tools({"codex": "Codex"}, expose_primitives=True),
@@ -88,7 +88,7 @@ def _tools() -> Iterator[str]:
             yield from _tool(tool)
 
 
-def _tool(tool: Offered) -> Iterator[str]:
+def _tool(tool: ToolLike) -> Iterator[str]:
     listed = tool.listed()
     yield f"#### `{listed.name}`\n\n{_escaped(' '.join((listed.description or '').split()), bar=False)}\n"
     schema = listed.input_schema

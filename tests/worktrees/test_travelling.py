@@ -23,6 +23,7 @@ from helmsman.errors import (
     WorktreeError,
 )
 from helmsman.testing.repository import git
+from helmsman.worktrees import remote_checkout
 from helmsman.worktrees.bundles import digest_of
 from helmsman.worktrees.remote_bundle import MB, Limits, PackedTree, Parts, is_fetchable, packing
 from helmsman.worktrees.remote_checkout import known_commits, pack_result, place, remove_workspace
@@ -66,7 +67,9 @@ def content(root: Path) -> dict[str, tuple[int, bytes]]:
     return found
 
 
-def sent(main: Path, state_dir: Path, there: Path, known: tuple[str, ...] = ()) -> tuple[placing.Placed, RemoteTree]:
+def sent(
+    main: Path, state_dir: Path, there: Path, known: tuple[str, ...] = ()
+) -> tuple[remote_checkout.Placed, RemoteTree]:
     with packing(main, state_dir, LIMITS) as packer:
         workspace, parts = packer.pack(known)
         found = place(workspace, parts, there)
@@ -192,14 +195,14 @@ def test_a_tree_that_was_pushed_is_fetched_from_there(
     assert (workspace.remote, workspace.branch, parts) == ("https://git.example/remote.git", "main", Parts(None, None))
     with pytest.raises(WorkspaceIncomplete):  # only what comes over the network may be fetched
         place(workspace, parts, there)
-    monkeypatch.setattr(placing, "PROTOCOLS", "file")
+    monkeypatch.setattr(remote_checkout, "PROTOCOLS", "file")
     assert content(place(workspace, parts, there).path) == content(main)
     (main / "new").write_text("not pushed\n", encoding="utf-8")
     with packing(main, state_dir, LIMITS) as packer:
         thin, parts = packer.pack(from_remote=True)
         assert (thin.remote, thin.branch) == ("https://git.example/remote.git", "main")
         assert content(place(thin, parts, tmp_path / "third").path) == content(main)
-        monkeypatch.setattr(placing, "PROTOCOLS", "https:ssh")
+        monkeypatch.setattr(remote_checkout, "PROTOCOLS", "https:ssh")
         with pytest.raises(WorkspaceIncomplete):
             place(thin, parts, tmp_path / "fourth")
     for address in (

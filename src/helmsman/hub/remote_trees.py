@@ -67,17 +67,17 @@ class RemoteTrees:
             raise InvalidInput(
                 "`bring` names the directory: leave out cwd, and idempotency_key, with it.", parameter="bring"
             )
-        away, placed = await self._bring(from_here(bring).resolve())
+        remote, placed = await self._bring(from_here(bring).resolve())
         named |= {"cwd": str(placed.directory), "worktree": True}
         try:
             session: Session = await self._hub.call("start", arguments, named)
         except HelmsmanError as error:
             if error.code != "outcome_unknown":
-                await self._drop(away)
+                await self._drop(remote)
             raise
         remarks = (*session.notes, *placed.workspace.notes)
         session.fold(RemarksChanged(session_id=session.id, remarks=remarks))
-        await self._write(replace(away, session_id=session.id, task_id=session.task_id))
+        await self._write(replace(remote, session_id=session.id, task_id=session.task_id))
         return session
 
     async def diff(self, session_id: str, *, viewer: str | None = None) -> SessionDiff:
@@ -87,8 +87,8 @@ class RemoteTrees:
             InvalidInput: It does not work on such a tree.
             WorktreeError: Its changes cannot be transferred.
         """
-        away, notes = await self._fetched(self.find(session_id))
-        diff = await anyio.to_thread.run_sync(diff_of_result, away)
+        remote, notes = await self._fetched(self.find(session_id))
+        diff = await anyio.to_thread.run_sync(diff_of_result, remote)
         diff = replace(diff, nested=(*diff.nested, *notes))
         self._shown.show(viewer, session_id, diff.patch)
         return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
@@ -106,13 +106,13 @@ class RemoteTrees:
             ApplyConflict: The changes do not fit. Nothing was touched.
             WorktreeError: Git cannot do it. Nothing was touched.
         """
-        away = self.find(session_id)
+        remote = self.find(session_id)
         expected = self._shown.expected(viewer, session_id, digest)
-        ended = await self._call("stop_work", away.session_id)
-        away, _ = await self._fetched(away)
+        ended = await self._call("stop_work", remote.session_id)
+        remote, _ = await self._fetched(remote)
         check = self._shown.check_of(session_id, expected)
-        applied = await anyio.to_thread.run_sync(lambda: apply_result(away, allow_dirty=allow_dirty, check=check))
-        return AppliedSession.of(session_id, away.repository, applied, ended)
+        applied = await anyio.to_thread.run_sync(lambda: apply_result(remote, allow_dirty=allow_dirty, check=check))
+        return AppliedSession.of(session_id, remote.repository, applied, ended)
 
     async def unsaved(self, session_id: str) -> Unsaved:
         """Return the changes that `discard` would lose: all changes there, because they may not have been applied."""
@@ -123,9 +123,9 @@ class RemoteTrees:
         """Drop the changes of a session there to a tree of this machine, here and there. Works like
         `extras.changes.discard`.
         """
-        away = self.find(session_id)
-        gone: Discarded = await self._hub.call("extras.changes.discard", (away.session_id,), named)
-        await self._drop(away)
+        remote = self.find(session_id)
+        gone: Discarded = await self._hub.call("extras.changes.discard", (remote.session_id,), named)
+        await self._drop(remote)
         return gone
 
     def find(self, session_id: str) -> RemoteTree:
@@ -134,7 +134,7 @@ class RemoteTrees:
         Raises:
             InvalidInput: There is no record.
         """
-        found = [away for away in find_remote_tree(self._state_dir, session_id) if away.host == self._host]
+        found = [remote for remote in find_remote_tree(self._state_dir, session_id) if remote.host == self._host]
         if len(found) != 1:
             raise InvalidInput(f"Session {session_id} on {self._host} does not work with a tree of this machine.")
         return found[0]
@@ -159,7 +159,7 @@ class RemoteTrees:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(packer.forget)
                 raise
-            away = RemoteTree(
+            remote = RemoteTree(
                 id=placed.workspace.id,
                 host=self._host,
                 repository=packer.work_tree,
@@ -168,8 +168,8 @@ class RemoteTrees:
                 state_dir=self._state_dir,
                 sent_at=datetime.now(UTC),
             )
-            await self._write(away)
-            return away, placed
+            await self._write(remote)
+            return remote, placed
 
     async def _send(self, workspace: PackedTree, parts: Parts) -> Placed:
         for part, path in (("bundle", parts.bundle), ("included", parts.included)):
@@ -184,43 +184,45 @@ class RemoteTrees:
 
     # --- and back ----------------------------------------------------------------------------------------------------
 
-    async def _fetched(self, away: RemoteTree) -> tuple[RemoteTree, tuple[str, ...]]:
+    async def _fetched(self, remote: RemoteTree) -> tuple[RemoteTree, tuple[str, ...]]:
         """Return the record with the current changes fetched."""
-        if away.session_id is None:
-            raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {away.host}.")
-        result: Result = await self._call("result", away.session_id)
-        if result.base != away.base:
-            raise WorktreeError(f"What {away.host} has is not what was sent there. Look at it there: helmsman --host.")
-        if result.digest is None or result.commit == away.result:
-            return await anyio.to_thread.run_sync(take_result, away, result.commit, None), result.notes
+        if remote.session_id is None:
+            raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {remote.host}.")
+        result: Result = await self._call("result", remote.session_id)
+        if result.base != remote.base:
+            raise WorktreeError(
+                f"What {remote.host} has is not what was sent there. Look at it there: helmsman --host."
+            )
+        if result.digest is None or result.commit == remote.result:
+            return await anyio.to_thread.run_sync(take_result, remote, result.commit, None), result.notes
         place = ensure_state_dir(self._state_dir)
         with temporary_directory(place, "result") as folder:
             bundle = Path(folder) / "bundle"
             digest, size = hashlib.sha256(), 0
             async with await anyio.open_file(bundle, "wb") as file:
-                while piece := await self._call("read", away.id, size):
+                while piece := await self._call("read", remote.id, size):
                     size += len(piece)
                     if size > self._limits.total:
                         raise WorkspaceTooLarge(
-                            f"What {away.host} sends back is more than {self._limits.total} bytes. Set workspace_limit_mb.",
+                            f"{remote.host} sends back more than {self._limits.total} bytes. Set workspace_limit_mb.",
                             limit=self._limits.total,
                         )
                     digest.update(piece)
                     await file.write(piece)
             if digest.hexdigest() != result.digest:
-                raise WorktreeError(f"What {away.host} sent back is not whole: it is being changed. Try again.")
-            return await anyio.to_thread.run_sync(take_result, away, result.commit, bundle), result.notes
+                raise WorktreeError(f"What {remote.host} sent back is not whole: it is being changed. Try again.")
+            return await anyio.to_thread.run_sync(take_result, remote, result.commit, bundle), result.notes
 
-    async def _drop(self, away: RemoteTree) -> None:
+    async def _drop(self, remote: RemoteTree) -> None:
         try:
-            await self._call("remove", away.id)
+            await self._call("remove", remote.id)
         except HelmsmanError as error:
-            log.warning("what was sent to %s stays there: %s", away.host, error)
-        await anyio.to_thread.run_sync(forget_remote_tree, away)
+            log.warning("what was sent to %s stays there: %s", remote.host, error)
+        await anyio.to_thread.run_sync(forget_remote_tree, remote)
 
-    async def _write(self, away: RemoteTree) -> None:
+    async def _write(self, remote: RemoteTree) -> None:
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(write_remote_tree, away)
+            await anyio.to_thread.run_sync(write_remote_tree, remote)
 
     async def _call(self, verb: str, *arguments: Any) -> Any:
         return await self._hub.call(f"extras.workspaces.{verb}", arguments, {})

@@ -176,7 +176,7 @@ class PipeServer:
         where = CallerContext(hello.environment, hello.directory)
         with where.entered(), self._logs.to(connection, self._level_of(settings)):
             async with HelmsmanService(settings, env=hello.environment, shared=self._shared) as helm:
-                await door.serve(helm)
+                await pipe.serve(helm)
 
 
 class PipeConnection:

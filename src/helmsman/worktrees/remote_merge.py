@@ -68,16 +68,16 @@ class RemoteTree(Value, frozen=True, kw_only=True):
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def write_remote_tree(away: RemoteTree) -> None:
+def write_remote_tree(remote: RemoteTree) -> None:
     """Write or replace the record.
 
     Raises:
         WorktreeError: The file cannot be written.
     """
     try:
-        folder = ensure_state_dir(away.state_dir) / _FOLDER
+        folder = ensure_state_dir(remote.state_dir) / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
-        replace_file(folder / f"{away.id}.json", json.dumps(pack(away)))
+        replace_file(folder / f"{remote.id}.json", json.dumps(pack(remote)))
     except OSError as error:
         raise WorktreeError(f"What is done elsewhere cannot be written down: {error}. Make room.") from error
 
@@ -104,30 +104,30 @@ def find_remote_tree(state_dir: Path, reference: str) -> tuple[RemoteTree, ...]:
     )
 
 
-def forget_remote_tree(away: RemoteTree) -> None:
+def forget_remote_tree(remote: RemoteTree) -> None:
     """Delete the record and the references of sent and received commits."""
-    if away.git_dir.is_dir():
+    if remote.git_dir.is_dir():
         with suppress(WorktreeError):
             for name in ("base", "result"):
-                away.git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{away.id}/{name}")
-    (away.state_dir / _FOLDER / f"{away.id}.json").unlink(missing_ok=True)
+                remote.git.with_settings(REFERENCES).run("update-ref", "-d", f"{AWAY}/{remote.id}/{name}")
+    (remote.state_dir / _FOLDER / f"{remote.id}.json").unlink(missing_ok=True)
 
 
 # --- results ---------------------------------------------------------------------------------------------------------
 
 
-def take_result(away: RemoteTree, commit: str, bundle: Path | None) -> RemoteTree:
+def take_result(remote: RemoteTree, commit: str, bundle: Path | None) -> RemoteTree:
     """Store a received result in the repository; without a bundle it must be present.
 
     Raises:
         WorktreeError: The repository is gone, or the result is damaged or a different commit.
     """
-    if not away.git_dir.is_dir():
-        raise WorktreeError(f"The repository {away.repository} is gone, so nothing can be brought back to it.")
-    have_commit(away.git, commit, bundle, f"{AWAY}/{away.id}/result")
-    away = replace(away, result=commit)
-    write_remote_tree(away)
-    return away
+    if not remote.git_dir.is_dir():
+        raise WorktreeError(f"The repository {remote.repository} is gone, so nothing can be brought back to it.")
+    have_commit(remote.git, commit, bundle, f"{AWAY}/{remote.id}/result")
+    remote = replace(remote, result=commit)
+    write_remote_tree(remote)
+    return remote
 
 
 def have_commit(git: Git, commit: str, bundle: Path | None, reference: str | None = None) -> None:
@@ -145,18 +145,18 @@ def have_commit(git: Git, commit: str, bundle: Path | None, reference: str | Non
         git.with_settings(REFERENCES).run("update-ref", reference, commit)
 
 
-def diff_of_result(away: RemoteTree) -> TreeDiff:
+def diff_of_result(remote: RemoteTree) -> TreeDiff:
     """Return the received changes.
 
     Raises:
         WorktreeError: Git cannot read them.
     """
-    with away.git.viewed() as git:
-        return compare(git, away.base, away.result or away.base)
+    with remote.git.viewed() as git:
+        return compare(git, remote.base, remote.result or remote.base)
 
 
 def apply_result(
-    away: RemoteTree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None
+    remote: RemoteTree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None
 ) -> Applied:
     """Apply a received result to the working tree, all or nothing. Compare `helmsman.worktrees.apply`.
 
@@ -165,14 +165,14 @@ def apply_result(
         ApplyConflict: The changes do not fit. Nothing was touched.
         WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
     """
-    if not away.repository.is_dir() or not away.git.has("HEAD^{commit}"):
-        raise WorktreeError(f"{away.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
-    with one_at_a_time(away.git), scratch(away.git) as git:
+    if not remote.repository.is_dir() or not remote.git.has("HEAD^{commit}"):
+        raise WorktreeError(f"{remote.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
+    with one_at_a_time(remote.git), scratch(remote.git) as git:
         head, base, result = (
             git.text("rev-parse", "--verify", f"{one}^{{tree}}")
-            for one in ("HEAD", away.base, away.result or away.base)
+            for one in ("HEAD", remote.base, remote.result or remote.base)
         )
-        diff = compare(git, away.base, away.result or away.base)
+        diff = compare(git, remote.base, remote.result or remote.base)
         if check is not None:
             check(diff)
         changed = _differing(git, base, result)
@@ -194,7 +194,7 @@ def apply_result(
         unexpected = sorted((uncommitted & since) - ({*changed} - to_do))
         if unexpected and not allow_dirty:
             raise DirtyTree(
-                f"The working tree {away.repository} has uncommitted changes that it did not have when it was sent: "
+                f"The working tree {remote.repository} has uncommitted changes that it did not have when it was sent: "
                 f"{named(unexpected)}. Nothing was touched. Commit or stash them, or allow a dirty tree.",
                 files=[shown(path) for path in unexpected],
             )
@@ -203,7 +203,7 @@ def apply_result(
             tracked = path in uncommitted
             conflicts.reasons[path] = "uncommitted changes in it" if tracked else "an untracked file is in its place"
         if conflicts.reasons:
-            raise conflicts.error(away.repository)
+            raise conflicts.error(remote.repository)
         files = compare(git, now, wanted).files
         exchange_trees(git, now, wanted)
         return Applied(files=files, how="clean" if now == base else "three-way", diff=diff)
