@@ -27,7 +27,17 @@ SBOM: Final = "codex-helmsman.cdx.json"
 INSTALL_SECONDS: Final = 600
 RUN_SECONDS: Final = 300
 
-ALLOWED_LICENSES: Final = ("Apache", "MIT", "BSD", "ISC", "MPL", "PSF", "Python Software Foundation", "LGPL", "Unlicense")
+ALLOWED_LICENSES: Final = (
+    "Apache",
+    "MIT",
+    "BSD",
+    "ISC",
+    "MPL",
+    "PSF",
+    "Python Software Foundation",
+    "LGPL",
+    "Unlicense",
+)
 """Parts of names of licences that allow use beside Apache-2.0 code. LGPL: psycopg, which is imported and not changed."""
 
 
