@@ -98,7 +98,7 @@ async def show(tasks: int, binary: Path, folder: Path) -> int:
 
 def _worker(name: str, env: dict[str, str], folder: Path) -> subprocess.Popen[bytes]:
     with (folder / f"{name}.log").open("wb") as log:
-        command = ["helmsman", "worker", "--name", name, "--capacity", "2", "--lease", str(_LEASE)]
+        command = ["helmsman", "fleet", "worker", "--name", name, "--capacity", "2", "--lease", str(_LEASE)]
         return subprocess.Popen(
             [sys.executable, "-m", *command], env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder
         )

@@ -17,7 +17,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 HUB = "helmsman.cli.hub_process"
 MEASURED = (HUB, "helmsman.agents.supervisor.process", "helmsman.testing.mcp_test_server")
-WORKER = ["-m", "helmsman", "worker"]
+WORKER = ["-m", "helmsman", "fleet", "worker"]
 # Before `a1_coverage.pth`, which coverage installs and which measures where it finds these variables.
 BEFORE_COVERAGE = Path(sysconfig.get_path("purelib")) / "a0_measured_hubs.pth"
 THIS_IS_MEASURED = "this is measured"
@@ -25,7 +25,7 @@ THIS_IS_MEASURED = "this is measured"
 
 def main() -> int:
     BEFORE_COVERAGE.write_text(
-        f"import sys; (any(word.endswith({MEASURED}) for word in sys.orig_argv) or sys.orig_argv[1:4] == {WORKER})"
+        f"import sys; (any(word.endswith({MEASURED}) for word in sys.orig_argv) or sys.orig_argv[1:5] == {WORKER})"
         f" and __import__('runpy').run_path({__file__!r}, run_name={THIS_IS_MEASURED!r})\n"
     )
     try:

@@ -41,7 +41,7 @@ class Helmsman(ServiceClient):
         inside: bool = False,
         host: str | None = None,
     ) -> None:
-        """Set up a client. `host` is another machine of yours (`helmsman hosts`), whose hub does everything with what
+        """Set up a client. `host` is another machine of yours (`helmsman config hosts`), whose hub does everything with what
         is installed there.
 
         Raises:

@@ -621,7 +621,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "snapshots": _Setting(
         "HELMSMAN_SNAPSHOTS",
         True,
-        "files are kept as they are before each turn, for `helmsman rewind`",
+        "files are kept as they are before each turn, for `helmsman session rewind`",
         switch,
         only_yours,
     ),

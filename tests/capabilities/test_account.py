@@ -54,7 +54,7 @@ async def test_without_a_login_one_is_told_to_log_in(codex_binary: Path, codex_h
     settings = load_settings({"codex_path": str(codex_binary)}, codex_home.env, tmp_path)
     async with HelmsmanService(settings, env=codex_home.env) as helm:
         report = await helm.extras.account.read()
-    assert "Run `helmsman login`" in report.login
+    assert "Run `helmsman agents login`" in report.login
     assert report.large_task_fits == "no"
 
 

@@ -39,7 +39,7 @@ async def test_a_question_of_claude_code_outlives_the_hub_and_its_session_goes_o
     assert claude["heldBy"] == "Codex's sandbox"
     assert claude["cannot"]["rollback"] == "Codex can."
 
-    (started,) = (await detached_cli.run("start", "--agent", "claude", "Make it", "--json")).json
+    (started,) = (await detached_cli.run("run", "--detach", "--agent", "claude", "Make it", "--json")).json
     session_id = started["sessionId"]
     question = await _question(detached_cli, session_id)
     end_hub(detached_engines)

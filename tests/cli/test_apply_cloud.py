@@ -73,7 +73,7 @@ async def test_a_cloud_task_is_looked_at_and_applied_here(cloud_cli: Cli, cloud:
     refused = await cloud_cli.run("apply", "--yes", task_id)
     assert (refused.exit_code, "uncommitted" in refused.stderr) == (1, True)
     assert git(git_repo, "status", "--porcelain") == " M README.md\n"
-    assert "is in the cloud" in (await cloud_cli.run("discard", task_id)).stderr
+    assert "is in the cloud" in (await cloud_cli.run("session", "discard", task_id)).stderr
 
 
 async def test_a_cloud_task_that_says_something_else_by_now_is_not_applied(

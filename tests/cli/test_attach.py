@@ -1,4 +1,4 @@
-"""`helmsman attach`, and sessions that a person has open in Codex's own daemon: the same session in two programs."""
+"""`helmsman session attach`, and sessions that a person has open in Codex's own daemon: the same session in two programs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
         terminal.press("Enter")  # a task like any other, though it was asked for in Codex
         await terminal.has_shown(ASKS)
         with anyio.fail_after(30):  # the terminal may show it a moment before the hub
-            while not (inbox := (await cli.run("questions", "--json")).json[0])["sessions"]:
+            while not (inbox := (await cli.run("respond", "--json")).json[0])["sessions"]:
                 pass
         (asked,) = inbox["sessions"]
         assert asked["sessionId"] == session_id
@@ -95,12 +95,12 @@ async def test_what_cannot_be_joined_says_why_and_what_to_do_instead(
     cli: Cli, bound_elsewhere: tuple[str, Gate]
 ) -> None:
     session_id, _gate = bound_elsewhere
-    refused = await cli.run("attach", session_id)
+    refused = await cli.run("session", "attach", session_id)
     assert (refused.exit_code, refused.stderr) == (
         2,
-        "Error: This needs a terminal. `helmsman attach --json` shows what to run in one.\n",
+        "Error: This needs a terminal. `helmsman session attach --json` shows what to run in one.\n",
     )
-    (said,) = (await cli.run("attach", session_id, "--json")).json
+    (said,) = (await cli.run("session", "attach", session_id, "--json")).json
     assert said["error"]["code"] == "session_locked"
     assert f"`helmsman watch {session_id[-8:]}` follows it" in said["error"]["message"]
 

@@ -67,7 +67,7 @@ async def test_an_agent_that_nobody_knows_works_when_told_so(
         "Review the uncommitted", says(json.dumps({"findings": [found], "verdict": "patch is incorrect"}))
     )
     given = ("--agent", "mine", "--unenforced", "-C", str(git_repo))
-    for command in (("review",), ("run", "Do it"), ("start", "Do it", "--json")):
+    for command in (("review",), ("run", "Do it"), ("run", "--detach", "Do it", "--json")):
         refused = await detached_cli.run(*command, *given)
         assert (refused.exit_code, "--trust-repository" in refused.stdout + refused.stderr) == (2, True)
     review = await detached_cli.run("review", "--trust-repository", *given)

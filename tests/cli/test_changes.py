@@ -99,36 +99,36 @@ async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Le
     done = await cli.run("apply", "--yes", left.id[-8:])
     assert (done.exit_code, done.stdout.split()) == (0, ["latin.txt", "made.txt"])
     assert f"2 files brought into {git_repo}." in done.stderr
-    async with cli.on_terminal("discard", left.id) as program:
+    async with cli.on_terminal("session", "discard", left.id) as program:
         await program.shows("Nothing in it would be lost. [y/N]")
         program.press("n\n")
         assert await program.exit_code() == 1
-    (shown,) = (await cli.run("discard", "--json", left.id[-8:])).json
+    (shown,) = (await cli.run("session", "discard", "--json", left.id[-8:])).json
     (gone,) = shown["discarded"]
     assert (gone["sessionId"], gone["branchKept"]) == (left.id, False)
     assert not left.tree.path.exists()
-    again = await cli.run("discard", left.id)
+    again = await cli.run("session", "discard", left.id)
     assert again.exit_code == 2
     assert "has no worktree" in again.stderr
     assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
 
 
 async def test_work_that_is_nowhere_else_is_not_dropped_without_a_yes(cli: Cli, left: Left) -> None:
-    refused = await cli.run("discard", left.id)
+    refused = await cli.run("session", "discard", left.id)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert "would be lost: 2 changed files" in refused.stderr
     assert "--yes" in refused.stderr
-    (said,) = (await cli.run("discard", left.id, "--json")).json
+    (said,) = (await cli.run("session", "discard", left.id, "--json")).json
     assert said["error"]["code"] == "confirmation_needed"
-    async with cli.on_terminal("discard", left.id) as program:
+    async with cli.on_terminal("session", "discard", left.id) as program:
         await program.shows("made.txt")
         await program.shows("Drop it? [y/N]")
         program.press("\n")
         assert await program.exit_code() == 1
     git(left.tree.path, "commit", "--quiet", "--allow-empty", "-m", "only here")
-    assert "1 commit, 2 changed files" in (await cli.run("discard", left.id)).stderr
+    assert "1 commit, 2 changed files" in (await cli.run("session", "discard", left.id)).stderr
     assert left.tree.path.exists()
-    async with cli.on_terminal("discard", left.id) as program:
+    async with cli.on_terminal("session", "discard", left.id) as program:
         await program.shows("only here")
         await program.shows("Drop it? [y/N]")
         program.press("y\n")
@@ -137,7 +137,7 @@ async def test_work_that_is_nowhere_else_is_not_dropped_without_a_yes(cli: Cli, 
 
 
 async def test_yes_drops_a_worktree_without_a_question(cli: Cli, left: Left) -> None:
-    (shown,) = (await cli.run("discard", "--yes", "--json", left.id)).json
+    (shown,) = (await cli.run("session", "discard", "--yes", "--json", left.id)).json
     assert len(shown["discarded"][0]["files"]) == 2
     assert not left.tree.path.exists()
 
@@ -203,32 +203,32 @@ async def test_a_dirty_tree_is_refused_with_its_files(cli: Cli, left: Left, git_
 
 
 async def test_worktrees_are_listed_and_pruned_only_if_nothing_is_lost(cli: Cli, left: Left, git_repo: Path) -> None:
-    (listed,) = (await cli.run("worktrees", "--json")).json
+    (listed,) = (await cli.run("session", "worktrees", "--json")).json
     (entry,) = listed["worktrees"]
     assert (entry["sessionId"], entry["use"], entry["repository"]) == (left.id, "left over", str(git_repo))
-    row = (await cli.run("worktrees", "list")).stdout.rstrip("\n").split("\t")
+    row = (await cli.run("session", "worktrees", "list")).stdout.rstrip("\n").split("\t")
     assert (row[0], row[1], row[3], row[4]) == (left.id, "left over", str(git_repo), str(left.tree.path))
-    (found,) = (await cli.run("worktrees", "leftovers", "--json")).json
+    (found,) = (await cli.run("session", "worktrees", "leftovers", "--json")).json
     assert len(found["leftovers"][0]["files"]) == 2
-    assert "2 files changed" in (await cli.run("worktrees", "leftovers")).stdout
-    kept = await cli.run("worktrees", "prune")
+    assert "2 files changed" in (await cli.run("session", "worktrees", "leftovers")).stdout
+    kept = await cli.run("session", "worktrees", "prune")
     assert (kept.exit_code, kept.stdout) == (0, "")
     assert "--force drops them" in kept.stderr
     assert left.tree.path.exists()
-    refused = await cli.run("worktrees", "prune", "--force")
+    refused = await cli.run("session", "worktrees", "prune", "--force")
     assert (refused.exit_code, left.tree.path.exists()) == (2, True)
     assert "--yes" in refused.stderr
-    async with cli.on_terminal("worktrees", "prune", "--force") as program:
+    async with cli.on_terminal("session", "worktrees", "prune", "--force") as program:
         await program.shows("2 files changed")
         await program.shows("Drop it? [y/N]")
         program.press("\n")
         assert await program.exit_code() == 1
     assert left.tree.path.exists()
-    pruned = await cli.run("worktrees", "prune", "--force", "--yes")
+    pruned = await cli.run("session", "worktrees", "prune", "--force", "--yes")
     assert "made.txt" in pruned.stdout
     assert not left.tree.path.exists()
-    assert "There are no worktrees" in (await cli.run("worktrees")).stderr
-    assert "No worktree is left over" in (await cli.run("worktrees", "prune")).stderr
+    assert "There are no worktrees" in (await cli.run("session", "worktrees")).stderr
+    assert "No worktree is left over" in (await cli.run("session", "worktrees", "prune")).stderr
 
 
 async def test_prune_keeps_a_worktree_with_a_repository_or_a_commit_of_its_own(
@@ -245,21 +245,21 @@ async def test_prune_keeps_a_worktree_with_a_repository_or_a_commit_of_its_own(
             trees.append(session.worktree)
     make_repository(trees[0].path / "vendor")
     git(trees[1].path, "commit", "--quiet", "--allow-empty", "-m", "only here")
-    kept = await cli.run("worktrees", "prune")
+    kept = await cli.run("session", "worktrees", "prune")
     assert "2 worktrees with changes stay" in kept.stderr
     assert all(tree.path.exists() for tree in trees)
 
 
 async def test_a_terminal_gets_a_table_of_worktrees(cli: Cli, left: Left) -> None:
-    async with cli.on_terminal("worktrees") as program:
+    async with cli.on_terminal("session", "worktrees") as program:
         assert await program.exit_code() == 0
         await program.shows("left over")
     assert program.screen.splitlines()[0].split() == ["SESSION", "STATE", "MADE", "REPOSITORY", "WHAT"]
 
 
 async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
-    for command in ("diff", "apply", "discard"):
-        assert (await bare_cli.run(command)).exit_code == 2
-        assert (await bare_cli.run(command, "x")).exit_code == 2
-        assert (await bare_cli.run(command, "0199a0f2")).exit_code == 2
-        assert (await bare_cli.run(command, "--json", "T-local-none")).json[0]["error"]["code"] == "task_not_found"
+    for command in (["diff"], ["apply"], ["session", "discard"]):
+        assert (await bare_cli.run(*command)).exit_code == 2
+        assert (await bare_cli.run(*command, "x")).exit_code == 2
+        assert (await bare_cli.run(*command, "0199a0f2")).exit_code == 2
+        assert (await bare_cli.run(*command, "--json", "T-local-none")).json[0]["error"]["code"] == "task_not_found"

@@ -1,4 +1,4 @@
-"""`helmsman config` and `helmsman login`, on the real Codex."""
+"""`helmsman agents config` and `helmsman agents login`, on the real Codex."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ async def test_the_configuration_is_read_as_it_holds_and_with_where_it_comes_fro
         projects={"/src/my.app": {"trust_level": "untrusted"}},
     )
     file = codex_home.path / "config.toml"
-    done = await cli.run("config")
+    done = await cli.run("agents", "config")
     lines = done.stdout.splitlines()
     assert 'model_verbosity = "low"' in lines
     tops = [line.partition(" ")[0].partition(".")[0] for line in lines]
     assert tops == sorted(tops), "Codex tells them in another order each time"
     assert 'mcp_servers.a.env.API_TOKEN = "[redacted]"' in done.stdout
-    one = await cli.run("config", "get", "model_verbosity")
+    one = await cli.run("agents", "config", "get", "model_verbosity")
     assert (one.exit_code, one.stdout, one.stderr) == (0, '"low"\n', f"  from {file}\n")
-    (shown,) = (await cli.run("config", "get", "mcp_servers.a.command", "--json")).json
+    (shown,) = (await cli.run("agents", "config", "get", "mcp_servers.a.command", "--json")).json
     assert shown == {"key": "mcp_servers.a.command", "value": "true", "layer": "user", "file": str(file)}
     quoted = 'projects."/src/my.app".trust_level'
     assert f'{quoted} = "untrusted"' in done.stdout.splitlines()
-    assert (await cli.run("config", "get", quoted)).stdout == '"untrusted"\n'
-    change = await cli.run("config", "set", f"{quoted}=trusted", "model_verbosity\n[x]\ny=1")
+    assert (await cli.run("agents", "config", "get", quoted)).stdout == '"untrusted"\n'
+    change = await cli.run("agents", "config", "set", f"{quoted}=trusted", "model_verbosity\n[x]\ny=1")
     assert f'- {quoted} = "untrusted"\n  + {quoted} = "trusted"\n' in change.stderr
     assert "+ model_verbosity\\n[x]\\ny = 1\n" in change.stderr, "one line each"
-    missing = await cli.run("config", "get", "no_such_key")
+    missing = await cli.run("agents", "config", "get", "no_such_key")
     assert (missing.exit_code, missing.stderr) == (ExitCode.FAILED, "Nothing sets no_such_key.\n")
 
 
@@ -60,6 +60,7 @@ async def test_a_change_is_shown_agreed_to_and_written_by_codex(cli: Cli, codex_
     file.write_text(f"# mine\n{file.read_text(encoding='utf-8')}", encoding="utf-8")
     before = file.read_text(encoding="utf-8")
     words = (
+        "agents",
         "config",
         "set",
         "model_verbosity=high",
@@ -84,24 +85,26 @@ async def test_a_change_is_shown_agreed_to_and_written_by_codex(cli: Cli, codex_
     assert done["changes"][0] == {"key": "model_verbosity", "before": "low", "after": "high"}
     assert 'model_verbosity = "high"' in file.read_text(encoding="utf-8")
     assert "# mine" in file.read_text(encoding="utf-8")
-    again = await cli.run("config", "set", "hide_agent_reasoning=true", "--yes")
+    again = await cli.run("agents", "config", "set", "hide_agent_reasoning=true", "--yes")
     assert "nothing to change" in again.stderr
-    assert (await cli.run("config", "set", "--unset", "hide_agent_reasoning", "--yes")).exit_code == ExitCode.OK
+    assert (
+        await cli.run("agents", "config", "set", "--unset", "hide_agent_reasoning", "--yes")
+    ).exit_code == ExitCode.OK
     assert "hide_agent_reasoning" not in file.read_text(encoding="utf-8")
 
 
 async def test_what_makes_no_sense_or_would_reach_further_is_not_written(cli: Cli, codex_home: CodexHome) -> None:
     before = (codex_home.path / "config.toml").read_text(encoding="utf-8")
-    wrong = await cli.run("config", "set", "sandbox_mode=open", "--yes")
+    wrong = await cli.run("agents", "config", "set", "sandbox_mode=open", "--yes")
     assert wrong.exit_code != ExitCode.OK
     assert "sandbox_mode" in wrong.stderr
-    secret = await cli.run("config", "set", "mcp_servers.a.env.API_TOKEN=s3cret", "--json")
+    secret = await cli.run("agents", "config", "set", "mcp_servers.a.env.API_TOKEN=s3cret", "--json")
     assert "s3cret" not in secret.stdout + secret.stderr
     roots = str(cli.directory)
-    confined = await cli.run("config", "set", "model_verbosity=low", "--yes", HELMSMAN_ALLOWED_ROOTS=roots)
+    confined = await cli.run("agents", "config", "set", "model_verbosity=low", "--yes", HELMSMAN_ALLOWED_ROOTS=roots)
     assert "There are allowed roots" in confined.stderr
-    assert (await cli.run("config", "set", "nothing")).exit_code == ExitCode.USAGE
-    assert (await cli.run("config", "set")).exit_code == ExitCode.USAGE
+    assert (await cli.run("agents", "config", "set", "nothing")).exit_code == ExitCode.USAGE
+    assert (await cli.run("agents", "config", "set")).exit_code == ExitCode.USAGE
     assert (codex_home.path / "config.toml").read_text(encoding="utf-8") == before
 
 
@@ -114,7 +117,7 @@ async def test_a_login_with_a_code_waits_until_codex_says_that_it_is_done(
     bare_cli: Cli, tmp_path: Path, actions: list[dict[str, Any]]
 ) -> None:
     server = FakeAppServer(tmp_path / "fake", on={"account/login/start": actions})
-    done = await bare_cli.run("login", "--device-code", CODEX_CLI_PATH=str(server.path))
+    done = await bare_cli.run("agents", "login", "--device-code", CODEX_CLI_PATH=str(server.path))
     assert (done.exit_code, done.stdout) == (ExitCode.OK, "https://x.test/\nAB-CD\n")
     assert "Codex is logged in." in done.stderr
     assert server.received("account/login/start")[0]["params"] == {"type": "chatgptDeviceCode"}
@@ -122,7 +125,7 @@ async def test_a_login_with_a_code_waits_until_codex_says_that_it_is_done(
 
 async def test_a_login_ends_with_the_codex_that_was_to_log_in(bare_cli: Cli, tmp_path: Path) -> None:
     server = FakeAppServer(tmp_path / "fake", on={"account/login/start": [CODE, exit_now(1)]})
-    done = await bare_cli.run("login", "--device-code", "--json", CODEX_CLI_PATH=str(server.path))
+    done = await bare_cli.run("agents", "login", "--device-code", "--json", CODEX_CLI_PATH=str(server.path))
     begun, failed = done.json
     assert begun == {"url": "https://x.test/", "code": "AB-CD"}
     assert failed["error"]["code"] == "engine_lost"
@@ -130,12 +133,12 @@ async def test_a_login_ends_with_the_codex_that_was_to_log_in(bare_cli: Cli, tmp
 
 async def test_codex_stores_an_api_key_from_stdin(cli: Cli, codex_home: CodexHome) -> None:
     key = "sk-proj-" + "a" * 40
-    done = await cli.run("login", "--with-api-key", "--json", stdin=f"{key}\n".encode())
+    done = await cli.run("agents", "login", "--with-api-key", "--json", stdin=f"{key}\n".encode())
     assert (done.exit_code, done.json) == (ExitCode.OK, [{"loggedIn": True}])
     assert key in (codex_home.path / "auth.json").read_text(encoding="utf-8")
-    empty = await cli.run("login", "--with-api-key")
+    empty = await cli.run("agents", "login", "--with-api-key")
     assert (empty.exit_code, "Codex is not logged in: " in empty.stderr) == (ExitCode.FAILED, True)
-    both = await cli.run("login", "--with-api-key", "--device-code")
+    both = await cli.run("agents", "login", "--with-api-key", "--device-code")
     assert both.exit_code == ExitCode.USAGE
 
 
@@ -148,7 +151,7 @@ def login_port() -> Iterator[None]:
 
 @pytest.mark.usefixtures("login_port")
 async def test_a_login_shows_its_page_and_says_how_it_ended(cli: Cli) -> None:
-    async with cli.on_terminal("login", columns=1000) as program:
+    async with cli.on_terminal("agents", "login", columns=1000) as program:
         await program.shows("Open this page to log in:")
         await program.shows("originator=")
         page = next(word for word in program.screen.split() if word.startswith("https://"))
@@ -167,8 +170,10 @@ async def test_a_login_shows_its_page_and_says_how_it_ended(cli: Cli) -> None:
 
 
 async def test_a_key_that_codex_does_not_know_is_warned_about(cli: Cli) -> None:
-    done = await cli.run("config", "set", "nonsense=1", "model_verbosity=low", "--yes")
+    done = await cli.run("agents", "config", "set", "nonsense=1", "model_verbosity=low", "--yes")
     assert done.stderr.count("Warning: ") == 1
     assert "Codex does not know nonsense" in done.stderr
-    (shown,) = (await cli.run("config", "set", "more.nonsense=1", "model_verbosity=high", "--yes", "--json")).json
+    (shown,) = (
+        await cli.run("agents", "config", "set", "more.nonsense=1", "model_verbosity=high", "--yes", "--json")
+    ).json
     assert shown["unknown"] == ["more.nonsense"]

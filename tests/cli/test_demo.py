@@ -128,7 +128,7 @@ async def test_what_it_says_to_try_next_works_as_printed(demo: Cli, cli: Cli, mo
     told = await anyio.run_process([str(installed), "demo", "--auto"], env=demo.env, cwd=demo.directory)
     steps = [line.split("  ")[1] for line in told.stderr.decode().partition("Try next\n")[2].splitlines()]
     activate, *commands = steps
-    names = ["helmsman doctor", "helmsman login", 'helmsman run "Explain this project"', "helmsman list"]
+    names = ["helmsman doctor", "helmsman agents login", 'helmsman run "Explain this project"', "helmsman list"]
     assert commands == names
     model.on("Explain", say("It greets."))
     for step in (names[0], names[2], names[3]):  # nobody logs in at a page here

@@ -68,11 +68,11 @@ async def test_a_missing_login_is_a_failed_check_with_its_fix(
     assert done.exit_code == 1
     account = _checks(done)["Account"]
     assert account["status"] == "failed"
-    assert account["fix"] == "Run `helmsman login`."
+    assert account["fix"] == "Run `helmsman agents login`."
     refused = await cli.run("run", "Look", CODEX_HOME=str(fresh.path))
     assert (refused.exit_code, refused.stdout) == (3, "")
     assert refused.stderr == (
-        "Error: Codex is not logged in, so nothing was started. Run `helmsman login`, then try again.\n"
+        "Error: Codex is not logged in, so nothing was started. Run `helmsman agents login`, then try again.\n"
     )
 
 

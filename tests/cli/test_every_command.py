@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
-WITHOUT_JSON = {"serve", "completion", "hub connect", "hub log", "hub run", "worker"}
-"""What goes to their stdout is for a program already."""
-PAGED = {"diff", "list", "search", "usage", "tasks", "tasks list", "worktrees", "worktrees list", "worktrees leftovers"}
+WITHOUT_JSON = {
+    *("serve", "config completion", "hub connect", "hub log", "hub run", "fleet worker"),
+    *("config", "job", "session"),
+}
+"""What goes to their stdout is for a program already, or they do nothing without another word."""
+PAGED = {
+    *("diff", "list", "session search", "usage", "tasks", "tasks list"),
+    *("session worktrees", "session worktrees list", "session worktrees leftovers"),
+}
 
 
 def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -70,9 +76,10 @@ def test_programs_can_have_json_and_people_a_pager(name: str) -> None:
 @pytest.mark.parametrize("columns", [60, 100])
 def test_all_commands_are_listed_under_headings_whole(columns: int) -> None:
     done = CliRunner().invoke(app, ["--help"], terminal_width=columns)
-    for heading in ("Start and follow", "Answer and stop", "Sessions", "Changes", "Tasks and cloud", "Set-up"):
+    for heading in ("Start work", "Follow it", "Answer and steer", "Take the changes", "Manage", "Set up"):
         assert f"\n{heading}:\n" in done.output
     text = " ".join(done.output.split())
+    assert sum(" " not in name for name in COMMANDS) <= 28, "a newcomer reads them all"
     for name, command in COMMANDS.items():
         if " " not in name:
             assert f" {name} {command.short_help} " in text
@@ -85,10 +92,10 @@ async def test_a_session_that_is_not_there_is_told_as_json(bare_cli: Cli) -> Non
         name for name, command in COMMANDS.items() if command.params and command.params[0].name == "session"
     ]
     assert len(with_session) > 10
-    more = {"say": ["hello"], "steer": ["hello"], "rename": ["a name"], "hand": ["--back"]}
+    more = {"say": ["hello"], "steer": ["hello"], "session rename": ["a name"], "session hand": ["--back"]}
 
     async def run(name: str) -> None:
-        done = await bare_cli.run(name, "abcd1234", *more.get(name, []), "--json")
+        done = await bare_cli.run(*name.split(), "abcd1234", *more.get(name, []), "--json")
         (said,) = done.json
         assert (name, said["error"]["code"]) == (name, "session_not_found")
         assert (done.exit_code, said["exitCode"]) == (ExitCode.USAGE, ExitCode.USAGE)
@@ -111,7 +118,7 @@ def test_the_documentation_has_every_command_and_every_exit_code() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 async def test_each_shell_gets_its_script(bare_cli: Cli, shell: str) -> None:
-    done = await bare_cli.run("completion", shell)
+    done = await bare_cli.run("config", "completion", shell)
     assert done.exit_code == 0
     assert f"_HELMSMAN_COMPLETE={shell}_complete" in done.stdout
     if shell == "bash" and sys.platform != "win32":

@@ -49,11 +49,11 @@ async def test_with_yes_it_is_made_and_tried_out_and_undone_to_the_letter(bare_c
     assert again.exit_code == 0
     assert "Cursor runs Helmsman already; nothing to change.\n✓ helmsman (user scope) answers" in again.stdout
 
-    gone = await bare_cli.run("uninstall", "cursor", "--yes")
+    gone = await bare_cli.run("install", "cursor", "--yes", "--remove")
     assert gone.exit_code == 0
     assert "helmsman (user scope) is removed" in gone.stdout
     assert path.read_text(encoding="utf-8") == CURSOR
-    nothing = await bare_cli.run("uninstall", "cursor", "--yes")
+    nothing = await bare_cli.run("install", "cursor", "--yes", "--remove")
     assert (nothing.exit_code, nothing.stdout) == (0, f"Nothing in {path} runs Helmsman; nothing to change.\n")
 
 
@@ -69,9 +69,9 @@ async def test_json_tells_change_and_check(bare_cli: Cli) -> None:
     assert (check["ok"], check["server"], len(check["tools"])) == (True, "helmsman", 11)
     assert "t0ps3cret" not in done.stdout
 
-    shown = await bare_cli.run("uninstall", "claude", "--json")
+    shown = await bare_cli.run("install", "claude", "--json", "--remove")
     assert (shown.exit_code, shown.json[0]["applied"]) == (2, False)
-    gone = await bare_cli.run("uninstall", "claude", "--json", "--yes")
+    gone = await bare_cli.run("install", "claude", "--json", "--yes", "--remove")
     assert (gone.exit_code, gone.json[0]["changes"][0]["entries"][0]["action"]) == (0, "removed")
     assert not Path(bare_cli.env["HOME"], ".claude.json").exists()
 

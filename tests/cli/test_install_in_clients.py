@@ -65,7 +65,7 @@ async def installed(cli: Cli, *arguments: str) -> None:
 
 
 async def removed(cli: Cli, *arguments: str) -> None:
-    done = await cli.run("uninstall", *arguments, "--yes")
+    done = await cli.run("install", *arguments, "--yes", "--remove")
     assert done.exit_code == 0, done.stdout + done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`helmsman debug`, `refactor` and `test` on a real Codex: on a terminal, for programs, and left alone."""
+"""`helmsman job debug`, `refactor` and `test` on a real Codex: on a terminal, for programs, and left alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 ALLOW = f'[[rules]]\neffect = "allow"\ncommand = {json.dumps(CHECK.split())}\n'
-BUG = ("debug", "test_add fails", "--check", CHECK)
+BUG = ("job", "debug", "test_add fails", "--check", CHECK)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_what_does_not_verify_has_its_own_exit_code_and_programs_get_it_al
 @pytest.mark.rare
 async def test_a_job_is_left_alone_listed_and_stopped(buggy: Cli, model: ScriptedModel) -> None:
     model.otherwise(always(hang()))
-    started = await buggy.run("test", "calc", "--check", CHECK, "--detach", "--json")
+    started = await buggy.run("job", "test", "calc", "--check", CHECK, "--detach", "--json")
     (begun,) = started.json
     listed = await buggy.run("tasks", "--json")
     assert [(one["taskId"], one["job"]) for one in listed.json[0]["tasks"] if "job" in one] == [

@@ -1,4 +1,4 @@
-"""`helmsman questions`, the inbox of all sessions, and `helmsman` alone, which says that there is something in it."""
+"""`helmsman respond`, the inbox of all sessions, and `helmsman` alone, which says that there is something in it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ async def test_questions_of_all_sessions_are_answered_one_by_one(cli: Cli, left_
     async with cli.on_terminal() as program:
         await program.shows("Waits for you")
         await program.shows("waiting for you")
-        await program.shows("helmsman questions")
+        await program.shows("helmsman respond")
         assert await program.exit_code() == 0
-    async with cli.on_terminal("questions") as program:
+    async with cli.on_terminal("respond") as program:
         await program.shows(f"{first[-8:]}  touch the first")
         await program.shows("deny and stop the turn")
         program.press("\x04")
@@ -33,17 +33,17 @@ async def test_questions_of_all_sessions_are_answered_one_by_one(cli: Cli, left_
         await program.shows("1 question is still open.")
         assert await program.exit_code() == 5
     assert (await cli.run("watch", second)).stdout == "Made.\n"
-    shown = await cli.run("questions")
+    shown = await cli.run("respond")
     assert shown.exit_code == 5
     assert f"helmsman respond {first[-8:]} " in shown.stdout
-    (listed,) = (await cli.run("questions", "--json")).json
+    (listed,) = (await cli.run("respond", "--json")).json
     assert [one["sessionId"] for one in listed["sessions"]] == [first]
 
 
 async def test_a_question_that_another_door_answers_is_withdrawn(cli: Cli, left_behind: LeaveBehind) -> None:
     session_id = await left_behind.asking()
     (shown,) = (await cli.run("respond", session_id, "--json")).json
-    async with cli.on_terminal("questions") as program:
+    async with cli.on_terminal("respond") as program:
         await program.shows("deny and stop the turn")
         done = await cli.run("respond", session_id, shown["questions"][0]["id"], "deny")
         assert done.exit_code == 0, done.stderr

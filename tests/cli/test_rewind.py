@@ -1,4 +1,4 @@
-"""`helmsman rewind` on a real Codex with a real hub: shown, done, taken back, refused."""
+"""`helmsman session rewind` on a real Codex with a real hub: shown, done, taken back, refused."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     session_id = await turn(cli, "alpha")
     await turn(cli, "--session", session_id, "beta")
     (git_repo / "mine.txt").write_text("by hand\n", encoding="utf-8")
-    refused = await cli.run("rewind", session_id)
+    refused = await cli.run("session", "rewind", session_id)
     assert refused.exit_code == ExitCode.USAGE
     assert "--yes" in refused.stderr
-    shown = (await cli.run("rewind", session_id, "--show", "--json")).json[-1]
+    shown = (await cli.run("session", "rewind", session_id, "--show", "--json")).json[-1]
     assert (shown["done"], shown["part"], shown["turn"]) == (False, "both", 2)
     assert [(turn["number"], turn["prompt"]) for turn in shown["forgotten"]] == [(2, "beta")]
     assert {file["path"] for file in shown["files"]} == {"a.txt", "b.txt", "mine.txt"}
     assert shown["changedSince"] == ["mine.txt"]
     (git_repo / "mine.txt").write_text("by hand, again\n", encoding="utf-8")
-    changed = await cli.run("rewind", session_id, "--digest", shown["digest"], "--json")
+    changed = await cli.run("session", "rewind", session_id, "--digest", shown["digest"], "--json")
     assert changed.json[-1]["error"]["code"] == "diff_changed"
     assert (git_repo / "b.txt").exists()
-    async with cli.on_terminal("rewind", session_id) as program:
+    async with cli.on_terminal("session", "rewind", session_id) as program:
         await program.shows("by somebody else")
         await program.shows("Do it? [y/N]")
         program.press("y\n")
@@ -66,7 +66,7 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     model.on("gamma", say("third"))
     await cli.run("run", "--session", session_id, "gamma")
     assert "beta" not in model.requests[-1].user_texts
-    undone = (await cli.run("rewind", session_id, "--undo", "--yes", "--json")).json[-1]
+    undone = (await cli.run("session", "rewind", session_id, "--undo", "--yes", "--json")).json[-1]
     assert (git_repo / "a.txt").read_text(encoding="utf-8") == "two\n"
     assert (git_repo / "mine.txt").read_text(encoding="utf-8") == "by hand, again\n"
     model.on("delta", say("fourth"))
@@ -75,7 +75,7 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     assert model.requests[-1].user_texts[-3:] == ("alpha", "beta", "delta")
     model.on("gamma again", run("echo three > a.txt"), say("fifth"))
     await cli.run("run", "--session", session_id, "gamma again")
-    back = await cli.run("rewind", undone["conversation"], "--to", "1", "--files", "--yes", "--json")
+    back = await cli.run("session", "rewind", undone["conversation"], "--to", "1", "--files", "--yes", "--json")
     assert back.json[-1]["error"]["reason"] == "shared_tree"
     assert session_id in back.stdout
     assert git(git_repo, "status", "--porcelain").count("\n") == 3

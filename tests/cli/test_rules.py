@@ -1,4 +1,4 @@
-"""`helmsman rules`: one sees which rules there are, which decides a command, and takes back what was given."""
+"""`helmsman config rules`: one sees which rules there are, which decides a command, and takes back what was given."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def book(tmp_path: Path) -> RuleBook:
 async def test_each_rule_is_shown_with_its_place_and_what_restores_it(
     bare_cli: Cli, own_file: Path, book: RuleBook
 ) -> None:
-    for arguments in (["rules"], ["rules", "list"]):
+    for arguments in (["config", "rules"], ["config", "rules", "list"]):
         done = await bare_cli.run(*arguments)
         assert done.exit_code == 0
         lines = done.stdout.splitlines()
@@ -52,12 +52,12 @@ async def test_each_rule_is_shown_with_its_place_and_what_restores_it(
 async def test_a_directory_holds_for_the_command_behind_it(bare_cli: Cli, book: RuleBook, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     for arguments in (["-C", "elsewhere", "test"], ["test", "-C", "elsewhere"]):
-        assert (await bare_cli.run("rules", *arguments, "npm test")).stdout.startswith("Asked.")
-    assert (await bare_cli.run("rules", "test", "npm test")).stdout.startswith("Allowed.")
+        assert (await bare_cli.run("config", "rules", *arguments, "npm test")).stdout.startswith("Asked.")
+    assert (await bare_cli.run("config", "rules", "test", "npm test")).stdout.startswith("Allowed.")
 
 
 async def test_programs_are_told_the_same(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
-    (said,) = (await bare_cli.run("rules", "list", "--json")).json
+    (said,) = (await bare_cli.run("config", "rules", "list", "--json")).json
     assert [(rule["effect"], rule["removable"]) for rule in said["rules"]] == [
         ("allow", False),
         ("deny", False),
@@ -67,37 +67,41 @@ async def test_programs_are_told_the_same(bare_cli: Cli, own_file: Path, book: R
 
 
 async def test_without_rules_one_is_told_so_and_a_broken_file_is_named(bare_cli: Cli) -> None:
-    assert "There are no rules" in (await bare_cli.run("rules")).stderr
+    assert "There are no rules" in (await bare_cli.run("config", "rules")).stderr
     (bare_cli.directory / "helmsman.toml").write_text('[[rules]]\neffect = "permit"\n', encoding="utf-8")
-    assert "Nothing is allowed by rule now: Rule 1 of" in (await bare_cli.run("rules")).stderr
+    assert "Nothing is allowed by rule now: Rule 1 of" in (await bare_cli.run("config", "rules")).stderr
 
 
 async def test_one_is_told_which_rule_decides_a_command(bare_cli: Cli, own_file: Path, book: RuleBook) -> None:
-    asked = await bare_cli.run("rules", "test", "git status")
+    asked = await bare_cli.run("config", "rules", "test", "git status")
     assert asked.stdout.startswith(
         "Asked. A yes may let it leave the sandbox, and this rule has no `outside = true`: allow"
     )
-    assert (await bare_cli.run("rules", "test", "--inside", "git status")).stdout.startswith("Allowed. Rules allow")
-    assert (await bare_cli.run("rules", "test", "sudo rm x")).stdout.startswith("Denied. A rule says so: deny rm")
-    assert (await bare_cli.run("rules", "test", "npm test")).stdout.startswith("Allowed.")
-    (said,) = (await bare_cli.run("rules", "test", "--json", "rm x")).json
+    assert (await bare_cli.run("config", "rules", "test", "--inside", "git status")).stdout.startswith(
+        "Allowed. Rules allow"
+    )
+    assert (await bare_cli.run("config", "rules", "test", "sudo rm x")).stdout.startswith(
+        "Denied. A rule says so: deny rm"
+    )
+    assert (await bare_cli.run("config", "rules", "test", "npm test")).stdout.startswith("Allowed.")
+    (said,) = (await bare_cli.run("config", "rules", "test", "--json", "rm x")).json
     assert (said["effect"], said["rule"]) == ("deny", f"deny rm (rule 2 of {own_file})")
 
 
 async def test_a_rule_is_removed_after_it_was_shown_and_agreed_to(bare_cli: Cli, book: RuleBook) -> None:
     (rule,) = book.listed(None)
-    refused = await bare_cli.run("rules", "remove", rule.id, stdin=b"n\n")
+    refused = await bare_cli.run("config", "rules", "remove", rule.id, stdin=b"n\n")
     assert "npm test" in refused.stderr
     assert "Nothing was removed." in refused.stderr
-    assert (await bare_cli.run("rules", "remove", rule.id, "--json")).exit_code != 0
+    assert (await bare_cli.run("config", "rules", "remove", rule.id, "--json")).exit_code != 0
     assert len(book.listed(None)) == 1
-    assert (await bare_cli.run("rules", "remove", rule.id[:4], stdin=b"y\n")).exit_code == 0
+    assert (await bare_cli.run("config", "rules", "remove", rule.id[:4], stdin=b"y\n")).exit_code == 0
     assert book.listed(None) == []
 
 
 async def test_what_was_typed_before_the_question_is_no_answer_to_it(bare_cli: Cli, book: RuleBook) -> None:
     (rule,) = book.listed(None)
-    async with bare_cli.on_terminal("rules", "remove", rule.id) as program:
+    async with bare_cli.on_terminal("config", "rules", "remove", rule.id) as program:
         program.press("y\n")
         await program.shows("Remove this rule?")
         program.press("\n")
@@ -108,18 +112,18 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(bare_cli: C
 
 async def test_json_removes_what_was_agreed_to(bare_cli: Cli, book: RuleBook) -> None:
     (rule,) = book.listed(None)
-    (said,) = (await bare_cli.run("rules", "remove", rule.id, "--yes", "--json")).json
+    (said,) = (await bare_cli.run("config", "rules", "remove", rule.id, "--yes", "--json")).json
     assert said["removed"]["id"] == rule.id
     assert book.listed(None) == []
 
 
 async def test_a_rule_that_somebody_wrote_is_not_touched(bare_cli: Cli, own_file: Path) -> None:
-    (said,) = (await bare_cli.run("rules", "--json")).json
-    done = await bare_cli.run("rules", "remove", said["rules"][0]["id"], "--yes")
+    (said,) = (await bare_cli.run("config", "rules", "--json")).json
+    done = await bare_cli.run("config", "rules", "remove", said["rules"][0]["id"], "--yes")
     assert done.exit_code != 0
     assert f"Remove it there: rule 1 of {own_file}, line 1." in done.stderr
     assert own_file.read_text(encoding="utf-8") == WRITTEN
-    assert "There is no rule ffff" in (await bare_cli.run("rules", "remove", "ffff", "--yes")).stderr
+    assert "There is no rule ffff" in (await bare_cli.run("config", "rules", "remove", "ffff", "--yes")).stderr
 
 
 async def test_the_doctor_names_rules_that_cannot_be_read(bare_cli: Cli, own_file: Path) -> None:

@@ -171,7 +171,7 @@ async def test_what_nobody_can_be_asked_is_denied_and_said_so(cli: Cli, model: S
     assert (done.exit_code, done.stdout) == (0, "Then not.\n")
     assert "? Codex asks to run a command outside the sandbox\n  Command: touch /published\n" in done.stderr
     assert "Reason given: It must leave the sandbox\n  → deny (there is no terminal to ask on; " in done.stderr
-    assert "helmsman start lets questions wait)\n" in done.stderr
+    assert "helmsman run --detach lets questions wait)\n" in done.stderr
 
 
 async def test_a_turn_that_fails_exits_with_1(cli: Cli, model: ScriptedModel) -> None:

@@ -161,7 +161,7 @@ async def test_the_newest_session_of_the_directory_goes_on(detached_cli: Cli, mo
     await detached_cli.run("run", "--continue", "Go on")
     assert "In a worktree" in str(model.requests[-1].body["input"])
     newest = (await detached_cli.run("list", "--json")).json[0]["sessions"][0]["sessionId"]
-    await detached_cli.run("discard", newest, "--yes")
+    await detached_cli.run("session", "discard", newest, "--yes")
     model.on("Back here", say("Five."))
     await detached_cli.run("run", "--continue", "Back here")
     assert "Second" in str(model.requests[-1].body["input"]), "the worktree is gone"
@@ -171,7 +171,7 @@ async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
     detached_cli: Cli, model: ScriptedModel
 ) -> None:
     model.on("Make", patch(add("made.txt", "made\n")), say("Made."))
-    begun = await detached_cli.run("start", "--full-auto", "--worktree", "--json", "Make it")
+    begun = await detached_cli.run("run", "--detach", "--full-auto", "--worktree", "--json", "Make it")
     done = await detached_cli.run("watch", begun.json[0]["sessionId"])  # it goes on without the command that started it
     assert (done.exit_code, done.stdout) == (0, "Made.\n")
     assert not (detached_cli.directory / "made.txt").exists()

@@ -1,4 +1,4 @@
-"""`helmsman store`: a person sees how large the store is, checks it, compacts it and takes its contents elsewhere."""
+"""`helmsman hub store`: a person sees how large the store is, checks it, compacts it and takes its contents elsewhere."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ def registry(path: Path) -> Iterator[Registry]:
 async def test_the_store_is_shown_with_its_size_and_its_largest_sessions(
     bare_cli: Cli, path: Path, registry: Registry
 ) -> None:
-    (shown,) = (await bare_cli.run("store", "--json")).json
+    (shown,) = (await bare_cli.run("hub", "store", "--json")).json
     assert shown["path"] == str(path)
     assert (shown["sessions"], shown["events"], shown["tasks"], shown["retentionDays"]) == (2, 5, 1, 30)
     assert shown["bytes"] > 3_000_000
     assert datetime.fromisoformat(shown["oldestAt"]) == NOW - timedelta(days=100)
     assert [(one["sessionId"], one["events"]) for one in shown["largest"]] == [(NEW, 3), (OLD, 2)]
     assert shown["largest"][1]["bytes"] > 3_000_000
-    done = await bare_cli.run("store", "show", HELMSMAN_RETENTION_DAYS="7")
+    done = await bare_cli.run("hub", "store", "show", HELMSMAN_RETENTION_DAYS="7")
     assert "2 sessions, 5 events, 1 task\n" in done.stdout
     assert "7 days after the last use of a session" in done.stdout
     assert f"{OLD}: 2 events, 3.0 MB, last used 100 days ago" in done.stdout
 
 
 async def test_without_a_store_every_command_works_on_an_empty_one(bare_cli: Cli, path: Path) -> None:
-    (shown,) = (await bare_cli.run("store", "--json")).json
+    (shown,) = (await bare_cli.run("hub", "store", "--json")).json
     assert (shown["sessions"], shown["events"], shown["oldestAt"]) == (0, 0, None)
     for name in ("check", "compact", "export"):
-        assert (await bare_cli.run("store", name)).exit_code == 0, name
+        assert (await bare_cli.run("hub", "store", name)).exit_code == 0, name
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
@@ -78,30 +78,30 @@ async def test_without_a_store_every_command_works_on_an_empty_one(bare_cli: Cli
 async def test_what_is_kept_no_longer_is_deleted_after_a_question_and_its_space_is_freed(
     bare_cli: Cli, registry: Registry
 ) -> None:
-    refused = await bare_cli.run("store", "compact")
+    refused = await bare_cli.run("hub", "store", "compact")
     assert refused.exit_code == 2
     assert "2 events of 1 session and 1 result will be deleted for good. Nothing was done." in refused.stderr
-    async with bare_cli.on_terminal("store", "compact") as program:
+    async with bare_cli.on_terminal("hub", "store", "compact") as program:
         await program.shows("Delete?")
         program.press("n\n")
         await program.shows("Nothing was done.")
         assert await program.exit_code() == 1
-    (done,) = (await bare_cli.run("store", "compact", "--yes", "--json")).json
+    (done,) = (await bare_cli.run("hub", "store", "compact", "--yes", "--json")).json
     assert (done["sessions"], done["events"], done["results"]) == (1, 2, 1)
     assert done["bytesBefore"] > 3_000_000 > 200_000 > done["bytes"]
-    (shown,) = (await bare_cli.run("store", "--json")).json
+    (shown,) = (await bare_cli.run("hub", "store", "--json")).json
     assert (shown["sessions"], shown["events"], shown["freeBytes"]) == (2, 3, 0)
-    assert (await bare_cli.run("store", "check")).exit_code == 0, "a compacted session has no gap"
+    assert (await bare_cli.run("hub", "store", "check")).exit_code == 0, "a compacted session has no gap"
     task, _ = registry.add(TaskDraft(instruction="What has it open works on"))
     assert registry.get(task.id) == task
-    again = await bare_cli.run("store", "compact")
+    again = await bare_cli.run("hub", "store", "compact")
     assert (again.exit_code, again.stderr[:38]) == (0, "Deleted 0 events of 0 sessions and 0 r")
 
 
 async def test_the_time_is_a_setting(bare_cli: Cli, registry: Registry) -> None:
-    (done,) = (await bare_cli.run("store", "compact", "--yes", "--json", HELMSMAN_RETENTION_DAYS="101")).json
+    (done,) = (await bare_cli.run("hub", "store", "compact", "--yes", "--json", HELMSMAN_RETENTION_DAYS="101")).json
     assert done["events"] == 0
-    wrong = await bare_cli.run("store", "compact", "--yes", HELMSMAN_RETENTION_DAYS="0")
+    wrong = await bare_cli.run("hub", "store", "compact", "--yes", HELMSMAN_RETENTION_DAYS="0")
     assert wrong.exit_code == 2
     assert "HELMSMAN_RETENTION_DAYS" in wrong.stderr
 
@@ -110,10 +110,10 @@ async def test_the_time_is_a_setting(bare_cli: Cli, registry: Registry) -> None:
 
 
 async def test_events_that_are_missing_or_belong_to_no_session_are_found(bare_cli: Cli, registry: Registry) -> None:
-    assert (await bare_cli.run("store", "check")).stderr == "The store is whole.\n"
+    assert (await bare_cli.run("hub", "store", "check")).stderr == "The store is whole.\n"
     registry.write(lambda to: to.execute("DELETE FROM events WHERE seq = 2 AND session = 2"))
     registry.write(lambda to: to.execute("UPDATE events SET session = 77 WHERE session = 1 AND seq = 2"))
-    done = await bare_cli.run("store", "check", "--json")
+    done = await bare_cli.run("hub", "store", "check", "--json")
     (said,) = done.json
     assert (done.exit_code, said["ok"]) == (1, False)
     assert said["problems"] == [
@@ -136,16 +136,16 @@ async def test_a_damaged_store_is_left_as_it_is_and_one_is_told_what_to_do(
 ) -> None:
     registry.close()
     damage(path)
-    done = await bare_cli.run("store", "check")
+    done = await bare_cli.run("hub", "store", "check")
     assert done.exit_code == 1
-    assert "helmsman store export" in done.stderr
+    assert "helmsman hub store export" in done.stderr
     copy = tmp_path / "saved.jsonl"
-    saved = await bare_cli.run("store", "export", "--output", str(copy))
+    saved = await bare_cli.run("hub", "store", "export", "--output", str(copy))
     assert saved.exit_code == 1
     assert f"not all could be read: {OLD}" in saved.stderr
     read = [json.loads(line) for line in copy.read_text().splitlines()]
     assert [(one["sessionId"], one["seq"]) for one in read] == [(OLD, 1), (NEW, 1), (NEW, 2), (NEW, 3)]
-    refused = await bare_cli.run("store", "compact", "--yes")
+    refused = await bare_cli.run("hub", "store", "compact", "--yes")
     assert (refused.exit_code, "nothing was deleted" in refused.stderr) == (1, True)
     assert [file.name for file in path.parent.iterdir() if "damaged" in file.name] == []
 
@@ -154,11 +154,11 @@ async def test_a_file_that_is_no_store_is_told_of_by_every_command(bare_cli: Cli
     path.parent.mkdir(mode=0o700, exist_ok=True)
     path.write_bytes(b"not a database, " * 1000)
     for name in ("show", "export", "compact"):
-        done = await bare_cli.run("store", name, "--json")
+        done = await bare_cli.run("hub", "store", name, "--json")
         (said,) = done.json
         assert (done.exit_code, said["error"]["code"]) == (1, "registry_unavailable")
         assert "damaged" in said["error"]["message"]
-    (said,) = (await bare_cli.run("store", "check", "--json")).json
+    (said,) = (await bare_cli.run("hub", "store", "check", "--json")).json
     assert (said["ok"], said["problems"]) == (False, ["file is not a database"])
     assert path.read_bytes().startswith(b"not a database")
 
@@ -167,7 +167,7 @@ async def test_a_file_that_is_no_store_is_told_of_by_every_command(bare_cli: Cli
 
 
 async def test_events_are_exported_one_a_line_with_number_and_time(bare_cli: Cli, registry: Registry) -> None:
-    exported = (await bare_cli.run("store", "export")).json
+    exported = (await bare_cli.run("hub", "store", "export")).json
     assert [(one["sessionId"], one["seq"]) for one in exported] == [
         *((OLD, number) for number in (1, 2)),
         *((NEW, number) for number in (1, 2, 3)),
@@ -179,9 +179,9 @@ async def test_events_are_exported_one_a_line_with_number_and_time(bare_cli: Cli
         "seq": 1,
         "at": NOW.isoformat(),
     }
-    one = (await bare_cli.run("store", "export", "--session", NEW[-8:])).json
+    one = (await bare_cli.run("hub", "store", "export", "--session", NEW[-8:])).json
     assert [event["text"] for event in one] == ["Test it", "Again", "Done"]
-    unknown = await bare_cli.run("store", "export", "--session", "ffff0000")
+    unknown = await bare_cli.run("hub", "store", "export", "--session", "ffff0000")
     assert (unknown.exit_code, "There is no session ffff0000" in unknown.stderr) == (2, True)
 
 
@@ -190,15 +190,15 @@ async def test_an_export_is_for_its_user_alone_and_overwrites_nothing(
 ) -> None:
     before = os.umask(0)
     try:
-        done = await bare_cli.run("store", "export", "--output", "mine.jsonl")
+        done = await bare_cli.run("hub", "store", "export", "--output", "mine.jsonl")
     finally:
         os.umask(before)
     file = bare_cli.directory / "mine.jsonl"
     assert done.stderr == "Exported 5 events of 2 sessions to mine.jsonl.\n"
     assert (stat.S_IMODE(file.stat().st_mode), len(file.read_text().splitlines())) == (0o600, 5)
-    again = await bare_cli.run("store", "export", "--output", "mine.jsonl")
+    again = await bare_cli.run("hub", "store", "export", "--output", "mine.jsonl")
     assert (again.exit_code, "exists" in again.stderr) == (2, True)
-    nowhere = await bare_cli.run("store", "export", "--output", "no/such/place.jsonl")
+    nowhere = await bare_cli.run("hub", "store", "export", "--output", "no/such/place.jsonl")
     assert (nowhere.exit_code, "choose another place" in nowhere.stderr) == (2, True)
 
 
@@ -210,7 +210,7 @@ def on_file_system(cli: Cli, options: str, script: str) -> subprocess.CompletedP
     state = cli.env["HELMSMAN_STATE_DIR"]
     Path(state).mkdir(mode=0o700, exist_ok=True)
     mounted = [*NAMESPACE, "sh", "-c", MOUNT, "sh", options, state, "sh", "-c", script]
-    env = {**cli.env, "H": f"{sys.executable} -m helmsman store", "S": state, "T": str(cli.directory)}
+    env = {**cli.env, "H": f"{sys.executable} -m helmsman hub store", "S": state, "T": str(cli.directory)}
     return subprocess.run(mounted, env=env, cwd=cli.directory, capture_output=True, text=True, timeout=60, check=False)
 
 

@@ -50,49 +50,49 @@ async def test_a_fork_with_a_message_runs_it(cli: Cli, model: ScriptedModel, ses
 
 
 async def test_the_last_turns_are_rolled_back(cli: Cli, model: ScriptedModel, session_id: str) -> None:
-    refused = await cli.run("rollback", session_id)
+    refused = await cli.run("session", "rollback", session_id)
     assert refused.exit_code == 2
     assert "--yes" in refused.stderr
-    async with cli.on_terminal("rollback", session_id) as program:
+    async with cli.on_terminal("session", "rollback", session_id) as program:
         await program.shows("Go on? [y/N]")
         program.press("n\n")
         assert await program.exit_code() == 1
-    done = await cli.run("rollback", session_id, "--yes")
+    done = await cli.run("session", "rollback", session_id, "--yes")
     assert (done.exit_code, done.stdout) == (ExitCode.OK, "")
     assert "forgotten its last turn" in done.stderr
     model.on("gamma", say("third"))
     await cli.run("run", "--session", session_id, "gamma")
     assert "beta" not in model.requests[-1].user_texts
-    assert (await cli.run("rollback", session_id, "--turns", "2", "--json", "--yes")).json == [
+    assert (await cli.run("session", "rollback", session_id, "--turns", "2", "--json", "--yes")).json == [
         {"sessionId": session_id, "turns": 2}
     ]
-    too_many = await cli.run("rollback", session_id, "--turns", "1", "--yes")
+    too_many = await cli.run("session", "rollback", session_id, "--turns", "1", "--yes")
     assert too_many.exit_code == ExitCode.USAGE
     assert "has 0 turns" in too_many.stderr
 
 
 async def test_a_session_is_compacted(cli: Cli, model: ScriptedModel, session_id: str) -> None:
     model.otherwise(say("a summary"))
-    done = await cli.run("compact", session_id, "--json")
+    done = await cli.run("session", "compact", session_id, "--json")
     assert done.exit_code == ExitCode.OK
     assert done.json == [{"sessionId": session_id, "status": "done"}]
 
 
 async def test_a_compaction_that_fails_says_why(cli: Cli, model: ScriptedModel, session_id: str) -> None:
     model.otherwise(response_failed("insufficient_quota", "No quota left."))
-    done = await cli.run("compact", session_id)
+    done = await cli.run("session", "compact", session_id)
     assert done.exit_code == ExitCode.FAILED
     assert "Error: " in done.stderr
 
 
 async def test_a_session_is_named_put_away_and_brought_back(cli: Cli, session_id: str) -> None:
-    assert "now called 'Parser'" in (await cli.run("rename", session_id, "Parser")).stderr
+    assert "now called 'Parser'" in (await cli.run("session", "rename", session_id, "Parser")).stderr
     assert (await cli.run("list", "--json")).json[0]["sessions"][0]["name"] == "Parser"
-    assert (await cli.run("archive", session_id)).exit_code == ExitCode.OK
+    assert (await cli.run("session", "archive", session_id)).exit_code == ExitCode.OK
     assert (await cli.run("list", "--json")).json[0]["sessions"] == []
-    again = await cli.run("archive", session_id[-8:])
+    again = await cli.run("session", "archive", session_id[-8:])
     assert again.exit_code == ExitCode.USAGE
     assert "is archived" in again.stderr
-    back = await cli.run("unarchive", session_id[-8:], "--json")
+    back = await cli.run("session", "unarchive", session_id[-8:], "--json")
     assert back.json == [{"sessionId": session_id, "archived": False}]
     assert len((await cli.run("list", "--json")).json[0]["sessions"]) == 1

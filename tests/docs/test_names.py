@@ -155,10 +155,12 @@ def _is_taken(tool: str, name: str) -> bool:
 
 
 def _is_command(words: list[str]) -> bool:
-    command = app.get_command(click.Context(app), words[0])
-    if command is None or len(words) == 1:
+    command: click.Command | None = app
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        command, words = command.get_command(click.Context(command), words[0]), words[1:]
+    if command is None or not words:
         return command is not None
-    return any(words[1] in (*option.opts, *option.secondary_opts) for option in command.params)
+    return any(words[0] in (*option.opts, *option.secondary_opts) for option in command.params)
 
 
 def _is_allowed(variable: str, value: str) -> bool:

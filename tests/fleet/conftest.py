@@ -177,7 +177,18 @@ class Fleet:
         with log.open("ab") as output:
             before = output.tell()
             process = subprocess.Popen(
-                [sys.executable, "-m", "helmsman", "worker", "--name", name, "--lease", str(lease), *arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "helmsman",
+                    "fleet",
+                    "worker",
+                    "--name",
+                    name,
+                    "--lease",
+                    str(lease),
+                    *arguments,
+                ],
                 env={**home.env, **given, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -37,7 +37,9 @@ async def test_a_fleet_without_machines_says_so_and_its_doctor_finds_that_wrong(
     assert await helmsman(env, "fleet", "status") == ""
     checks = json.loads(await helmsman(env, "fleet", "doctor", "--json", codes=(FAILED,)))["checks"]
     wrong = [check for check in checks if check["verdict"] == "wrong"]
-    assert [(check["name"], "Start `helmsman worker`" in check["text"]) for check in wrong] == [("machines", True)]
+    assert [(check["name"], "Start `helmsman fleet worker`" in check["text"]) for check in wrong] == [
+        ("machines", True)
+    ]
     assert "None is up" in await helmsman(env, "fleet", "doctor", codes=(FAILED,))
     await helmsman(env, "fleet", "drain", "nobody", codes=(FAILED, USAGE))
 

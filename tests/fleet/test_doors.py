@@ -68,7 +68,7 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
         assert session.status == "awaiting_approval", fleet.logs()
 
         other = door_env(fleet, "desktop")
-        asked = json.loads(await helmsman(other, "questions", "--json", codes=(5,)))["sessions"]
+        asked = json.loads(await helmsman(other, "respond", "--json", codes=(5,)))["sessions"]
         assert [one["sessionId"] for one in asked] == [session.id]
         await helmsman(other, "respond", session.id, asked[0]["questions"][0]["id"], "approve")
         with anyio.fail_after(SECONDS):

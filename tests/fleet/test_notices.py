@@ -145,7 +145,7 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
     configured("laptop")
     model.on("work", run("touch made"), say("done"))
     where = ("-C", str(fleet.directory), "-s", "workspace-write", "-a", "untrusted")
-    started = json.loads(await helmsman(env, "start", "work", *where, "--json"))
+    started = json.loads(await helmsman(env, "run", "--detach", "work", *where, "--json"))
     task = await fleet.client.get(started["taskId"])
     await until_told(1)
     [asked] = await fleet.client.questions(task.id)

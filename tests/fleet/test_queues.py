@@ -122,7 +122,7 @@ async def test_a_name_is_one_machines_alone(fleet: Fleet) -> None:
     assert "lives already" in second.log.read_text(encoding="utf-8")
     assert first.process.poll() is None
     again = await anyio.run_process(
-        [sys.executable, "-m", "helmsman", "worker", "--name", "two"],
+        [sys.executable, "-m", "helmsman", "fleet", "worker", "--name", "two"],
         env={**first.home.env, "HELMSMAN_FLEET_URL": fleet.url, "CODEX_CLI_PATH": str(fleet.binary)},
         check=False,
     )

@@ -46,7 +46,8 @@ async def test_the_process_of_a_command_imports_next_to_nothing(bare_place: Plac
     assert "There are no sessions" in ended.stderr
     assert set(ended.stdout.split()) - {"coverage"} == {
         *("__future__", "_socket", "fcntl", "itertools"),
-        *("helmsman", "helmsman._version", "helmsman.cli", "helmsman.cli.thin", "helmsman.hub", "helmsman.hub.launch"),
+        *("helmsman", "helmsman._version", "helmsman.cli", "helmsman.cli.command_names", "helmsman.cli.thin"),
+        *("helmsman.hub", "helmsman.hub.launch"),
         *("helmsman.hub.suspects",),
         *("helmsman.base", "helmsman.base.user_directories"),
     }
@@ -67,16 +68,19 @@ SAME = (
     ("tasks", "--limit", "1", "show", "fix-parser"),
     ("tasks", "show", "fix-parser", "--json"),
     ("tasks", "no-such-command"),
-    ("rules",),
-    ("rules", "-C", "nowhere"),
-    ("rules", "test", "git push", "--json"),
-    ("rules", "remove", "3f2a", "--json"),
-    ("rollback", "00000000-0000-7000-8000-000000000000"),
+    (
+        "config",
+        "rules",
+    ),
+    ("config", "rules", "-C", "nowhere"),
+    ("config", "rules", "test", "git push", "--json"),
+    ("config", "rules", "remove", "3f2a", "--json"),
+    ("session", "rollback", "00000000-0000-7000-8000-000000000000"),
     ("respond", "00000000-0000-7000-8000-00000000ffff", "q_1", "approve", "--json"),
-    ("archive", "00000000-0000-7000-8000-00000000ffff"),
-    ("models",),
+    ("session", "archive", "00000000-0000-7000-8000-00000000ffff"),
+    ("agents", "models"),
     ("usage", "--since", "sometime"),
-    ("worktrees", "--json"),
+    ("session", "worktrees", "--json"),
     ("diff", "T-local-000000000000"),
 )
 
@@ -95,10 +99,10 @@ async def test_it_says_and_ends_as_it_would_by_itself(served: Place) -> None:
 
 
 async def test_codex_is_asked_by_an_engine_of_the_hub(place: Place) -> None:
-    by_itself = await done(whole("models", "--json"), place, {"HELMSMAN_DETACH": "0"})
+    by_itself = await done(whole("agents", "models", "--json"), place, {"HELMSMAN_DETACH": "0"})
     assert by_itself.code == 0
     for _ in range(2):
-        assert await done(thin("models", "--json"), place) == by_itself
+        assert await done(thin("agents", "models", "--json"), place) == by_itself
     assert json.loads((await done(whole("engines", "--json"), place)).stdout) == {"engines": []}
 
 
@@ -251,14 +255,14 @@ async def test_what_has_to_be_asked_is_asked_by_a_process_of_its_own(bare_place:
     bare_place.state_dir.mkdir(mode=0o700)
     rule = Rule(effect="allow", text="git status", directory=bare_place.directory, below=False, outside=True)
     RuleBook((), bare_place.state_dir).add(rule)
-    listed = json.loads((await done(thin("rules", "--json"), bare_place)).stdout)["rules"]
-    async with on_terminal(whole("rules", "remove", listed[0]["id"]), bare_place) as (terminal, process):
+    listed = json.loads((await done(thin("config", "rules", "--json"), bare_place)).stdout)["rules"]
+    async with on_terminal(whole("config", "rules", "remove", listed[0]["id"]), bare_place) as (terminal, process):
         await terminal.shows("Remove this rule?")
         terminal.press("y\n")
         with anyio.fail_after(SECONDS):
             assert await process.wait() == 0
     assert terminal.screen.count("git status") == 1
-    assert json.loads((await done(thin("rules", "--json"), bare_place)).stdout)["rules"] == []
+    assert json.loads((await done(thin("config", "rules", "--json"), bare_place)).stdout)["rules"] == []
 
 
 # --- who is served ---------------------------------------------------------------------------------------------------
@@ -272,7 +276,7 @@ async def test_a_refused_process_may_look_and_changes_nothing(served: Place) -> 
     )
     looked = await done([sys.executable, "-c", sandboxed, "list"], served)
     assert (looked.code, "There are no sessions" in looked.stderr) == (0, True)
-    changed = await done([sys.executable, "-c", sandboxed, "archive", "0" * 36, "--json"], served)
+    changed = await done([sys.executable, "-c", sandboxed, "session", "archive", "0" * 36, "--json"], served)
     assert changed.code == 1
     assert "The hub does not serve this process" in json.loads(changed.stdout)["error"]["message"]
 
@@ -323,7 +327,14 @@ def asked(shell: str, *words: str) -> dict[str, str]:
 
 def completions() -> Iterator[tuple[str, tuple[str, ...]]]:
     for shell in ("bash", "zsh", "fish"):
-        for words in (("",), ("ta",), ("status", "00"), ("list", "--di"), ("tasks", "show", ""), ("rules", "-C", "")):
+        for words in (
+            ("",),
+            ("ta",),
+            ("status", "00"),
+            ("list", "--di"),
+            ("tasks", "show", ""),
+            ("config", "rules", "-C", ""),
+        ):
             yield shell, words
 
 

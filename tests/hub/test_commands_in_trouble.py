@@ -89,14 +89,14 @@ async def test_ctrl_c_leaves_a_message_queued(place: Place, model: ScriptedModel
 async def test_a_hub_that_is_stopped_is_not_waited_for(served: Place) -> None:
     rule = Rule(effect="allow", text="git status", directory=served.directory, below=False, outside=True)
     RuleBook((), served.state_dir).add(rule)
-    (listed,) = json.loads((await done(thin("rules", "--json"), served)).stdout)["rules"]
+    (listed,) = json.loads((await done(thin("config", "rules", "--json"), served)).stdout)["rules"]
     impatient = "from helmsman.cli import main, thin; import sys; thin._WELCOME_SECONDS = 0.2; main()"
     with served.stopped_hub():
-        removing = ["rules", "remove", "--yes", listed["id"]]
+        removing = ["config", "rules", "remove", "--yes", listed["id"]]
         removed = await done([sys.executable, "-c", impatient, *removing], served)
     assert (removed.code, "Removed rule" in removed.stderr) == (0, True)
     await until_nobody_is_served(served)
-    assert json.loads((await done(thin("rules", "--json"), served)).stdout)["rules"] == []
+    assert json.loads((await done(thin("config", "rules", "--json"), served)).stdout)["rules"] == []
 
 
 async def working_task(place: Place, prompt: str) -> str:
@@ -169,13 +169,13 @@ async def test_what_was_done_for_a_hub_that_died_is_not_done_again(served: Place
         await calls.begin(call, "This", repeatable=False)
         if given is not None:
             await calls.answer(call, given)
-    welcome, *said = await anyio.to_thread.run_sync(Door(served, "done", "archive", "0" * 36).ask)
+    welcome, *said = await anyio.to_thread.run_sync(Door(served, "done", "session", "archive", "0" * 36).ask)
     assert welcome.startswith(b"w\t")
     assert said == [b"o13", b"what it said", b"", b"e9", b"and this", b"", b"x7"]
-    _, _, *said = await anyio.to_thread.run_sync(Door(served, "begun", "archive", "0" * 36).ask)
+    _, _, *said = await anyio.to_thread.run_sync(Door(served, "begun", "session", "archive", "0" * 36).ask)
     assert b"Look whether it was done before" in said[0]
     assert said[-1] == b"x1"
-    _, _, *said = await anyio.to_thread.run_sync(Door(served, "fresh", "archive", "0" * 36).ask)
+    _, _, *said = await anyio.to_thread.run_sync(Door(served, "fresh", "session", "archive", "0" * 36).ask)
     assert b"There is no session" in said[0]
 
 

@@ -69,7 +69,7 @@ def liar(bare_place: Place, tmp_path: Path) -> Liar:
     return Liar(bare_place, directory)
 
 
-@pytest.mark.parametrize("command", [("--host", "liar", "list"), ("hosts", "check")])
+@pytest.mark.parametrize("command", [("--host", "liar", "list"), ("config", "hosts", "check")])
 async def test_no_program_that_another_machine_names_is_started(
     bare_place: Place, liar: Liar, command: tuple[str, ...]
 ) -> None:
@@ -132,6 +132,6 @@ async def test_a_check_of_a_host_that_lies_is_an_answer_and_no_crash(
     bare_place: Place, liar: Liar, answer: bytes
 ) -> None:
     liar.answers(frame("o", answer), b"x0\n")
-    result = await done(whole("hosts", "check", "--json"), bare_place, liar.env)
+    result = await done(whole("config", "hosts", "check", "--json"), bare_place, liar.env)
     assert "Traceback" not in result.stderr
     assert result.stdout.startswith("{")

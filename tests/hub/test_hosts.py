@@ -59,7 +59,7 @@ def here(place: Place, tmp_path: Path) -> Iterator[Place]:
 @pytest.fixture
 async def known(here: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     """The other machine is known here, to commands and to programs."""
-    added = await done(whole("hosts", "add", NAME, f"ssh://{NAME}", "--no-check"), here)
+    added = await done(whole("config", "hosts", "add", NAME, f"ssh://{NAME}", "--no-check"), here)
     assert added.code == 0, added.stderr
     for name, value in here.env.items():
         monkeypatch.setenv(name, value)
@@ -87,19 +87,21 @@ def break_line(way: object) -> None:
 
 
 async def test_a_machine_is_looked_at_when_it_is_added(here: Place, place: Place) -> None:
-    report = shown(await done(whole("hosts", "add", NAME, f"ssh://{NAME}", "--json"), here))["hosts"][0]
+    report = shown(await done(whole("config", "hosts", "add", NAME, f"ssh://{NAME}", "--json"), here))["hosts"][0]
     assert report["ok"]
     assert [one["agent"] for one in report["agents"]][:1] == ["codex"]
     file = Path(hosts_file(here.env))
     assert file.read_text(encoding="utf-8") == f"{NAME}\tssh://{NAME}\n"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert (await done(whole("hosts"), here)).stdout.startswith(f"{NAME}\tssh://{NAME}")
+    assert (await done(whole("config", "hosts"), here)).stdout.startswith(f"{NAME}\tssh://{NAME}")
 
-    nobody = await done(whole("hosts", "add", "other", f"ssh://{NAME}", "--command", "/nowhere/helmsman"), here)
+    nobody = await done(
+        whole("config", "hosts", "add", "other", f"ssh://{NAME}", "--command", "/nowhere/helmsman"), here
+    )
     assert nobody.code == 1
     assert "There is no `/nowhere/helmsman` on other" in nobody.stdout
     assert set(known_hosts(here.env)) == {NAME}
-    assert (await done(whole("hosts", "remove", NAME), here)).code == 0
+    assert (await done(whole("config", "hosts", "remove", NAME), here)).code == 0
     missing = await done(thin(f"--host={NAME}", "list"), here)
     assert missing.code == 1
     assert "There is no host 'build'" in missing.stderr
@@ -111,10 +113,10 @@ async def test_a_real_sshd_leads_there(bare_place: Place, tmp_path: Path) -> Non
         if not other.is_real:
             pytest.skip("There is no sshd that could run here: install Debian's `openssh-server`.")
         here = Place({**bare_place.env, **other.env, "HELMSMAN_STATE_DIR": str(tmp_path / "own")}, tmp_path)
-        added = await done(whole("hosts", "add", NAME, f"ssh://{NAME}", "--json"), here)
+        added = await done(whole("config", "hosts", "add", NAME, f"ssh://{NAME}", "--json"), here)
         assert shown(added)["hosts"][0]["ok"]
         assert shown(await done(there("list", "--json"), here))["sessions"] == []
-        asked = await done(whole("hosts", "add", "nobody", f"ssh://nobody@{NAME}"), here)
+        asked = await done(whole("config", "hosts", "add", "nobody", f"ssh://nobody@{NAME}"), here)
         assert asked.code == 1
         assert "Permission denied" in asked.stdout  # and nobody was asked for a password
         end_hub(Path(here.env["HELMSMAN_STATE_DIR"]))
@@ -125,7 +127,7 @@ async def test_commands_are_run_there_once(known: Place, place: Place, model: Sc
     gate = model.gate()
     model.on("slow", say(gate, "At last."))
     model.on("And then?", say("Nothing more."))
-    started = whole("--host", NAME, "start", "slow", "-C", str(place.directory), "--json")
+    started = whole("--host", NAME, "run", "--detach", "slow", "-C", str(place.directory), "--json")
     session_id = shown(await done(started, known))["sessionId"]
     assert session_id in (await done(there("list", "--json"), known)).stdout
     assert not (await done(whole("list", "--json"), known)).stdout.count(session_id)
@@ -226,7 +228,7 @@ async def test_settings_there_may_name_another_state_directory(
         own.parent.mkdir(parents=True)
         own.write_text(f'state_dir = "{named}"\n', encoding="utf-8")
         here = Place({**env, **other.env}, machines)
-        assert (await done(whole("hosts", "add", NAME, f"ssh://{NAME}", "--no-check"), here)).code == 0
+        assert (await done(whole("config", "hosts", "add", NAME, f"ssh://{NAME}", "--no-check"), here)).code == 0
         try:
             assert (await done(there("list"), here)).code == 0
             for name, value in here.env.items():

@@ -56,7 +56,7 @@ async def test_questions_there_are_shown_and_answered_here_by_the_id_that_is_sho
     started = await done(whole("--host", NAME, *begin), known)
     assert f"helmsman watch {NAME}:" in started.stderr
     with anyio.fail_after(SECONDS):
-        while not (asking := json.loads((await done(whole("questions", "--json"), known)).stdout)["sessions"]):
+        while not (asking := json.loads((await done(whole("respond", "--json"), known)).stdout)["sessions"]):
             await anyio.sleep(0.1)
     (session,) = asking
     assert session["host"] == NAME
@@ -74,7 +74,7 @@ async def test_questions_there_are_shown_and_answered_here_by_the_id_that_is_sho
     with anyio.fail_after(SECONDS):
         while shown(await done(whole("status", session["sessionId"], "--json"), known))["status"] != "done":
             await anyio.sleep(0.1)
-    assert "There are no open questions" in (await done(whole("questions"), known)).stderr
+    assert "There are no open questions" in (await done(whole("respond"), known)).stderr
     nobody = await done(there("status", "nobody00"), known)
     assert f"`helmsman --host {NAME} list`" in nobody.stderr
 
@@ -85,7 +85,7 @@ async def test_questions_there_are_shown_and_answered_here_by_the_id_that_is_sho
 
 async def test_who_is_away_is_named(known: Place) -> None:
     ssh_is(known, "echo 'no route to host' >&2; exit 255")
-    away = await done(whole("questions"), known)
+    away = await done(whole("respond"), known)
     assert away.code == 0
     assert f"{NAME} is away" in away.stderr
     assert "no route to host" in away.stderr
@@ -121,10 +121,10 @@ async def test_a_machine_with_another_version_is_told_apart(
 
 async def test_attach_runs_there_on_the_terminal_here(known: Place, capfd: pytest.CaptureFixture[str]) -> None:
     ssh_is(known, 'printf "%s|" "$@"; exit 7')
-    assert OtherMachine(NAME).run_there("attach", "3b2d5c8e") == 7
+    assert OtherMachine(NAME).run_there("session", "attach", "3b2d5c8e") == 7
     words = capfd.readouterr().out.split("|")
     assert "-t" in words
-    assert words[-2].endswith("exec helmsman attach 3b2d5c8e'")
+    assert words[-2].endswith("exec helmsman session attach 3b2d5c8e'")
     with pytest.raises(HelmsmanError, match="no name of a session"):
         OtherMachine(NAME).run_there("attach", "x; id")
 

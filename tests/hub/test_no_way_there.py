@@ -69,7 +69,7 @@ def test_a_way_that_was_closed_leads_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("argument", ["-oProxyCommand=x", "a b", "$(x)", ""])
 def test_what_a_shell_there_would_take_for_more_than_a_name_is_refused(argument: str) -> None:
     with pytest.raises(HostFailed, match="is no name of a session"):
-        BUILD.terminal_command(["attach", argument], os.environ)
+        BUILD.terminal_command(["session", "attach", argument], os.environ)
     with pytest.raises(HostFailed, match="is no address"):
         OtherHost("build", f"ssh://{argument}$").ssh_command(os.environ)
 

@@ -57,28 +57,32 @@ def receiver() -> Iterator[Receiver]:
 async def test_what_is_configured_is_listed_tried_recorded_and_examined(bare_place: Place, receiver: Receiver) -> None:
     place = bare_place
     configure(place, "")
-    assert await told(place, "notify") == {"ways": []}
+    assert await told(place, "config", "notify") == {"ways": []}
     hook = f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}/as-good-as-a-password"\nsecret = "verysecret"\n'
     dead = '[[notify.to]]\nway = "command"\nname = "dead"\ncommand = ["/nowhere/program"]\n'
     configure(place, hook + dead)
-    first, _ = (await told(place, "notify"))["ways"]
+    first, _ = (await told(place, "config", "notify"))["ways"]
     assert (first["name"], first["way"], first["status"], first["detail"]) == ("webhook", "webhook", "untried", "short")
-    assert (await told(place, "notify", "test", "webhook"))["notices"][0]["status"] == "sent"
+    assert (await told(place, "config", "notify", "test", "webhook"))["notices"][0]["status"] == "sent"
     assert receiver.received[0].json["title"] == "This is a test of Helmsman's notices"
-    failed = (await told(place, "notify", "test", code=1))["notices"]
+    failed = (await told(place, "config", "notify", "test", code=1))["notices"]
     assert {one["to"]: one["status"] for one in failed} == {"webhook": "sent", "dead": "failed"}
-    assert [one["to"] for one in (await told(place, "notify", "log"))["notices"]] == ["dead", "webhook", "webhook"]
+    assert [one["to"] for one in (await told(place, "config", "notify", "log"))["notices"]] == [
+        "dead",
+        "webhook",
+        "webhook",
+    ]
     elsewhere = await done(
-        whole("notify", "--json"), place, {"TZ": "Asia/Tokyo"}
+        whole("config", "notify", "--json"), place, {"TZ": "Asia/Tokyo"}
     )  # in its own process, as programs are
     ways = {one["name"]: one for one in json.loads(elsewhere.stdout)["ways"]}
-    assert ways == {one["name"]: one for one in (await told(place, "notify"))["ways"]}
+    assert ways == {one["name"]: one for one in (await told(place, "config", "notify"))["ways"]}
     assert (ways["webhook"]["status"], ways["dead"]["status"]) == ("ok", "failing")
     doctor = await done(whole("doctor", "--json"), place)
     found = [one for one in json.loads(doctor.stdout)["checks"] if one["name"] == "Notices"]
     assert [(one["status"], "dead does not work" in one["detail"]) for one in found] == [("warning", True)]
     configure(place, hook + '[notify]\nevents = ["everything"]\n')
-    wrong = await told(place, "notify", code=2)
+    wrong = await told(place, "config", "notify", code=2)
     assert "notify.events" in wrong["error"]["message"]
     everything = b"".join(file.read_bytes() for file in place.state_dir.rglob("*") if file.is_file())
     assert b"verysecret" not in everything, "secrets reach neither log nor store"
@@ -89,11 +93,11 @@ async def test_a_hub_that_was_killed_is_told_of_by_the_next_and_one_that_was_sto
     bare_place: Place, receiver: Receiver
 ) -> None:
     configure(bare_place, f'[[notify.to]]\nway = "webhook"\nurl = "{receiver.url}"\n')
-    await told(bare_place, "notify")
+    await told(bare_place, "config", "notify")
     assert (await done(whole("hub", "stop", "--yes"), bare_place)).code == 0
-    await told(bare_place, "notify")
+    await told(bare_place, "config", "notify")
     await bare_place.kill_hub()
-    await told(bare_place, "notify")
+    await told(bare_place, "config", "notify")
     (died,) = await receiver.until(1)
     assert died.json["kind"] == "hub"
     assert died.json["title"] == "The hub had ended without a word, and another has begun"
@@ -137,11 +141,13 @@ async def test_each_notice_arrives_at_least_once_and_at_most_twice_however_the_h
     with anyio.fail_after(SECONDS):
         while {one.json["taskId"] for one in receiver.received} != wanted:
             await anyio.sleep(0.05)
-        while any(one["status"] in ("pending", "sending") for one in (await told(place, "notify", "log"))["notices"]):
+        while any(
+            one["status"] in ("pending", "sending") for one in (await told(place, "config", "notify", "log"))["notices"]
+        ):
             await anyio.sleep(0.05)
     counts = Counter(one.json["taskId"] for one in receiver.received)
     assert set(counts.values()) <= {1, 2}, counts
-    known = {one["taskId"]: one for one in (await told(place, "notify", "log"))["notices"]}
+    known = {one["taskId"]: one for one in (await told(place, "config", "notify", "log"))["notices"]}
     twice = {task_id for task_id, count in counts.items() if count == 2}
     assert twice, "it was killed while it sent"
     assert twice <= {task_id for task_id, one in known.items() if one.get("doubtful")}
@@ -165,7 +171,7 @@ async def test_a_question_is_answered_from_the_phone_with_a_hub_killed_in_betwee
         (asked,) = await ntfy.until_published(1)
         assert "touch made.txt" in asked["message"]
         with anyio.fail_after(SECONDS):
-            while (await told(place, "notify", "log"))["notices"][0]["status"] != "sent":
+            while (await told(place, "config", "notify", "log"))["notices"][0]["status"] != "sent":
                 await anyio.sleep(0.05)
         approve = next(one for one in asked["actions"] if one["label"] == "Approve")
         await place.kill_hub()
@@ -183,7 +189,7 @@ async def test_a_question_is_answered_from_the_phone_with_a_hub_killed_in_betwee
                 gate.release()
                 assert await followed.wait() == 0
         for _ in range(2):  # what has ended by now has been looked at
-            await told(place, "notify")
+            await told(place, "config", "notify")
         assert len(ntfy.published) == 2, "who follows a session is not told of its end"
         audit = (place.state_dir / "audit.jsonl").read_text("utf-8")
         assert '"door": "ntfy"' in audit or '"door":"ntfy"' in audit

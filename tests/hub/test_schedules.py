@@ -141,7 +141,7 @@ async def test_an_agent_proposes_a_schedule_and_a_person_confirms_it(place: Plac
         assert await call("codex_schedule", action="list") == {"schedules": [schedule]}
         for action in ("resume", "run_now"):
             assert (await call.error("codex_schedule", action=action, scheduleId=which))["code"] == "not_yours"
-        told = await done(whole("notify", "log", "--json"), place)
+        told = await done(whole("config", "notify", "log", "--json"), place)
         assert told.code == 0
         listed = json.loads((await done(whole("schedule", "--json"), place)).stdout)["schedules"]
         assert [one["status"] for one in listed] == ["proposed"]

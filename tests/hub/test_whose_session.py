@@ -44,7 +44,7 @@ def serving(place: Place, git_repo: Path) -> Place:
 
 async def _persons(serving: Place, prompt: str, *options: str) -> tuple[str, str]:
     """Start a session as a person does in the terminal; its id and that of its task."""
-    command = warm.command("start", prompt, "--json", *options)
+    command = warm.command("run", "--detach", prompt, "--json", *options)
     done = await anyio.run_process(command, env=dict(serving.env), cwd=serving.directory)
     told = json.loads(done.stdout)
     return told["sessionId"], told["taskId"]

@@ -62,7 +62,7 @@ async def test_a_run_on_another_machine_is_shown_and_applied_here(
     assert applied.code == 0, applied.stderr
     assert [file["path"] for file in json.loads(applied.stdout)["files"]] == ["fixed.txt"]
     assert (repository / "fixed.txt").read_text(encoding="utf-8") == "fixed\n"
-    gone = await done(whole("discard", "--yes", away.session_id), known)
+    gone = await done(whole("session", "discard", "--yes", away.session_id), known)
     assert gone.code == 0, gone.stderr
     assert not list(all_remote_trees(known.state_dir))
     references = await anyio.run_process(["git", "for-each-ref"], cwd=repository)

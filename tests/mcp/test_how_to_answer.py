@@ -31,5 +31,5 @@ def test_a_job_is_answered_in_its_sessions(tools: tuple[str, ...], said: str) ->
 
 def test_where_no_tool_answers_a_job_a_person_does() -> None:
     helm = cast("Any", SimpleNamespace(settings=SimpleNamespace(tools=("router",))))
-    assert "helmsman questions" in how_to_answer(helm, task(job="debug", metadata={SESSIONS: ["one"]}))
+    assert "helmsman respond" in how_to_answer(helm, task(job="debug", metadata={SESSIONS: ["one"]}))
     assert "approve T-local-1" in how_to_answer(helm, task(session_id="one"))

@@ -438,7 +438,7 @@ async def test_a_codex_that_is_not_logged_in_is_told_to_log_in(codex: Caller, ho
     answers = [await codex("codex", request=request) for request in ("wait for it", "check it", "show the results")]
     for answer in answers:
         assert answer["task"]["status"] == "failed"
-        assert "helmsman login" in answer["userMessage"]
+        assert "helmsman agents login" in answer["userMessage"]
     assert answers[-1]["resultSummary"]["error"]["code"] == "cloud_not_logged_in"
     results = await codex("_codex_cloud_results", task_id=begun["task"]["id"])
     assert (results["status"], results["error"]["code"]) == ("failed", "cloud_not_logged_in")

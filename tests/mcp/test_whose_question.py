@@ -65,7 +65,7 @@ async def test_a_model_does_not_answer_for_a_session_that_a_person_opened(
         for answer in ("approve", "deny"):
             refused = await codex.error("codex_respond", sessionId=session.id, id=question.id, answers=[answer])
             assert refused["code"] == "not_yours"
-            assert f"helmsman hand {session.id} --to claude-code" in refused["message"]
+            assert f"helmsman session hand {session.id} --to claude-code" in refused["message"]
         waited = await codex("codex_wait", sessionId=session.id, timeoutSec=1)
         assert (waited["status"], waited["pendingQuestion"]["id"]) == ("awaiting_approval", question.id)
         assert "opened by a person" in waited["note"]

@@ -59,7 +59,7 @@ async def test_a_rule_that_a_model_has_proposed_is_told_of_once(
         assert (told.json["kind"], told.json["title"]) == ("question", "site: A rule waits for your confirmation")
         assert "cursor proposes a rule" in told.json["text"]
         (rule,) = house.helm.rules.listed(None)
-        assert f"helmsman rules confirm {rule.id}" in told.json["text"]
+        assert f"helmsman config rules confirm {rule.id}" in told.json["text"]
         await house.delivered("sent")
     async with opened(state_dir, webhook(receiver, is_full=True)) as house:  # the next hub knows that it was told
         await house.settled()

@@ -180,7 +180,7 @@ def _login(account: Account) -> str:
         case str(kind):
             return f"Codex is logged in with {kind}."
         case None if account.requires_login:
-            return "Codex is not logged in. Run `helmsman login`."
+            return "Codex is not logged in. Run `helmsman agents login`."
         case None:
             return "Codex uses a model provider that needs no OpenAI login."
 
@@ -188,7 +188,7 @@ def _login(account: Account) -> str:
 def _outlook(account: Account, limits: Sequence[Allowance]) -> tuple[Outlook, str]:
     """Estimate whether a large task fits. The needs of a task are unknown in advance, so this is a rule of thumb."""
     if account.kind is None and account.requires_login:
-        return "no", "Nothing can run before Codex is logged in. Run `helmsman login`."
+        return "no", "Nothing can run before Codex is logged in. Run `helmsman agents login`."
     if not limits:
         return "unknown", "Nothing is known of rate limits, so nobody can say whether a large task fits."
     least = _least(_general(limits))

@@ -285,7 +285,7 @@ def _pushed(local: _Local) -> tuple[StepState, str]:
 def _connection(local: _Local) -> tuple[StepState, str]:
     return "unseen", (
         f"Open {CODEX_PAGE}, sign in with ChatGPT, connect GitHub and give Codex access to "
-        f"{local.github_name or 'the repository'}. On this machine run `helmsman login` with the same account."
+        f"{local.github_name or 'the repository'}. On this machine run `helmsman agents login` with the same account."
     )
 
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Login, Model
 
 
-@cli_command("account", "Show Codex's login and its rate limits.", "helmsman account", "helmsman account --json")
+@cli_command(
+    "account", "Show Codex's login and its rate limits.", "helmsman agents account", "helmsman agents account --json"
+)
 def account_command(as_json: bool) -> None:
     """Show how Codex is logged in, what is left of its rate limits, and whether a large task is likely to fit."""
     report = with_helmsman(lambda helm: helm.extras.account.read(), detach=False)
@@ -47,7 +49,7 @@ _COLUMNS: Final = (
 )
 
 
-@cli_command("models", "List the models Codex can use.", "helmsman models", "helmsman models --json")
+@cli_command("models", "List the models Codex can use.", "helmsman agents models", "helmsman agents models --json")
 def models_command(as_json: bool) -> None:
     """List the models Codex can use, with their efforts.
 
@@ -71,9 +73,9 @@ def _cells(model: Model) -> list[str]:
 @cli_command(
     "login",
     "Log Codex in.",
-    "helmsman login",
-    "helmsman login --device-code",
-    "helmsman login --with-api-key < key.txt",
+    "helmsman agents login",
+    "helmsman agents login --device-code",
+    "helmsman agents login --with-api-key < key.txt",
 )
 @click.option("--device-code", "with_code", is_flag=True, help="Show a code to enter in a browser on any machine.")
 @click.option("--with-api-key", "with_key", is_flag=True, help="Log in with the API key on stdin.")

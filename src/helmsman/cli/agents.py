@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman.base.sanitize import one_line
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_group
 from helmsman.cli.consoles import at_work
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_list
@@ -29,7 +29,18 @@ _COLUMNS: Final = (
 )
 
 
-@cli_command("agents", "List the agents and what each can do.", "helmsman agents", "helmsman agents --json")
+@cli_group(
+    "agents",
+    "List the agents and what each can do; their models, logins and limits.",
+    "helmsman agents",
+    "helmsman agents models",
+    modules={
+        "account": "account_commands:account_command",
+        "config": "agent_config:command",
+        "login": "account_commands:login_command",
+        "models": "account_commands:models_command",
+    },
+)
 def command(as_json: bool) -> None:
     """List the agents Helmsman can steer, the default one first: which version of each is here, the file or variable with
     its login, where it is, what confines it, and what it cannot do.

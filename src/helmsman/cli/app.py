@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman._version import __version__
+from helmsman.cli.command import Commands
+from helmsman.cli.command_names import CALLING_OTHER_HUB, command_name
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import Host, OtherMachine, hosted
 
@@ -23,67 +25,39 @@ if TYPE_CHECKING:
 _HELP_WIDTHS: Final = 50, 100  # minimum and maximum width of help
 
 _HEADINGS: Final = {
-    "Start and follow": ("run", "start", "plan", "review", "say", "status", "watch", "attach", "dashboard"),
-    "Outcomes that are verified": ("debug", "refactor", "test"),
-    "Answer and stop": ("questions", "respond", "steer", "interrupt", "rules"),
-    "Sessions": (
-        *("list", "search", "fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
-    ),
-    "Changes": ("diff", "apply", "discard", "worktrees"),
-    "Tasks and cloud": ("tasks", "schedule", "notify"),
-    "Agents": ("agents", "models", "account", "login", "config", "usage", "engines", "hub", "store"),
-    "Several machines": ("hosts", "fleet", "worker"),
-    "Set-up": ("demo", "doctor", "install", "uninstall", "serve", "completion"),
+    "Start work": ("run", "plan", "review", "job"),
+    "Follow it": ("list", "status", "watch", "dashboard"),
+    "Answer and steer": ("respond", "say", "steer", "interrupt", "fork"),
+    "Take the changes": ("diff", "apply"),
+    "Manage": ("session", "tasks", "schedule", "usage"),
+    "Agents and machines": ("agents", "engines", "hub", "fleet"),
+    "Set up": ("demo", "doctor", "install", "config", "serve"),
 }
 """Commands under their headings, in the order of the help."""
-_MODULES: Final = {
-    "account_commands": ("account", "models", "login"),
-    "changes": ("diff", "apply", "discard"),
-    "installing": ("install", "uninstall"),
-    "outcomes": ("debug", "refactor", "test"),
-    "questions": ("questions", "respond"),
-    "session_commands": (
-        *("fork", "hand", "rename", "archive", "unarchive", "compact", "goal", "rollback", "interrupt", "steer"),
-    ),
+_COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
+_SHARED: Final = {
+    "changes": ("diff", "apply"),
+    "installing": ("install",),
+    "nouns": ("job", "session", "config"),
+    "questions": ("respond",),
+    "session_commands": ("fork", "interrupt", "steer"),
 }
 """Modules that hold several commands, as `NAME_command`. Every other command is `command` in the module of its name."""
-_MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}
-
-_COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
-_ELSEWHERE: Final = frozenset(
-    (
-        *("run", "start", "plan", "review", "watch", "debug", "refactor", "test", "search"),
-        *("say", "status", "questions", "respond", "steer", "interrupt", "rewind", "rollback", "fork", "discard"),
-        *("apply", "attach"),
-    )
-)
-"""Commands that a local process runs for another machine by calling its hub. The commands listed in `helmsman.cli.thin`
-run inside that hub.
-"""
+_MODULES: Final = {name: f"{name}:command" for name in _COMMANDS} | {
+    name: f"{module}:{name}_command" for module, names in _SHARED.items() for name in names
+}
 _NAME_WIDTH: Final = max(map(len, _COMMANDS))
+_NAME: Final = "helmsman.cli.name"  # key of the command's name in the context, with its noun
 
 
-class _Commands(click.Group):
+class _TopLevel(Commands):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        is_alone = cmd_name not in _MODULE_OF
-        module = importlib.import_module(f"helmsman.cli.{_MODULE_OF.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, "command" if is_alone else f"{cmd_name}_command")
-        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = click.utils.make_str(args[0])
-        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
-            from helmsman.base.unknown_names import nearest
-
-            meant = nearest(name, _COMMANDS)
-            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
+        ctx.meta[_NAME] = command_name(args)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -102,7 +76,8 @@ class _Commands(click.Group):
 
 
 @click.group(
-    cls=_Commands,
+    cls=_TopLevel,
+    modules=_MODULES,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTHS[1]},
     epilog="""\b
@@ -113,14 +88,17 @@ Settings come from options, then the environment (CODEX_CLI_PATH, CODEX_HOME, â€
 """,
 )
 @click.version_option(__version__, message="helmsman %(version)s")
-@click.option("--host", "name", metavar="NAME", help="Run the command on this machine of yours (`helmsman hosts`).")
+@click.option(
+    "--host", "name", metavar="NAME", help="Run the command on this machine of yours (`helmsman config hosts`)."
+)
 @click.pass_context
 def app(context: click.Context, name: str | None) -> int | None:
     """Steer coding agents (Codex, Claude Code, Gemini and others): start work, follow it, answer its questions, stop it."""
     command = context.invoked_subcommand
     if name is not None:
-        if command not in _ELSEWHERE:
-            what = f"`helmsman {command}`" if command else "This"
+        whole = context.meta.get(_NAME, "")
+        if whole not in CALLING_OTHER_HUB:
+            what = f"`helmsman {whole}`" if whole else "This"
             raise click.UsageError(f"{what} is for the machine it runs on. Log in to {name} with ssh and run it there.")
         context.with_resource(hosted(OtherMachine(name)))
     if command is not None:

@@ -1,4 +1,4 @@
-"""`helmsman attach`: join a session in its agent's own terminal program."""
+"""`helmsman session attach`: join a session in its agent's own terminal program."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @cli_command(
     "attach",
     "Join a session in its agent's own terminal program.",
-    "helmsman attach 3b2d5c8e",
-    "helmsman attach 3b2d5c8e --json | jq -r .shell",
+    "helmsman session attach 3b2d5c8e",
+    "helmsman session attach 3b2d5c8e --json | jq -r .shell",
 )
 @session_argument
 def command(session: str, as_json: bool) -> int | None:
@@ -38,8 +38,8 @@ def command(session: str, as_json: bool) -> int | None:
     if not as_json:
         host().require_own_process()
         if not has_terminal():
-            raise InvalidInput("This needs a terminal. `helmsman attach --json` shows what to run in one.")
-        if (code := host().run_there("attach", session)) is not None:
+            raise InvalidInput("This needs a terminal. `helmsman session attach --json` shows what to run in one.")
+        if (code := host().run_there("session", "attach", session)) is not None:
             return code
     session_id, found = on_session(session, _own_terminal)
     if as_json:
@@ -49,7 +49,7 @@ def command(session: str, as_json: bool) -> int | None:
         return None
     code = _run(found)
     name = short_id(session_id)
-    click.echo(f"Left. Session {name} is still there: helmsman watch {name}, helmsman attach {name}", err=True)
+    click.echo(f"Left. Session {name} is still there: helmsman watch {name}, helmsman session attach {name}", err=True)
     return code
 
 

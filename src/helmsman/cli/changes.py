@@ -245,8 +245,8 @@ def apply_command(
 
     SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are shown
     first, and exactly what you approve is applied. They are then uncommitted in your tree. A tree that already has
-    uncommitted changes is left alone; so is one that the changes do not apply to. The worktree stays until `helmsman
-    discard`.
+    uncommitted changes is left alone; so is one that the changes do not apply to. The worktree stays until
+    `helmsman session discard`.
     """
     refuse_brought(session)
     away = remote_session(session)
@@ -319,8 +319,8 @@ def _print(applied: dict[str, Any]) -> None:
 @cli_command(
     "discard",
     "Drop a session's worktree.",
-    "helmsman diff --stat 3b2d5c8e && helmsman discard 3b2d5c8e",
-    "helmsman discard 3b2d5c8e --yes",
+    "helmsman diff --stat 3b2d5c8e && helmsman session discard 3b2d5c8e",
+    "helmsman session discard 3b2d5c8e --yes",
 )
 @changes_argument
 @yes_option

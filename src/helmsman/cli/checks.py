@@ -188,7 +188,7 @@ async def _account(engine: AppServerEngine) -> Check:
         how = _ACCOUNTS.get(account.kind, account.kind)
         return Check("Account", "ok", f"logged in with {how}{who}{plan}")
     if account.requires_login:
-        return Check("Account", "failed", "not logged in.", "Run `helmsman login`.")
+        return Check("Account", "failed", "not logged in.", "Run `helmsman agents login`.")
     return Check("Account", "ok", "no login needed: Codex is configured for a provider of its own")
 
 
@@ -429,7 +429,7 @@ def check_notices(settings: Settings) -> list[Check]:
     for way in ways:
         if way.status == "failing" and way.last_at is not None:
             detail = f"{way.name} does not work, last tried {way.last_at.astimezone():%Y-%m-%d %H:%M}: {way.note}"
-            checks.append(Check("Notices", "warning", detail, f"Try it: helmsman notify test {way.name}."))
+            checks.append(Check("Notices", "warning", detail, f"Try it: helmsman config notify test {way.name}."))
         elif way.note is not None:
             checks.append(Check("Notices", "warning", f"{way.name}: {way.note}"))
     if ways and not checks:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,7 +16,7 @@ from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     Body = Callable[..., int | None]
     Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -31,6 +32,39 @@ class Named(click.types.StringParamType):
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
         return f"`{self._listed_by}` lists them."
+
+
+class Commands(click.Group):
+    """A group whose commands are imported when they are used.
+
+    Args:
+        modules: The commands that other modules declare: `module:attribute` below `helmsman.cli`, by name.
+    """
+
+    def __init__(self, *args: Any, modules: Mapping[str, str] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._modules = modules or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self._modules})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._modules:
+            return super().get_command(ctx, cmd_name)
+        module, _, attribute = self._modules[cmd_name].partition(":")
+        command: click.Command = getattr(importlib.import_module(f"helmsman.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, known = click.utils.make_str(args[0]), self.list_commands(ctx)
+        if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
+            from helmsman.base.unknown_names import nearest
+
+            meant = nearest(name, known)
+            ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
+        return super().resolve_command(ctx, args)
 
 
 def cli_command(
@@ -61,10 +95,20 @@ def cli_command(
     return declare
 
 
-def cli_group(name: str, short_help: str, *examples: str) -> Callable[[Body], click.Group]:
+def cli_noun(name: str, short_help: str, help: str, *examples: str, modules: Mapping[str, str]) -> Commands:  # noqa: A002
+    """Make a group that does nothing by itself: it shows its help if no subcommand is given."""
+    return Commands(name, short_help=short_help, help=help, epilog=_epilog(examples), modules=modules)
+
+
+def cli_group(
+    name: str, short_help: str, *examples: str, modules: Mapping[str, str] | None = None
+) -> Callable[[Body], click.Group]:
     """Make a group of a listing function, which runs if no subcommand is given.
 
     Options of the group are passed to a subcommand that has the same option: `helmsman tasks --json show …`.
+
+    Args:
+        modules: Subcommands that other modules declare, as in `Commands`.
     """
 
     def declare(body: Body) -> click.Group:
@@ -78,7 +122,13 @@ def cli_group(name: str, short_help: str, *examples: str) -> Callable[[Body], cl
             _pass_on(context, group)
             return None
 
-        declared = click.group(name, invoke_without_command=True, short_help=short_help, epilog=_epilog(examples))
+        declared = click.group(
+            *(name, Commands),
+            invoke_without_command=True,
+            short_help=short_help,
+            epilog=_epilog(examples),
+            modules=modules,
+        )
         group = declared(list_or_pass_on)
         return _with_json(group)
 
@@ -128,7 +178,8 @@ def _with_json(command: CommandT) -> CommandT:
 
 def _pass_on(context: click.Context, group: click.Group) -> None:
     """Use the group's options as defaults of the called subcommand."""
-    called = group.commands[context.invoked_subcommand or ""]
+    called = group.get_command(context, context.invoked_subcommand or "")
+    assert called is not None
     taken = [parameter.opts for parameter in called.params]
     given = [
         parameter

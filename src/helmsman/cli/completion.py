@@ -1,4 +1,4 @@
-"""`helmsman completion`: print the completion script for a shell."""
+"""`helmsman config completion`: print the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from helmsman.cli.command import cli_command
 from helmsman.cli.thin import COMPLETION
 
 _PLACES = {
-    "bash": 'eval "$(helmsman completion bash)" in ~/.bashrc',
-    "zsh": 'eval "$(helmsman completion zsh)" in ~/.zshrc',
-    "fish": "helmsman completion fish > ~/.config/fish/completions/helmsman.fish",
+    "bash": 'eval "$(helmsman config completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(helmsman config completion zsh)" in ~/.zshrc',
+    "fish": "helmsman config completion fish > ~/.config/fish/completions/helmsman.fish",
 }
 
 

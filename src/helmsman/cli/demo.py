@@ -303,7 +303,7 @@ def _conclude(console: Console, outcome: Outcome, agent: str = DEFAULT_AGENT) ->
         steps[f". {os.path.relpath(activate)}"] = "so that this shell finds helmsman"
     if agent == DEFAULT_AGENT:
         steps["helmsman doctor"] = "is your own Codex there, and logged in?"
-        steps["helmsman login"] = "once, if it is not logged in"
+        steps["helmsman agents login"] = "once, if it is not logged in"
         steps['helmsman run "Explain this project"'] = "the same with your own Codex, where you are"
     else:
         steps["helmsman agents"] = "which agents are here, and what each cannot do"

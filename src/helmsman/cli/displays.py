@@ -161,7 +161,7 @@ class HumanDisplay(Display):
         lasting: bool = True,
     ) -> None:
         if answer is None and not has_terminal():
-            answer, remark = refuse, "there is no terminal to ask on; helmsman start lets questions wait"
+            answer, remark = refuse, "there is no terminal to ask on; helmsman run --detach lets questions wait"
         self.on_question = answer or self._ask
         self._console = message_console()
         self._lasting = lasting

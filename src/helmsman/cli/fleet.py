@@ -49,9 +49,14 @@ def fleet_url() -> str:
     return url
 
 
-@cli_group("fleet", "Several machines as one, on Postgres.", "helmsman fleet init postgresql://me@db.example/fleet")
+@cli_group(
+    "fleet",
+    "Several machines as one, on Postgres.",
+    "helmsman fleet init postgresql://me@db.example/fleet",
+    modules={"worker": "worker:command"},
+)
 def command(as_json: bool) -> None:
-    """Several machines as one: `fleet init` once, `helmsman worker` on each machine, HELMSMAN_FLEET_URL for everybody."""
+    """Several machines as one: `fleet init` once, `fleet worker` on each machine, HELMSMAN_FLEET_URL for everybody."""
     click.echo(click.get_current_context().get_help())
 
 
@@ -79,7 +84,7 @@ def _init(url: str | None, as_json: bool) -> int:
     for check in checks:
         click.echo(f"  {_MARKS[check.verdict]:<3} {check.name}: {one_line(check.text)}")
     click.echo(
-        "The fleet is ready. Start `helmsman worker` on its machines, and set HELMSMAN_FLEET_URL there and here."
+        "The fleet is ready. Start `helmsman fleet worker` on its machines, and set HELMSMAN_FLEET_URL there and here."
     )
     return ExitCode.OK
 
@@ -115,7 +120,7 @@ def _status(as_json: bool) -> int:
         has = "  ".join(filter(None, (agents, labels, machine.version)))
         click.echo(f"{machine.name:<20} {state:<9} {machine.running} of {machine.capacity} running  {one_line(has)}")
     if not machines:
-        click.echo("No machine is part of the fleet. Start `helmsman worker` on one.", err=True)
+        click.echo("No machine is part of the fleet. Start `helmsman fleet worker` on one.", err=True)
     for queue, count in waiting.items():
         click.echo(f"{counted(count, 'task')} waiting for {queue}")
     return ExitCode.OK
@@ -200,7 +205,7 @@ def _looked_at(machines: Sequence[Machine], stranded: Mapping[str, int]) -> list
     if alive:
         found.append(("ok", "machines", f"{len(alive)} up, room for {sum(one.capacity for one in alive)} at once"))
     else:
-        found.append(("wrong", "machines", "None is up, so nothing is done. Start `helmsman worker` on one."))
+        found.append(("wrong", "machines", "None is up, so nothing is done. Start `helmsman fleet worker` on one."))
     versions = sorted({one.version for one in alive})
     if len(versions) > 1:
         found.append(("warning", "versions", f"{', '.join(versions)} work together. Upgrade the older ones."))

@@ -1,4 +1,4 @@
-"""`helmsman hosts`: add, check and remove other machines whose hubs are reached by SSH."""
+"""`helmsman config hosts`: add, check and remove other machines whose hubs are reached by SSH."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _LOCK_SECONDS: Final = 10.0
 @cli_group(
     "hosts",
     "Work on other machines, over SSH.",
-    "helmsman hosts add build ssh://me@build",
-    "helmsman hosts check",
+    "helmsman config hosts add build ssh://me@build",
+    "helmsman config hosts check",
     "helmsman --host build list",
 )
 def command(as_json: bool) -> None:
@@ -44,7 +44,7 @@ def command(as_json: bool) -> None:
     _list_hosts(as_json=as_json)
 
 
-@cli_command("list", "List the machines.", "helmsman hosts list --json", group=command)
+@cli_command("list", "List the machines.", "helmsman config hosts list --json", group=command)
 def _list(as_json: bool) -> None:
     """List the machines by their names. Not on a terminal, the columns are separated by tabs: name, address, command."""
     _list_hosts(as_json=as_json)
@@ -53,7 +53,7 @@ def _list(as_json: bool) -> None:
 def _list_hosts(*, as_json: bool) -> None:
     hosts = sorted(_known().values())
     rows = [list(host) for host in hosts]
-    nothing = "No other machine is known. Add one: helmsman hosts add build ssh://me@build"
+    nothing = "No other machine is known. Add one: helmsman config hosts add build ssh://me@build"
     shown = {"hosts": [_described(host) for host in hosts]}
     print_list(shown, rows, _COLUMNS, lambda _: rows, nothing=nothing, as_json=as_json)
 
@@ -61,8 +61,8 @@ def _list_hosts(*, as_json: bool) -> None:
 @cli_command(
     "add",
     "Add a machine.",
-    "helmsman hosts add build ssh://me@build",
-    "helmsman hosts add lab ssh://lab:2222 --command /opt/helmsman/bin/helmsman",
+    "helmsman config hosts add build ssh://me@build",
+    "helmsman config hosts add lab ssh://lab:2222 --command /opt/helmsman/bin/helmsman",
     group=command,
 )
 @click.argument("name")
@@ -73,7 +73,7 @@ def _add(name: str, address: str, program: str, no_check: bool, as_json: bool) -
     """Add a machine under a NAME. ADDRESS is ssh://HOST, ssh://USER@HOST or ssh://USER@HOST:PORT.
 
     Your own ssh configuration applies, so HOST may be one of its names. The login must work without a prompt: with a key.
-    The machine is checked at once (`helmsman hosts check`), and added if Helmsman answers there.
+    The machine is checked at once (`helmsman config hosts check`), and added if Helmsman answers there.
     """
     try:
         host = checked_host(name, address, program)
@@ -93,13 +93,13 @@ def _add(name: str, address: str, program: str, no_check: bool, as_json: bool) -
     return ExitCode.OK
 
 
-@cli_command("remove", "Remove a machine.", "helmsman hosts remove build", group=command)
+@cli_command("remove", "Remove a machine.", "helmsman config hosts remove build", group=command)
 @click.argument("name")
 def _remove(name: str, as_json: bool) -> None:
     """Remove a machine. Work there continues."""
     hosts = _known()
     if name not in hosts:
-        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` lists them.")
+        raise InvalidInput(f"There is no host {name!r}. `helmsman config hosts` lists them.")
     _change(lambda hosts: hosts.pop(name, None))
     print_result(f"Removed {name}.", {"removed": name}, as_json=as_json)
 
@@ -107,8 +107,8 @@ def _remove(name: str, as_json: bool) -> None:
 @cli_command(
     "check",
     "Check whether machines answer.",
-    "helmsman hosts check",
-    "helmsman hosts check build --json",
+    "helmsman config hosts check",
+    "helmsman config hosts check build --json",
     group=command,
 )
 @click.argument("name", required=False)
@@ -116,7 +116,7 @@ def _check(name: str | None, as_json: bool) -> int:
     """Check whether a machine, or each of them, answers: which Helmsman is there, which agents, and their logins."""
     hosts = _known()
     if name is not None and name not in hosts:
-        raise InvalidInput(f"There is no host {name!r}. `helmsman hosts` lists them.")
+        raise InvalidInput(f"There is no host {name!r}. `helmsman config hosts` lists them.")
     chosen = sorted(hosts.values()) if name is None else [hosts[name]]
     reports = [_checked(host) for host in chosen]
     _show(reports, as_json=as_json)

@@ -24,7 +24,12 @@ _POLL_SECONDS: Final = 0.25
 
 
 @cli_group(
-    "hub", "Look at the hub, stop it, read its log.", "helmsman hub", "helmsman hub log -f", "helmsman hub restart"
+    "hub",
+    "Look at the hub, stop it, read its log and its store.",
+    "helmsman hub",
+    "helmsman hub log -f",
+    "helmsman hub restart",
+    modules={"store": "store:command"},
 )
 def command(as_json: bool) -> None:
     """Look at the hub: the process that holds all sessions, one for each user and state directory.

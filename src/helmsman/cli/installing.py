@@ -163,14 +163,17 @@ def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
 
 @cli_command(
     "install",
-    "Add Helmsman to an MCP client.",
+    "Add Helmsman to an MCP client, or remove it.",
     "helmsman install claude",
     "helmsman install codex --tools sessions,extras --yes",
     "helmsman install vscode --scope project",
+    "helmsman install claude --remove",
     help=f"""Add Helmsman to the configuration of an MCP client, or point an entry of the old `codex mcp-server` to it.
 
 An old entry keeps its name, environment and time limit and runs the same two tools (toolset compat), unless --tools
 says otherwise. Nothing else in the file changes. Afterwards the entry is tested.
+
+With --remove, entries that run Helmsman are removed; one that was made out of another is put back as it was.
 
 {CONSENT_HELP}
 """,
@@ -182,6 +185,7 @@ says otherwise. Nothing else in the file changes. Afterwards the entry is tested
 @click.option(
     "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the entry's environment; may be repeated."
 )
+@click.option("--remove", is_flag=True, help="Remove Helmsman from the client.")
 @yes_option
 def install_command(
     client: str,
@@ -189,6 +193,7 @@ def install_command(
     scope: Scope | None,
     name: str | None,
     env: tuple[str, ...],
+    remove: bool,
     agreed: bool,
     as_json: bool,
 ) -> int:
@@ -197,6 +202,10 @@ def install_command(
     from helmsman.clients.record import Record
 
     settings = settings_of_command({"tools": tools})
+    if remove:
+        if tools is not None or env:
+            raise click.UsageError("--remove takes no --tools and no --env.")
+        return _remove(client, scope, name, settings, agreed=agreed, as_json=as_json)
     if tools is not None:
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
@@ -355,27 +364,12 @@ def _report(
         console.print(*fold(console, Text(visible(note), "dim"), lead=Text("  ")), sep="\n")
 
 
-@cli_command(
-    "uninstall",
-    "Remove Helmsman from an MCP client.",
-    "helmsman uninstall claude",
-    help=f"""Remove Helmsman from the configuration of an MCP client.
-
-Entries that run Helmsman are removed; one that `install` made out of another is put back as it was. Nothing else in the
-file changes.
-
-{CONSENT_HELP}
-""",
-)
-@client_argument
-@scope_option
-@click.option("--name", help="Only the entry of this name.")
-@yes_option
-def uninstall_command(client: str, scope: Scope | None, name: str | None, agreed: bool, as_json: bool) -> int:
+def _remove(
+    client: str, scope: Scope | None, name: str | None, settings: Settings, *, agreed: bool, as_json: bool
+) -> int:
     from helmsman.clients.changes import plan_uninstall
     from helmsman.clients.record import Record
 
-    settings = settings_of_command()
     program, console = CLIENTS[client], result_console()
     places = locations_of(program, scope, client_platform(settings))
     record = Record(settings.state_dir)

@@ -68,8 +68,8 @@ def command(
 ) -> None:
     """List the sessions agents have on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
 
-    On a terminal, sessions of your other machines (`helmsman hosts`) that wait for an answer follow. Not on a terminal, the
-    columns are separated by tabs: id, time, directory, source, summary, status, agent.
+    On a terminal, sessions of your other machines (`helmsman config hosts`) that wait for an answer follow. Not on a
+    terminal, the columns are separated by tabs: id, time, directory, source, summary, status, agent.
     """
     from helmsman.shapes.listed_sessions import listed_sessions
 

@@ -1,4 +1,4 @@
-"""`helmsman notify`: show and test notification channels, and list sent notifications."""
+"""`helmsman config notify`: show and test notification channels, and list sent notifications."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _LOG: Final = (
 @cli_group(
     "notify",
     "Notifications for what is waiting or has ended: list, test, log.",
-    "helmsman notify",
-    "helmsman notify test",
-    "helmsman notify log --limit 50",
+    "helmsman config notify",
+    "helmsman config notify test",
+    "helmsman config notify log --limit 50",
 )
 def command(as_json: bool) -> None:
     """Notices when something needs you or ends while you are not looking. Without a command: list the ways and their state.
@@ -70,10 +70,16 @@ def command(as_json: bool) -> None:
     print_list(shown, rows, _WAYS, lambda _: rows, nothing=nobody, as_json=as_json)
 
 
-@cli_command("test", "Send a notice to try it.", "helmsman notify test", "helmsman notify test desktop", group=command)
+@cli_command(
+    "test",
+    "Send a notice to try it.",
+    "helmsman config notify test",
+    "helmsman config notify test desktop",
+    group=command,
+)
 @click.argument("way", required=False)
 def _test(way: str | None, as_json: bool) -> int:
-    """Send a test notice and report whether it arrived. WAY is a name that `helmsman notify` lists; without one, all.
+    """Send a test notice and report whether it arrived. WAY is a name that `helmsman config notify` lists; without one, all.
 
     It ignores filters and quiet hours. An open dashboard has three seconds to show it.
     """
@@ -83,7 +89,7 @@ def _test(way: str | None, as_json: bool) -> int:
     return ExitCode.OK if all(one.status == "sent" for one in sent) else ExitCode.FAILED
 
 
-@cli_command("log", "Show the notices sent.", "helmsman notify log --json", group=command)
+@cli_command("log", "Show the notices sent.", "helmsman config notify log --json", group=command)
 @limit_option
 def _log(limit: int, as_json: bool) -> None:
     """Show the notices sent and whether they arrived, newest first."""

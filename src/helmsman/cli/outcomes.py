@@ -380,9 +380,9 @@ class HumanJobView(JobView):
 @cli_command(
     "debug",
     "Have a failure found and fixed, and verified.",
-    'helmsman debug "test_parse fails: KeyError" --check "make test"',
-    'helmsman debug "The second login hangs" --agent codex --agent claude',
-    "gh issue view 17 --json title,body -q '.title+\"\\n\"+.body' | helmsman debug - --json",
+    'helmsman job debug "test_parse fails: KeyError" --check "make test"',
+    'helmsman job debug "The second login hangs" --agent codex --agent claude',
+    "gh issue view 17 --json title,body -q '.title+\"\\n\"+.body' | helmsman job debug - --json",
 )
 @outcome_options
 @click.option("--test", metavar="NAME", help="The failing test.")
@@ -399,8 +399,8 @@ def debug_command(request: str, test: str | None, **options: Any) -> int:
 @cli_command(
     "refactor",
     "Have code made better, with its check green before and after.",
-    'helmsman refactor "Split the parser in two" --scope src/parser --check "make test"',
-    'helmsman refactor "Less nesting in billing.py" --candidates 3 --apply never',
+    'helmsman job refactor "Split the parser in two" --scope src/parser --check "make test"',
+    'helmsman job refactor "Less nesting in billing.py" --candidates 3 --apply never',
 )
 @outcome_options
 @click.option(
@@ -419,8 +419,8 @@ def refactor_command(request: str, scope: tuple[str, ...], **options: Any) -> in
 @cli_command(
     "test",
     "Have tests written that can fail.",
-    'helmsman test "The date parser, with leap years"',
-    'helmsman test "What the last commit added" --check "pytest -q" --apply verified',
+    'helmsman job test "The date parser, with leap years"',
+    'helmsman job test "What the last commit added" --check "pytest -q" --apply verified',
 )
 @outcome_options
 @click.option("--base", metavar="COMMIT", help="A commit whose code the new tests are to fail with.")

@@ -59,7 +59,7 @@ def _commands(
     asking: list[dict[str, Any]], running: list[dict[str, Any]], others: list[dict[str, Any]]
 ) -> list[tuple[str, str]]:
     """Return suggested commands for the current state."""
-    offered = [("helmsman questions", "answer what is asked")] if asking else []
+    offered = [("helmsman respond", "answer what is asked")] if asking else []
     if running:
         offered.append((f"helmsman watch {short_id(running[0]['sessionId'])}", "follow it"))
     if others:

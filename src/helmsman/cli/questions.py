@@ -29,27 +29,12 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import Session
 
 
-@cli_command(
-    "questions",
-    "Answer what sessions ask, one by one.",
-    "helmsman questions",
-    "helmsman questions --json | jq .sessions",
-)
-def questions_command(as_json: bool) -> int:
-    """Go through the open questions of all sessions, oldest first, no matter who started them; then those on your other
-    machines (`helmsman hosts`).
-
-    Each question looks as in `helmsman run`. Ctrl-D skips one, Ctrl-C leaves. Without a terminal they are listed with the
-    commands that answer them, as in `helmsman respond`. The exit code is 5 if any are still open.
-    """
-    if not can_ask(as_json=as_json):
-        return show_all(as_json=as_json)
+def _answer_everything() -> int:
+    """Go through the open questions of all sessions at the terminal."""
     left = with_helmsman(_answer_all)
     if left:
         are = "is" if left == 1 else "are"
-        click.echo(
-            f"{counted(left, 'question')} {are} still open. Come back with {command_here('questions')}.", err=True
-        )
+        click.echo(f"{counted(left, 'question')} {are} still open. Come back with {command_here('respond')}.", err=True)
     return ExitCode.ASKED if left else ExitCode.OK
 
 
@@ -106,7 +91,7 @@ _MOST: Final = 1000  # running tasks that are checked for questions
 
 @cli_command(
     "respond",
-    "Show what sessions ask, and answer it.",
+    "Answer what sessions ask.",
     "helmsman respond",
     "helmsman respond 3b2d5c8e",
     "helmsman respond 3b2d5c8e q_1f3a9c0b2d approve",
@@ -119,15 +104,19 @@ _MOST: Final = 1000  # running tasks that are checked for questions
 def respond_command(
     session: str | None, question: str | None, answers: tuple[str, ...], agreed: bool, as_json: bool
 ) -> int:
-    """Answer a question of a session, or show what it asks when no answer is given; without a session, what all of them ask.
+    """Answer a question of a session, or show what it asks when no answer is given.
+
+    Without a session, go through the open questions of all sessions, oldest first, no matter who started them; then those on
+    your other machines (`helmsman config hosts`). Each looks as in `helmsman run`; Ctrl-D skips one, Ctrl-C leaves. Without
+    a terminal they are listed with the commands that answer them.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
     ANSWER for each of its parts: an option, with a reason after a colon if you like, or free text if it has no options.
-    Showing an open question gives exit code 5. `approve_always` shows the rule it would make and asks; without a
+    The exit code is 5 if a question is left open. `approve_always` shows the rule it would make and asks; without a
     terminal, it needs --yes.
     """
     if session is None:
-        return show_all(as_json=as_json)
+        return _answer_everything() if can_ask(as_json=as_json) else _show_all(as_json=as_json)
     if question is None or not answers:
         return _show(session, question, as_json=as_json)
     if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
@@ -200,7 +189,7 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
     return ExitCode.ASKED if questions else ExitCode.OK
 
 
-def show_all(*, as_json: bool) -> int:
+def _show_all(*, as_json: bool) -> int:
     """Show all open questions, oldest first, then those of other machines. Name the place of those that need another
     client.
     """
@@ -281,7 +270,7 @@ def show_asking_elsewhere() -> None:
     asking = [one._replace(machine=name) for name, found in others.items() for one in found]
     if asking:
         console = result_console()
-        console.print(Text("\nWaits for you on other machines (helmsman questions)", "bold yellow"))
+        console.print(Text("\nWaits for you on other machines (helmsman respond)", "bold yellow"))
         for one in asking:
             line = Text.assemble("  ", (one.short_id, "cyan"), f"  {one_line(one.instruction)[:200]}")
             console.print(line, overflow="ellipsis", no_wrap=True)

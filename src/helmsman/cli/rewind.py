@@ -1,4 +1,4 @@
-"""`helmsman rewind`: return a session to the state before one of its turns."""
+"""`helmsman session rewind`: return a session to the state before one of its turns."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 @cli_command(
     "rewind",
     "Take a session back to before a turn.",
-    "helmsman rewind 3b2d5c8e",
-    "helmsman rewind 3b2d5c8e --to 2 --files",
-    "helmsman rewind 3b2d5c8e --undo",
+    "helmsman session rewind 3b2d5c8e",
+    "helmsman session rewind 3b2d5c8e --to 2 --files",
+    "helmsman session rewind 3b2d5c8e --undo",
 )
 @session_argument
 @click.option("--to", metavar="TURN", help="Before this turn: its number from 1 on, or its id.  [default: the last]")

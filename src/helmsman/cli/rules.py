@@ -1,4 +1,4 @@
-"""`helmsman rules`: list approval rules, test a command against them, and remove granted rules."""
+"""`helmsman config rules`: list approval rules, test a command against them, and remove granted rules."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _directory_option: Final = click.option(
 @cli_group(
     "rules",
     "List, test and remove the rules that answer questions.",
-    "helmsman rules",
-    "helmsman rules test 'git push'",
-    "helmsman rules remove 3f2a9c1e",
+    "helmsman config rules",
+    "helmsman config rules test 'git push'",
+    "helmsman config rules remove 3f2a9c1e",
 )
 @_directory_option
 def command(directory: Path, as_json: bool) -> None:
@@ -52,7 +52,10 @@ def command(directory: Path, as_json: bool) -> None:
 
 
 @cli_command(
-    "list", "List the rules that concern work in a directory.", "helmsman rules list -C ~/src/site", group=command
+    "list",
+    "List the rules that concern work in a directory.",
+    "helmsman config rules list -C ~/src/site",
+    group=command,
 )
 @_directory_option
 def _list(directory: Path, as_json: bool) -> None:
@@ -86,8 +89,8 @@ def _list_rules(directory: Path, *, as_json: bool) -> None:
 @cli_command(
     "test",
     "Say which rule decides a command.",
-    "helmsman rules test 'git push --force'",
-    "helmsman rules test -C ~/src/site --inside 'rm -rf build'",
+    "helmsman config rules test 'git push --force'",
+    "helmsman config rules test -C ~/src/site --inside 'rm -rf build'",
     group=command,
 )
 @click.argument("text", metavar="COMMAND")
@@ -113,15 +116,15 @@ def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
 @cli_command(
     "remove",
     'Take back a rule that was given with "always".',
-    "helmsman rules remove 3f2a9c1e",
-    "helmsman rules remove 3f2a9c1e --yes",
+    "helmsman config rules remove 3f2a9c1e",
+    "helmsman config rules remove 3f2a9c1e --yes",
     group=command,
 )
 @click.argument("rule_id", metavar="ID")
 @yes_option
 @_directory_option
 def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
-    """Take back a rule that was given with "always". ID is as `helmsman rules` shows it; any unique prefix works.
+    """Take back a rule that was given with "always". ID is as `helmsman config rules` shows it; any unique prefix works.
 
     A rule that you wrote yourself is not touched: you get its location.
     """
@@ -130,7 +133,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
     found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
     if len(found) != 1:
         problem = "There is no rule" if not found else "There is more than one rule"
-        raise InvalidInput(f"{problem} {rule_id}. `helmsman rules` lists them.")
+        raise InvalidInput(f"{problem} {rule_id}. `helmsman config rules` lists them.")
     (rule,) = found
     if not rule.permanent:
         raise InvalidInput(f"Rule {rule.id} is in a file that somebody wrote. Remove it there: {_place(rule)}.")
@@ -148,15 +151,15 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
 @cli_command(
     "confirm",
     "Let a proposed rule decide.",
-    "helmsman rules confirm 3f2a9c1e",
-    "helmsman rules confirm 3f2a9c1e --yes",
+    "helmsman config rules confirm 3f2a9c1e",
+    "helmsman config rules confirm 3f2a9c1e --yes",
     group=command,
 )
 @click.argument("rule_id", metavar="ID")
 @yes_option
 @_directory_option
 def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
-    """Let a rule decide that the model of an MCP client has proposed with "always". ID is as `helmsman rules` shows it.
+    """Let a rule decide that the model of an MCP client has proposed with "always". `helmsman config rules` shows its ID.
 
     The rule is shown first.
     """
@@ -164,7 +167,7 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
     book = _book()
     found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
     if len(found) != 1 or found[0].rule.proposed_by is None:
-        raise InvalidInput(f"There is no proposed rule {rule_id}. `helmsman rules` lists them.")
+        raise InvalidInput(f"There is no proposed rule {rule_id}. `helmsman config rules` lists them.")
     (rule,) = found
     if as_json and not agreed:
         raise InvalidInput("Nothing was confirmed. Add --yes to --json, since there is nobody to ask.")

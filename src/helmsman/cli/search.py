@@ -1,4 +1,4 @@
-"""`helmsman search`: search the transcripts of all sessions."""
+"""`helmsman session search`: search the transcripts of all sessions."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _WHERE: Final = Column("WHERE", gives_way="at its end")
 @cli_command(
     "search",
     "Find sessions by what was said and done in them.",
-    "helmsman search flaky parser test",
-    "helmsman search '\"exit code 3\"' --agent claude --directory .",
+    "helmsman session search flaky parser test",
+    "helmsman session search '\"exit code 3\"' --agent claude --directory .",
 )
 @click.argument("words", nargs=-1, required=True)
 @click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")

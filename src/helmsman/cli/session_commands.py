@@ -70,8 +70,8 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
 @cli_command(
     "hand",
     "Hand a session to an MCP client, or take it back.",
-    "helmsman hand 3b2d5c8e --to claude-code",
-    "helmsman hand 3b2d5c8e --back",
+    "helmsman session hand 3b2d5c8e --to claude-code",
+    "helmsman session hand 3b2d5c8e --back",
 )
 @session_argument
 @click.option("--to", "client", metavar="CLIENT", help="The name that the client gives itself, e.g. claude-code.")
@@ -90,7 +90,7 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
     print_result(told, {"sessionId": session_id, "handedTo": client}, as_json=as_json)
 
 
-@cli_command("rename", "Give a session a name.", 'helmsman rename 3b2d5c8e "Parser rewrite"')
+@cli_command("rename", "Give a session a name.", 'helmsman session rename 3b2d5c8e "Parser rewrite"')
 @session_argument
 @click.argument("name")
 def rename_command(session: str, name: str, as_json: bool) -> None:
@@ -105,10 +105,10 @@ def rename_command(session: str, name: str, as_json: bool) -> None:
     print_result(f"Session {session_id} is now called {given!r}.", shown, as_json=as_json)
 
 
-@cli_command("archive", "Archive a session.", "helmsman archive 3b2d5c8e")
+@cli_command("archive", "Archive a session.", "helmsman session archive 3b2d5c8e")
 @session_argument
 def archive_command(session: str, as_json: bool) -> None:
-    """Archive a session: lists show it only with --all, and `helmsman unarchive` brings it back. Nothing is deleted.
+    """Archive a session: lists show it only with --all, and `helmsman session unarchive` brings it back. Nothing is deleted.
 
     SESSION is a session's id or a part of it (`helmsman list` shows them).
     """
@@ -117,7 +117,9 @@ def archive_command(session: str, as_json: bool) -> None:
     print_result(f"Session {session_id} is archived.", {"sessionId": session_id, "archived": True}, as_json=as_json)
 
 
-@cli_command("unarchive", "Bring back an archived session.", "helmsman list --all", "helmsman unarchive 3b2d5c8e")
+@cli_command(
+    "unarchive", "Bring back an archived session.", "helmsman list --all", "helmsman session unarchive 3b2d5c8e"
+)
 @session_argument
 def unarchive_command(session: str, as_json: bool) -> None:
     """Bring back a session that was archived.
@@ -132,7 +134,7 @@ def unarchive_command(session: str, as_json: bool) -> None:
 _SECONDS: Final = 900
 
 
-@cli_command("compact", "Replace a session's history with a summary.", "helmsman compact 3b2d5c8e")
+@cli_command("compact", "Replace a session's history with a summary.", "helmsman session compact 3b2d5c8e")
 @session_argument
 def compact_command(session: str, as_json: bool) -> int:
     """Let the agent replace the history of a long session with a summary, and wait until it has.
@@ -163,9 +165,9 @@ def compact_command(session: str, as_json: bool) -> int:
 @cli_command(
     "goal",
     "Set, show or clear the goal of a session.",
-    "helmsman goal 3b2d5c8e",
-    'helmsman goal 3b2d5c8e "All tests pass on Python 3.14"',
-    "helmsman goal 3b2d5c8e --clear",
+    "helmsman session goal 3b2d5c8e",
+    'helmsman session goal 3b2d5c8e "All tests pass on Python 3.14"',
+    "helmsman session goal 3b2d5c8e --clear",
 )
 @session_argument
 @click.argument("goal", required=False)
@@ -208,8 +210,8 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
 @cli_command(
     "rollback",
     "Forget the last turns of a session.",
-    "helmsman rollback 3b2d5c8e",
-    "helmsman rollback 3b2d5c8e --turns 3 --yes",
+    "helmsman session rollback 3b2d5c8e",
+    "helmsman session rollback 3b2d5c8e --turns 3 --yes",
 )
 @session_argument
 @click.option(

@@ -1,4 +1,4 @@
-"""`helmsman store`: show size and integrity of the file with all transcripts and tasks, and export it."""
+"""`helmsman hub store`: show size and integrity of the file with all transcripts and tasks, and export it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from helmsman.store.upkeep import Compacted, Problems, Summary
 
 DAMAGED: Final = (
-    "Save what can still be read: helmsman store export --output FILE. Then run `helmsman tasks`, which sets the damaged "
-    "file aside and starts a new one."
+    "Save what can still be read: helmsman hub store export --output FILE. Then run `helmsman tasks`, which sets the "
+    "damaged file aside and starts a new one."
 )
 _INCOMPLETE: Final = "Everything else can be used and exported. Please report this, with the output of this command."
 
@@ -40,9 +40,9 @@ _INCOMPLETE: Final = "Everything else can be used and exported. Please report th
 @cli_group(
     "store",
     "Look at the store of transcripts and tasks, and compact it.",
-    "helmsman store",
-    "helmsman store compact",
-    "helmsman store export --session 3b2d5c8e --output session.jsonl",
+    "helmsman hub store",
+    "helmsman hub store compact",
+    "helmsman hub store export --session 3b2d5c8e --output session.jsonl",
 )
 def command(as_json: bool) -> None:
     """Look at the store: the file with the transcripts, tasks, schedules and notices of all sessions.
@@ -53,7 +53,7 @@ def command(as_json: bool) -> None:
     _show_store(as_json=as_json)
 
 
-@cli_command("show", "Show what is in the store.", "helmsman store show --json", group=command)
+@cli_command("show", "Show what is in the store.", "helmsman hub store show --json", group=command)
 def _show(as_json: bool) -> None:
     """Show where the store is, how large it is, and which sessions have the most events."""
     _show_store(as_json=as_json)
@@ -87,7 +87,7 @@ def _show_store(*, as_json: bool) -> None:
     )
 
 
-@cli_command("check", "Check that the store is whole.", "helmsman store check", group=command)
+@cli_command("check", "Check that the store is whole.", "helmsman hub store check", group=command)
 def _check(as_json: bool) -> int:
     """Read the whole store, and check that it is undamaged and that no event is missing. Exit code 1 if not.
 
@@ -124,8 +124,8 @@ def _problems(store: Database) -> Problems:
 @cli_command(
     "compact",
     "Delete what is kept no longer, and free its space.",
-    "helmsman store compact",
-    "helmsman store compact --yes",
+    "helmsman hub store compact",
+    "helmsman hub store compact --yes",
     group=command,
 )
 @yes_option
@@ -163,8 +163,8 @@ def _compact(agreed: bool, as_json: bool) -> None:
 @cli_command(
     "export",
     "Write transcripts as lines of JSON.",
-    "helmsman store export --output store.jsonl",
-    "helmsman store export --session 3b2d5c8e | jq .type",
+    "helmsman hub store export --output store.jsonl",
+    "helmsman hub store export --session 3b2d5c8e | jq .type",
     group=command,
 )
 @click.option("--session", "session_id", metavar="SESSION", shell_complete=complete_session, help="Only this session.")

@@ -31,6 +31,7 @@ import sys
 import time
 
 from helmsman._version import __version__
+from helmsman.cli.command_names import IN_HUB, IN_OTHER_HUB, OF_SESSION, OF_STDIN, command_name
 from helmsman.hub.launch import (
     LATER,
     NEXT,
@@ -60,24 +61,6 @@ PROTOCOL = "helmsman-command 1"
 COMPLETION = "_HELMSMAN_COMPLETE"  # variable by which a shell requests completions
 CALLED = "HELMSMAN_CALLED"  # tells another machine its name here, so that its texts name commands that work here
 
-_COMMANDS = frozenset(
-    (
-        *("say", "status", "questions", "respond", "steer", "interrupt", "rules"),
-        *("list", "fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
-        *("diff", "discard", "worktrees", "tasks", "schedule", "notify", "models", "account", "usage"),
-    )
-)
-"""Commands that the hub runs. The others need a terminal or their own process; `apply` creates files as the user."""
-_ELSEWHERE = _COMMANDS | {"agents"}
-"""Commands that the hub of another machine runs. Others are run here by calling that hub (`helmsman.cli.app`)."""
-# commands whose first argument is a session
-_OF_SESSION = frozenset(
-    (
-        *("status", "watch", "say", "steer", "interrupt", "respond", "attach", "diff", "apply", "discard"),
-        *("fork", "rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive"),
-    )
-)
-_OF_STDIN = frozenset(("say", "steer", "schedule", "tasks"))  # commands that read stdin for the argument `-`
 _MOST_BYTES = 256 * 1024 * 1024  # maximum size of one frame from another machine
 _LONGEST_LINE = 64 * 1024
 _MAKES_NO_SENSE = (ValueError, IndexError)  # errors raised for invalid frames of another machine
@@ -105,9 +88,11 @@ def with_host(arguments: list[str]) -> list[str]:
     """Return the arguments with `--host` added if a session id includes its machine: `build:3b2d5c8e`."""
     given = arguments[1] if arguments[:1] == ["--host"] and len(arguments) > 1 else ""
     own = arguments[2:] if given else arguments
-    if not _OF_SESSION.intersection(own[:1]):
+    name = command_name(own)
+    if name not in OF_SESSION:
         return arguments
-    place = next((place for place, one in enumerate(own) if place and not one.startswith("-")), 0)
+    words = len(name.split())
+    place = next((place for place, one in enumerate(own) if place >= words and not one.startswith("-")), 0)
     name, colon, session = own[place].partition(":")
     if not colon or not session or given not in ("", name):
         return arguments
@@ -131,7 +116,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments = ["--host", arguments[0].removeprefix("--host="), *arguments[1:]]
     if arguments[:1] == ["--host"] and len(arguments) > 1 and not completing:
         return _run_elsewhere(arguments[1], arguments[2:])
-    if not (completing or _COMMANDS.intersection(arguments[:1])) or not wanted(os.environ) or not _speaks_utf8():
+    if not (completing or command_name(arguments) in IN_HUB) or not wanted(os.environ) or not _speaks_utf8():
         raise OwnProcess
     try:
         command = _Command(arguments, completing=completing)
@@ -156,7 +141,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
     """Run a command in the hub of another machine. It never falls back to this machine."""
-    if not _ELSEWHERE.intersection(arguments[:1]) or not _speaks_utf8():
+    if command_name(arguments) not in IN_OTHER_HUB or not _speaks_utf8():
         raise OwnProcess
     from helmsman.hub.hosts import HostFailed, HostWay, named_host
 
@@ -278,7 +263,7 @@ class _Hub:
 class _Command:
     def __init__(self, arguments: Sequence[str], *, completing: bool, way: HostWay | None = None) -> None:
         self._completing = completing
-        self._takes_stdin = way is None or ("-" in arguments and arguments[0] in _OF_STDIN)
+        self._takes_stdin = way is None or ("-" in arguments and command_name(arguments) in OF_STDIN)
         self._elsewhere = way
         self._way = Way(state_directory(os.environ)) if way is None else way
         self._outdated = ""

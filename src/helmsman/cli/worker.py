@@ -1,4 +1,4 @@
-"""`helmsman worker`: make this machine part of a fleet."""
+"""`helmsman fleet worker`: make this machine part of a fleet."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _DIE_SECONDS: Final = 5  # time for shutdown if other machines have taken over t
 @cli_command(
     "worker",
     "Add this machine to a fleet.",
-    "helmsman worker",
-    "helmsman worker --name build-1 --capacity 8 --label gpu",
+    "helmsman fleet worker",
+    "helmsman fleet worker --name build-1 --capacity 8 --label gpu",
     has_json=False,
 )
 @click.option("--name", metavar="NAME", help="What this machine is called in the fleet. Default: its host name.")

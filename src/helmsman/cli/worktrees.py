@@ -1,4 +1,4 @@
-"""`helmsman worktrees`: list worktrees of sessions and remove those that are no longer needed."""
+"""`helmsman session worktrees`: list worktrees of sessions and remove those that are no longer needed."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ _COLUMNS: Final = (
     Column("REPOSITORY", gives_way="at its beginning", left_out=1),
     Column("WHAT", gives_way="at its end", usual=""),
 )
-_NOTHING_LEFT: Final = "No worktree is left over. `helmsman worktrees` lists them all."
+_NOTHING_LEFT: Final = "No worktree is left over. `helmsman session worktrees` lists them all."
 
 
 @cli_group(
     "worktrees",
     "List the worktrees of sessions; drop leftovers.",
-    "helmsman worktrees",
-    "helmsman worktrees leftovers",
-    "helmsman worktrees prune",
+    "helmsman session worktrees",
+    "helmsman session worktrees leftovers",
+    "helmsman session worktrees prune",
 )
 @pager_option
 def command(no_pager: bool, as_json: bool) -> None:
     """List the git worktrees that sessions work in, oldest first.
 
     A process that ends leaves its worktrees, because they may contain work that nobody has looked at. Look with
-    `helmsman diff`, then `helmsman apply` or `helmsman discard`; or prune those without changes.
+    `helmsman diff`, then `helmsman apply` or `helmsman session discard`; or prune those without changes.
     """
     _list_worktrees(no_pager=no_pager, as_json=as_json)
 
 
-@cli_command("list", "List them all.", "helmsman worktrees list --json", group=command)
+@cli_command("list", "List them all.", "helmsman session worktrees list --json", group=command)
 @pager_option
 def _list(no_pager: bool, as_json: bool) -> None:
     """List them all.
@@ -69,7 +69,7 @@ def _list_worktrees(*, no_pager: bool, as_json: bool) -> None:
     )
 
 
-@cli_command("leftovers", "List leftover worktrees.", "helmsman worktrees leftovers", group=command)
+@cli_command("leftovers", "List leftover worktrees.", "helmsman session worktrees leftovers", group=command)
 @pager_option
 def _leftovers(no_pager: bool, as_json: bool) -> None:
     """List the worktrees whose process is gone, with what was changed in each."""
@@ -84,7 +84,7 @@ def _leftovers(no_pager: bool, as_json: bool) -> None:
     _print({"leftovers": shown}, rows, nothing=_NOTHING_LEFT, no_pager=no_pager, as_json=as_json)
 
 
-@cli_command("prune", "Drop leftover worktrees.", "helmsman worktrees prune", group=command)
+@cli_command("prune", "Drop leftover worktrees.", "helmsman session worktrees prune", group=command)
 @click.option("--force", is_flag=True, help="Also those with changes, which are lost.")
 @yes_option
 def _prune(force: bool, agreed: bool, as_json: bool) -> None:
@@ -103,7 +103,7 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
     show_discarded(gone, as_json=as_json)
     if kept and not as_json:
         stay = f"{counted(len(kept), 'worktree')} with changes {'stays' if len(kept) == 1 else 'stay'}"
-        click.echo(f"{stay}: `helmsman worktrees leftovers` lists them, --force drops them.", err=True)
+        click.echo(f"{stay}: `helmsman session worktrees leftovers` lists them, --force drops them.", err=True)
     elif not gone and not as_json:
         click.echo(_NOTHING_LEFT, err=True)
 

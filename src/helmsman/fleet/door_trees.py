@@ -73,8 +73,8 @@ class DoorTrees:
         if git is None:
             raise InvalidInput(
                 f"{directory} is in no git repository, and a fleet's machines get the tree that they work on from one. Name "
-                "a repository; or say in_place (`helmsman start --in-place`), to work in the directory of this path on the "
-                "machine that takes it.",
+                "a repository; or say in_place (`helmsman run --detach --in-place`), to work in the directory of this path "
+                "on the machine that takes it.",
                 parameter="cwd",
             )
         if self._roots and not is_inside(git.work_tree, self._roots):

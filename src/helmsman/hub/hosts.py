@@ -200,7 +200,7 @@ def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
     if name not in known:
         which = f"There are: {', '.join(sorted(known))}." if known else "There is none yet."
         raise HostFailed(
-            f"There is no host {name!r}. {which} `helmsman hosts add NAME ssh://USER@HOST` makes one known."
+            f"There is no host {name!r}. {which} `helmsman config hosts add NAME ssh://USER@HOST` makes one known."
         )
     return known[name]
 
@@ -336,7 +336,8 @@ class HostWay:
             return f"{name} ({where}) cannot be reached: {said or 'ssh says nothing.'} {advice}"
         if code in _NOT_FOUND:
             advice = (
-                f"Install it there (pipx install codex-helmsman), or say where it is: helmsman hosts add {name} {where}"
+                "Install it there (pipx install codex-helmsman), or say where it is: "
+                f"helmsman config hosts add {name} {where}"
             )
             return f"There is no `{self.host.command or 'helmsman'}` on {name}. {advice} --command /path/to/helmsman"
         advice = "Look there with `helmsman doctor`; it has to be as new as this one."

@@ -101,7 +101,7 @@ class Links(Generic[LinkedT]):
             names = sorted(known_hosts(self._env))
         except HostFailed as error:
             return InvalidInput(str(error), parameter="host")
-        which = f"There are: {', '.join(names)}." if names else "There is none yet: helmsman hosts add"
+        which = f"There are: {', '.join(names)}." if names else "There is none yet: helmsman config hosts add"
         return InvalidInput(f"There is no host {name!r:.80}. {which}", parameter="host")
 
     async def close(self) -> None:

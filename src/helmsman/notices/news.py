@@ -202,7 +202,7 @@ def proposal_news(schedule: Schedule, *, about: str) -> News:
 
 def rule_news(rule: ListedRule) -> News:
     """News of a rule that the model of an MCP client has proposed, and that a person has to confirm."""
-    confirm = f"It decides nothing until you confirm it: helmsman rules confirm {rule.id}"
+    confirm = f"It decides nothing until you confirm it: helmsman config rules confirm {rule.id}"
     words = (f"{rule.rule.proposed_by} proposes a rule:", rule.rule.describe(), confirm)
     directory = rule.rule.directory
     return News(

@@ -68,7 +68,9 @@ _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
 _NOT_ANSWERED: Final = "The user did not answer in time. Nobody has decided this."
 """Answer to an agent whose question asks for text."""
-_PROPOSED: Final = "this once; it proposed a rule, which does nothing until a person confirms it (helmsman rules)"
+_PROPOSED: Final = (
+    "this once; it proposed a rule, which does nothing until a person confirms it (helmsman config rules)"
+)
 
 """Number of invalid answers (a word where a number is required) that a handler may give before the question is denied."""
 

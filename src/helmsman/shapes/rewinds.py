@@ -67,7 +67,7 @@ def rewind_in_words(shown: Mapping[str, Any]) -> list[str]:
             lines.append(f"{words}: {_named(shown[key])}.")
     lines += notes
     if done and not shown.get("undo"):
-        lines.append(f"To take this back: helmsman rewind {session_id} --undo")
+        lines.append(f"To take this back: helmsman session rewind {session_id} --undo")
     return lines
 
 

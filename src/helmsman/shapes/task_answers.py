@@ -135,7 +135,7 @@ def how_to_answer(helm: AgentService, task: Task) -> str:
     if "sessions" in helm.settings.tools:
         return f"Answer its question with codex_respond in session {where}, then wait again"
     if task.job is not None:
-        return f"A person has to answer its question, with `helmsman questions` or in the dashboard (session {where})"
+        return f"A person has to answer its question, with `helmsman respond` or in the dashboard (session {where})"
     say = f"“check {task.id}”, then “approve {task.id}” or “deny {task.id}: …”"
     return f"Answer its question: {task.agent} with the request {say}"
 

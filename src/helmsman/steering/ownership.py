@@ -110,4 +110,4 @@ def who_answers(session: Session, settings: Settings) -> str | None:
 def _how_to_hand(session_id: str) -> str:
     client = asking_client()
     name = "CLIENT" if client is None else client.name or "CLIENT"
-    return f"The user can hand it to you: helmsman hand {session_id} --to {name}"
+    return f"The user can hand it to you: helmsman session hand {session_id} --to {name}"

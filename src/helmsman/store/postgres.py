@@ -51,7 +51,7 @@ _BEGIN: Final = (
     "RETURNING epoch, CAST(pg_current_xact_id() AS TEXT), pg_notify(%s, '')"
 )
 _OPTIONS: Final = {
-    "application_name": "helmsman store",
+    "application_name": "helmsman hub store",
     "connect_timeout": _CONNECT_SECONDS,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -389,7 +389,7 @@ class _Listener:
         self.count: int | None = None
         self._heard = 0
         self._ended = threading.Event()
-        threading.Thread(target=self._run, name="helmsman store listener", daemon=True).start()
+        threading.Thread(target=self._run, name="helmsman hub store listener", daemon=True).start()
 
     def end(self) -> None:
         self._ended.set()

@@ -48,8 +48,8 @@ _ADVICE: Final = {
     sqlite3.SQLITE_READONLY: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
     sqlite3.SQLITE_PERM: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
     sqlite3.SQLITE_CANTOPEN: "Make it writable, or set HELMSMAN_STATE_DIR to a directory that is.",
-    sqlite3.SQLITE_CORRUPT: "See what is damaged: helmsman store check",
-    sqlite3.SQLITE_NOTADB: "See what is damaged: helmsman store check",
+    sqlite3.SQLITE_CORRUPT: "See what is damaged: helmsman hub store check",
+    sqlite3.SQLITE_NOTADB: "See what is damaged: helmsman hub store check",
 }
 _PAGES_AT_ONCE: Final = 1000
 _MOST_PROBLEMS: Final = 20

@@ -101,7 +101,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         discarding the session's worktree would lose
 
     GET /api/sessions/{id}/rewind?to&part&undo → what taking the session back to before a turn would come to: as `helmsman
-        rewind --show --json` says it, without the diff, and {lines: [str]}, the same in words
+        session rewind --show --json` says it, without the diff, and {lines: [str]}, the same in words
 
     GET /api/questions → {questions: [Question]}, oldest first, of all sessions.
         Question = {sessionId, id, type: command_approval|patch_approval|permission_approval|user_input|mcp_elicitation,

@@ -343,7 +343,7 @@ async def test_a_codex_that_is_not_logged_in_is_told_to_log_in(
     home = codex_home_templates.new_home(codex_binary, tmp_path / "home")
     client = CloudClient(binary, home.path, home.env)
 
-    with pytest.raises(CloudNotLoggedIn, match="helmsman login"):
+    with pytest.raises(CloudNotLoggedIn, match="helmsman agents login"):
         await client.list()
     with pytest.raises(CloudNotLoggedIn):
         await client.status("task_e_1")

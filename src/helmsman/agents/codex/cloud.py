@@ -219,8 +219,8 @@ def _http_failure(method: str, url: str, status: int, details: dict[str, Any]) -
     details["http_status"] = status
     if status in (401, 403):
         return CloudNotLoggedIn(
-            f"The Codex cloud does not accept this login (HTTP {status}). Run `helmsman login` and sign in with a ChatGPT "
-            "account that has Codex cloud.",
+            f"The Codex cloud does not accept this login (HTTP {status}). Run `helmsman agents login` and sign in with a "
+            "ChatGPT account that has Codex cloud.",
             **details,
         )
     if status == 404 and re.search(r"/tasks/(?!list$)[^/]+", url):
@@ -246,7 +246,7 @@ _COMPLAINTS: Final[tuple[tuple[str, type[HelmsmanError], str], ...]] = (
     (
         r"^Not signed in",
         CloudNotLoggedIn,
-        "Codex is not signed in with ChatGPT, which the cloud needs. Run `helmsman login`.",
+        "Codex is not signed in with ChatGPT, which the cloud needs. Run `helmsman agents login`.",
     ),
     (
         r"create_task failed: (?:error sending request|Decode error|POST \S+ succeeded)",

@@ -5,8 +5,8 @@ questions stay open. The next process that asks for the same Codex (binary, CODE
 same engine through its supervisor (`helmsman.agents.supervisor`). An engine has one owner; other processes get engines of
 their own. After an upgrade of Codex, an old engine gets no new work and ends when idle; `open_recorded` still reaches it.
 
-A Codex that keeps its commands from its socket listens on one, so that `helmsman attach` can join it from a terminal. An
-older one speaks on its standard streams.
+A Codex that keeps its commands from its socket listens on one, so that `helmsman session attach` can join it from a
+terminal. An older one speaks on its standard streams.
 """
 
 from __future__ import annotations

@@ -154,7 +154,9 @@ class CodexLogins:
         except EngineRefused:  # it does not say; the turn will show
             return
         if account.kind is None and account.requires_login:
-            raise NotLoggedIn("Codex is not logged in, so nothing was started. Run `helmsman login`, then try again.")
+            raise NotLoggedIn(
+                "Codex is not logged in, so nothing was started. Run `helmsman agents login`, then try again."
+            )
         if not self._api.is_elsewhere:
             self._checked, self._checked_until = state, time.monotonic() + _LOGIN_SECONDS
 

@@ -161,7 +161,7 @@ async function rollBack({ sessionId }) {
 function archive({ sessionId }) {
   askAndDo({
     title: "Archive this session?",
-    about: h("p", {}, "It is hidden from lists. You can bring it back, from its address or with `helmsman unarchive`, but its files can no longer be rewound to the turns it had."),
+    about: h("p", {}, "It is hidden from lists. You can bring it back, from its address or with `helmsman session unarchive`, but its files can no longer be rewound to the turns it had."),
     yes: "Archive",
     danger: true,
     act: async () => {

@@ -7,7 +7,7 @@ export function machineCards({ machines, waiting, tasks }) {
   const busy = machines.reduce((sum, { running }) => sum + running, 0);
   const room = machines.reduce((sum, { capacity, isAlive, isDraining }) => sum + (isAlive && !isDraining ? capacity : 0), 0);
   const number = Object.values(waiting).reduce((sum, one) => sum + one, 0);
-  const none = machines.length ? [] : [h("p", { class: "empty" }, "No machine is part of the fleet. Start one: helmsman worker")];
+  const none = machines.length ? [] : [h("p", { class: "empty" }, "No machine is part of the fleet. Start one: helmsman fleet worker")];
   return [
     h("h2", {}, "Machines of the fleet"),
     h("p", { class: "facts" }, `${busy} of ${count(room, "task")} at once, ${number} waiting`),

@@ -37,7 +37,7 @@ export function questionCard(question, { withSession }) {
     return card(question, { withSession, host });
   } catch {
     // Another machine says what makes no sense: it is not believed, and nothing can be answered.
-    return h("section", { class: "question unreadable", tabindex: "-1", dataset: { question: question.id } }, h("h2", {}, `A question on ${host} cannot be shown`), h("p", {}, `Answer it there: helmsman --host ${host} questions`));
+    return h("section", { class: "question unreadable", tabindex: "-1", dataset: { question: question.id } }, h("h2", {}, `A question on ${host} cannot be shown`), h("p", {}, `Answer it there: helmsman --host ${host} respond`));
   }
 }
 
@@ -128,7 +128,7 @@ function wantsRule(question) {
   const host = hosts.of(question.id);
   return confirmed({
     title: "Always approve this?",
-    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, host ? `It is kept on ${host}. You can take it back there: helmsman --host ${host} rules` : "You can take it back on the Rules page.")],
+    about: [h("p", {}, "This rule would be kept, and decide from now on without asking:"), rule, h("p", { class: "quiet" }, host ? `It is kept on ${host}. You can take it back there: helmsman --host ${host} config rules` : "You can take it back on the Rules page.")],
     yes: "Keep the rule and approve",
   });
 }

@@ -1,4 +1,4 @@
-"""`helmsman config`: read and change Codex's configuration through Codex."""
+"""`helmsman agents config`: read and change Codex's configuration through Codex."""
 
 from __future__ import annotations
 
@@ -27,17 +27,22 @@ _directory_option = click.option(
 )
 
 
-@cli_group("config", "Read and change Codex's configuration.", "helmsman config", "helmsman config set model=gpt-5.5")
+@cli_group(
+    "config",
+    "Read and change Codex's configuration.",
+    "helmsman agents config",
+    "helmsman agents config set model=gpt-5.5",
+)
 def command(as_json: bool) -> None:
-    """Show Codex's configuration as it applies here. The same as `helmsman config get`."""
+    """Show Codex's configuration as it applies here. The same as `helmsman agents config get`."""
     _show(None, ".", as_json=as_json)
 
 
 @cli_command(
     "get",
     "Show Codex's configuration, or one key of it.",
-    "helmsman config get",
-    "helmsman config get sandbox_workspace_write.network_access -C ~/src/app --json",
+    "helmsman agents config get",
+    "helmsman agents config get sandbox_workspace_write.network_access -C ~/src/app --json",
     group=command,
 )
 @click.argument("key", required=False)
@@ -53,8 +58,8 @@ def _get(key: str | None, directory: str, as_json: bool) -> int:
 @cli_command(
     "set",
     "Change your Codex configuration.",
-    "helmsman config set model=gpt-5.5 model_reasoning_effort=high",
-    "helmsman config set --unset model_verbosity --yes",
+    "helmsman agents config set model=gpt-5.5 model_reasoning_effort=high",
+    "helmsman agents config set --unset model_verbosity --yes",
     group=command,
 )
 @click.argument("pairs", metavar="[KEY=VALUE]...", nargs=-1)
