@@ -20,7 +20,7 @@ from hypothesis import settings as hypothesis_settings
 from mcp.client.session import ClientSession
 
 from helmsman.agents.codex import binary
-from helmsman.agents.codex.private_copy import private_copy
+from helmsman.agents.codex.binary import private_copy
 from helmsman.testing import codex_versions
 from helmsman.testing.hubs import end_hub
 from tests import warm

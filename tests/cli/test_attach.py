@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.agents.codex.joined import daemon_socket
+from helmsman.agents.codex.app_servers import daemon_socket
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid
 from helmsman.model.answered_by import AnsweredBy

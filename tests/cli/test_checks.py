@@ -38,7 +38,6 @@ def _binary(version: str, *, can_listen_unix: bool = False) -> CodexBinary:
         has_app_server=True,
         can_listen_unix=can_listen_unix,
         has_cloud=False,
-        has_mcp_server=False,
         path_dir=None,
     )
 

@@ -9,8 +9,8 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import ask_supervisor, read_records
 from helmsman.agents.supervisor.records import read_records as read_kept_records

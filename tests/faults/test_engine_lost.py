@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.codex import connection, websocket
+from helmsman.agents.codex import connection
 from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.connection import AppServer
 from helmsman.agents.supervisor import process as descendants
@@ -32,7 +32,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "HEARTBEAT", 0.2)
     monkeypatch.setattr(connection, "ANSWER_TIMEOUT", 2.0)
     monkeypatch.setattr(engine_module, "INTERRUPT_TIMEOUT", 0.2)
-    monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 2.0)
+    monkeypatch.setitem(connection._OPTIONS, "open_timeout", 2.0)
     monkeypatch.setattr(descendants, "STOP_TIMEOUT", 0.4)
 
 

@@ -15,7 +15,7 @@ import anyio.to_thread
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.agents.codex.detached import open_detached
+from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.supervisor.records import read_records
 from helmsman.model.events import CommandExecution
 from helmsman.model.options import SessionOptions, TurnInput

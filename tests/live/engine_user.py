@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
+from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
 from helmsman.model.options import WRITES, SessionOptions, TurnInput

@@ -21,7 +21,7 @@ from typing import Any
 import anyio
 import anyio._backends._asyncio
 
-import helmsman.agents.codex.detached
+import helmsman.agents.codex.app_servers
 import helmsman.agents.codex.engine
 import helmsman.agents.codex.processes
 import helmsman.hub.client

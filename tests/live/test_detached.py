@@ -11,9 +11,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.detached import listens, open_recorded
+from helmsman.agents.codex.app_servers import listens, open_recorded
+from helmsman.agents.codex.connection import open_unix
 from helmsman.agents.codex.engine import open_app_server
-from helmsman.agents.codex.websocket import open_unix
 from helmsman.base.structs import replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed

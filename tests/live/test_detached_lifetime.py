@@ -12,9 +12,9 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex import connection, websocket
+from helmsman.agents.codex import connection
 from helmsman.agents.codex.agent import CodexAgent
-from helmsman.agents.codex.detached import open_detached, open_recorded
+from helmsman.agents.codex.app_servers import open_detached, open_recorded
 from helmsman.agents.supervisor import process as descendants
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.process import surviving_descendants
@@ -137,7 +137,7 @@ async def test_a_hanging_engine_is_replaced(place: Place, monkeypatch: pytest.Mo
     os.kill(record.child.pid, signal.SIGSTOP)
     await until(lambda: is_stopped(record.child.pid))
     monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.3)
-    monkeypatch.setitem(websocket._OPTIONS, "open_timeout", 0.3)
+    monkeypatch.setitem(connection._OPTIONS, "open_timeout", 0.3)
     monkeypatch.setattr(descendants, "STOP_TIMEOUT", 0.4)
     async with place.open() as engine:
         assert engine.id != record.id

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.detached import open_recorded
+from helmsman.agents.codex.app_servers import open_recorded
 from helmsman.agents.supervisor.client import Owner, Taken
 from helmsman.agents.supervisor.relay import Activity, OutputLine, OutputReader
 from helmsman.errors import EngineLost

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import pytest
 
-from helmsman.agents.codex import spare_thread
+from helmsman.agents.codex import threads
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.testing import hang, run, say
 
@@ -205,7 +205,7 @@ async def test_one_that_nobody_wants_is_let_go_of(
         asked.set()
 
     monkeypatch.setattr(engine.api, "unsubscribe", noticed)
-    monkeypatch.setattr(spare_thread, "SPARE_SECONDS", 0)
+    monkeypatch.setattr(threads, "SPARE_SECONDS", 0)
     for _ in range(2):
         await finished(helm, folder)
     with anyio.fail_after(SECONDS):

@@ -13,8 +13,8 @@ import pytest
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.connection import open_remote, open_unix
 from helmsman.agents.codex.engine import AppServerEngine, open_app_server
-from helmsman.agents.codex.websocket import open_remote, open_unix
 from helmsman.base.concurrency import background_tasks
 from helmsman.errors import EngineLost
 from helmsman.model.events import Event, QuestionAsked, TurnEnded

@@ -15,8 +15,7 @@ from helmsman.agents.acp.agent import OwnWords, known_agents
 from helmsman.agents.claude.binary import find_claude
 from helmsman.agents.claude.dialect import models_in, said_of_itself
 from helmsman.agents.codex import binary as codex_binary_module
-from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.private_copy import COPIES, private_copy
+from helmsman.agents.codex.binary import COPIES, find_codex, private_copy
 from helmsman.base.programs import remember_writable, with_interpreter
 from helmsman.base.structs import replace
 from helmsman.errors import ProgramRefused

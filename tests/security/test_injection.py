@@ -68,7 +68,6 @@ def codex(path: Path, version: str = "0.166.0") -> CodexBinary:
         has_app_server=True,
         can_listen_unix=True,
         has_cloud=True,
-        has_mcp_server=False,
         path_dir=None,
     )
 

@@ -24,7 +24,7 @@ from urllib.request import Request, urlopen
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.codex.websocket import listeners_uids, open_remote
+from helmsman.agents.codex.connection import listeners_uids, open_remote
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.cli.browser import reads_files, write_redirect

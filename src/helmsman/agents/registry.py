@@ -256,7 +256,7 @@ def supervisors(state_dir: Path) -> Collection[Process]:
 
 def fingerprint(env: Mapping[str, str]) -> str:
     """Return a digest of the variables that change an agent's behaviour. Work with another digest runs in another engine."""
-    from helmsman.agents.codex.detached import digest_of
+    from helmsman.agents.codex.app_servers import digest_of
 
     others = {name: value for name, value in env.items() if name.startswith(_VARIABLES)}
     if not others:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio
 
 from helmsman.agents.codex.agent import agent_in_use
+from helmsman.agents.codex.app_servers import can_detach, why_bound
 from helmsman.agents.codex.binary import app_server_capabilities
-from helmsman.agents.codex.detached import can_detach, why_bound
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.codex.features import OLDEST, Feature
 from helmsman.agents.codex.processes import SLOWEST, login_shell, measure_profile

@@ -15,7 +15,7 @@ from helmsman.model.options import SessionOptions
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.agents.codex.access import ConfigurationSource
+    from helmsman.agents.codex.configuration import Configuration
 
 pytestmark = pytest.mark.anyio
 
@@ -27,7 +27,7 @@ class Configured:
         self.config = config
         self.asked = 0
 
-    async def configuration(self, cwd: Path | None = None) -> dict[str, Any]:
+    async def effective(self, cwd: Path | None = None) -> dict[str, Any]:
         self.asked += 1
         return self.config
 
@@ -45,7 +45,7 @@ async def plan(
     resuming: bool = False,
     **options: Any,
 ) -> Access:
-    api = cast("ConfigurationSource", config or Configured())
+    api = cast("Configuration", config or Configured())
     chosen = SessionOptions(cwd=tmp_path, config=overrides or {}, **options)
     return await plan_access(api, codex(version, tmp_path), tmp_path, chosen, resuming=resuming)
 

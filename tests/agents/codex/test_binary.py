@@ -243,12 +243,7 @@ async def test_options_and_commands_are_those_the_help_names(tmp_path: Path) -> 
     found = await find_codex(explicit=fake_codex(tmp_path / "codex"))
     assert found.exec_flags == {"-m", "--model", "--json"}
     assert found.resume_flags == frozenset()
-    assert (found.has_app_server, found.can_listen_unix, found.has_cloud, found.has_mcp_server) == (
-        True,
-        True,
-        False,
-        False,
-    )
+    assert (found.has_app_server, found.can_listen_unix, found.has_cloud) == (True, True, False)
 
 
 @pytest.mark.parametrize("version", ["0.0.0", "unknown"])
@@ -324,7 +319,7 @@ async def test_the_table_of_features_agrees_with_what_a_real_codex_says(codex_bi
     says = {feature: f'"{method}"' in protocol for feature, method in METHODS.items()}
     for feature, (name, word) in WORDS.items():
         says[feature] = f'"{word}"' in (tmp_path / f"{name}.json").read_text(encoding="utf-8")
-    says |= {feature: codex.can(feature) for feature in (Feature.APP_SERVER, Feature.MCP_SERVER, Feature.UNIX_SOCKET)}
+    says |= {feature: codex.can(feature) for feature in (Feature.APP_SERVER, Feature.UNIX_SOCKET)}
     says |= {feature: codex.can(feature) for feature in (Feature.EXEC_RESUME_SCHEMA, Feature.EXEC_FULL_AUTO)}
     assert says == {feature: feature.is_in(codex.version) for feature in says}
 
@@ -373,8 +368,8 @@ async def test_what_a_launcher_starts_is_not_remembered_on_disk(tmp_path: Path) 
         b"\xff{",
         b"[]",
         b'{"format": 0}',
-        b'{"format": 1, "entries": 5}',
-        b'{"format": 1, "entries": [5, {}, {"key": {}, "binary": {}}, {"key": 1, "binary": 2}]}',
+        b'{"format": 2, "entries": 5}',
+        b'{"format": 2, "entries": [5, {}, {"key": {}, "help": {}}, {"key": 1, "help": 2}]}',
         b"[" * 100_000,
     ],
 )
@@ -383,7 +378,7 @@ async def test_a_damaged_memory_is_as_good_as_none(codex_binary: Path, tmp_path:
     file.write_bytes(content)
     found = await find_codex(explicit=codex_binary, state_dir=tmp_path)
     assert found.has_app_server
-    assert json.loads(file.read_text(encoding="utf-8"))["format"] == 1
+    assert json.loads(file.read_text(encoding="utf-8"))["format"] == 2
 
 
 async def test_an_incomplete_entry_is_asked_for_again(
@@ -392,7 +387,7 @@ async def test_an_incomplete_entry_is_asked_for_again(
     first = await find_codex(explicit=codex_binary, state_dir=tmp_path)
     file = remembered(tmp_path)
     content = json.loads(file.read_text(encoding="utf-8"))
-    content["entries"][0]["binary"] = {"version": 7}
+    content["entries"][0]["help"] = {"version": 7}
     file.write_text(json.dumps(content), encoding="utf-8")
     monkeypatch.setattr(binary_module, "_KNOWN", {})
     assert await find_codex(explicit=codex_binary, state_dir=tmp_path) == first

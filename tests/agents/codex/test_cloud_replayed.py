@@ -61,7 +61,6 @@ def stand_in(folder: Path, script: str) -> CodexBinary:
         has_app_server=True,
         can_listen_unix=True,
         has_cloud=True,
-        has_mcp_server=False,
         path_dir=None,
     )
 

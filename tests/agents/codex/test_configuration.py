@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.agents.codex.connection import Configuration
+from helmsman.agents.codex.configuration import Configuration
 from helmsman.agents.protocol import AgentConfig, ConfigLayer
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from helmsman.agents.codex.connection import AppServer
 
 pytestmark = pytest.mark.anyio
 
@@ -54,11 +52,11 @@ def user_layer(home: Path) -> ConfigLayer:
 
 
 def configuration(codex: Codex, home: Path) -> Configuration:
-    return Configuration(cast("AppServer", codex), home)
+    return Configuration(codex.config, home, is_local=not codex.is_elsewhere)
 
 
 async def asked(known: Configuration, cwd: Path | None) -> Any:
-    return (await known.configuration(cwd))["asked"]
+    return (await known.effective(cwd))["asked"]
 
 
 async def test_an_answer_holds_while_its_files_stay_as_they_are(home: Path, work: Path) -> None:
@@ -71,7 +69,7 @@ async def test_many_who_ask_at_once_share_one_answer(home: Path, work: Path) -> 
     known = configuration(codex, home)
     async with anyio.create_task_group() as tasks:
         for _ in range(20):
-            tasks.start_soon(known.configuration, work)
+            tasks.start_soon(known.effective, work)
     assert codex.asked == 1
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.codex.access import is_wider_approval, is_wider_sandbox
-from helmsman.agents.codex.joined import daemon_socket
+from helmsman.agents.codex.app_servers import daemon_socket
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

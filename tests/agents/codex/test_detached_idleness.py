@@ -9,8 +9,8 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.detached import open_detached
 from helmsman.agents.supervisor import process as supervisor_process
 from helmsman.agents.supervisor.directory import mark_draining
 from helmsman.agents.supervisor.process import LOG_BYTES, Idleness, Log

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from helmsman.agents.codex.app_servers import can_detach, digest_of, listens, why_bound
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.detached import can_detach, digest_of, listens, why_bound
 from helmsman.agents.codex.features import Version
 from helmsman.agents.supervisor.directory import (
     forget,
@@ -192,7 +192,6 @@ def test_a_codex_that_cannot_detach_says_what_that_means() -> None:
         has_app_server=True,
         can_listen_unix=False,
         has_cloud=False,
-        has_mcp_server=True,
         path_dir=None,
     )
     assert can_detach(binary)

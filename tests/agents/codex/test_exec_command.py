@@ -43,7 +43,6 @@ def codex(version: str = "0.166.0", flags: frozenset[str] = FLAGS) -> CodexBinar
         has_app_server=True,
         can_listen_unix=True,
         has_cloud=True,
-        has_mcp_server=False,
         path_dir=None,
     )
 

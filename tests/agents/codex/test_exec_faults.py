@@ -75,7 +75,6 @@ class Scene:
             has_app_server=False,
             can_listen_unix=False,
             has_cloud=False,
-            has_mcp_server=False,
             path_dir=None,
         )
 

@@ -35,7 +35,6 @@ def _binary(path: Path) -> CodexBinary:
         has_app_server=True,
         can_listen_unix=False,
         has_cloud=False,
-        has_mcp_server=False,
         path_dir=None,
     )
 

@@ -24,7 +24,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from helmsman.agents.codex.configuration import check_config, merge_config, profile_config
 from helmsman.agents.codex.features import Feature
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.codex.configuration import Configuration
     from helmsman.model.options import Asks, Writes
 
 # --- spelling and width ----------------------------------------------------------------------------------------------
@@ -422,14 +423,8 @@ class Access:
         return Policy(directory=directory, sandbox=self.turn_sandbox, workspace_roots=roots)
 
 
-class ConfigurationSource(Protocol):
-    """Knows the effective configuration for a directory: the keys of config.toml."""
-
-    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]: ...
-
-
 async def plan_access(
-    source: ConfigurationSource,
+    configuration: Configuration,
     binary: CodexBinary,
     codex_home: Path,
     options: SessionOptions,
@@ -452,7 +447,7 @@ async def plan_access(
     mode = asked_sandbox(options)
     configured: Mapping[str, Any] = {}
     if marks_trust or resuming or confinement:  # otherwise what is left out stays Codex's own business
-        configured = await source.configuration(options.cwd)
+        configured = await configuration.effective(options.cwd)
     said: Mapping[str, Any] | None = None
     if confinement:
         mode, said = confined_sandbox(confinement, codex_home, options, given, configured, options.cwd)

@@ -147,7 +147,7 @@ class CodexAgent(Agent):
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
         """`auto` prefers the app-server. A hub's, where this Codex can, goes on after the block."""
         if settings.codex_remote is not None:
-            from helmsman.agents.codex.joined import open_remote_engine
+            from helmsman.agents.codex.app_servers import open_remote_engine
 
             async with open_remote_engine(settings) as remote:
                 yield remote
@@ -188,16 +188,13 @@ class CodexAgent(Agent):
 
     @asynccontextmanager
     async def reopen_engine(self, settings: Settings, engine_id: str) -> AsyncIterator[Engine]:
-        from helmsman.agents.codex.detached import open_recorded
-        from helmsman.agents.codex.joined import open_remote_engine, remote_id
+        from helmsman.agents.codex.app_servers import open_daemon, open_recorded, open_remote_engine, remote_id
 
         if engine_id == remote_id(settings):
             async with open_remote_engine(settings) as remote:
                 yield remote
             return
         if engine_id == self.persons_engine(settings):
-            from helmsman.agents.codex.joined import open_daemon
-
             async with open_daemon(settings) as daemon:
                 yield daemon
             return
@@ -213,21 +210,16 @@ class CodexAgent(Agent):
             yield engine
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
-        from helmsman.agents.codex.detached import fits_engine
+        from helmsman.agents.codex.app_servers import NO_OWNER, EngineRequest
 
         record = await anyio.to_thread.run_sync(_record, settings, engine_id)
         if record is None or ((opened := self._open.get(engine_id)) is not None and opened.engine.lost is not None):
             return False
-        binary = await find_agent(settings, env)
-        return await fits_engine(
-            record,
-            binary,
-            codex_home=settings.codex_home,
-            state_dir=settings.state_dir,
-            env=env,
-            idle=settings.engine_idle,
-            **({} if self._owner is None else {"owner": self._owner}),
+        binary, owner = await find_agent(settings, env), self._owner or NO_OWNER
+        request = await EngineRequest.of(
+            binary, settings.codex_home, settings.state_dir, env, idle=settings.engine_idle, owner=owner
         )
+        return request.fits(record)
 
     def need_engines(self, state_dir: Path, engine_ids: Collection[str]) -> None:
         before, self._needed = self._needed, frozenset(engine_ids)
@@ -238,7 +230,7 @@ class CodexAgent(Agent):
                 record.need(needed=record.id in self._needed)
 
     def engine_is_alive(self, settings: Settings, engine_id: str) -> bool:
-        from helmsman.agents.codex.joined import remote_answers, remote_id
+        from helmsman.agents.codex.app_servers import remote_answers, remote_id
 
         if engine_id == remote_id(settings):
             return remote_answers(settings)
@@ -247,7 +239,7 @@ class CodexAgent(Agent):
     def persons_engine(self, settings: Settings) -> str | None:
         if settings.codex_remote is not None or os.name != "posix":
             return None
-        from helmsman.agents.codex.joined import daemon_id, daemon_socket
+        from helmsman.agents.codex.app_servers import daemon_id, daemon_socket
 
         return None if daemon_socket(settings.codex_home) is None else daemon_id(settings.codex_home)
 
@@ -286,7 +278,7 @@ async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> Cod
         CodexNotFound: There is none.
         EngineLost: The remote one does not answer.
     """
-    from helmsman.agents.codex.joined import find_remote
+    from helmsman.agents.codex.app_servers import find_remote
 
     return await (find_agent(settings, env) if settings.codex_remote is None else find_remote(settings))
 
@@ -319,7 +311,7 @@ def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:
 
 
 def _detaches(settings: Settings, binary: CodexBinary) -> bool:
-    from helmsman.agents.codex.detached import can_detach
+    from helmsman.agents.codex.app_servers import can_detach
 
     return settings.detach and can_detach(binary)
 
@@ -328,7 +320,7 @@ def _detaches(settings: Settings, binary: CodexBinary) -> bool:
 async def _open_app_server(
     settings: Settings, binary: CodexBinary, env: Mapping[str, str] | None, owner: Owner | None
 ) -> AsyncIterator[AppServerEngine]:
-    from helmsman.agents.codex.detached import open_detached
+    from helmsman.agents.codex.app_servers import open_detached
     from helmsman.agents.codex.processes import command_path_options, snapshot_options
 
     home = settings.codex_home

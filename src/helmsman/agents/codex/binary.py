@@ -10,36 +10,40 @@ files is touched. The answer is cached by path, size and time of change.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import json
 import logging
 import os
 import platform
 import re
+import shutil
+import stat
 import subprocess
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 import anyio.to_thread
-from msgspec import structs
+import msgspec
 
 from helmsman.agents.codex.features import Feature, Version
-from helmsman.agents.codex.private_copy import private_copy
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.caller_context import environment
-from helmsman.base.files import replace_file
+from helmsman.base.files import file_lock, replace_file
+from helmsman.base.json_values import json_object_in
 from helmsman.base.process_ending import end_group
 from helmsman.base.programs import Places, find_program
 from helmsman.base.redaction import redact
 from helmsman.base.structs import Value
 from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +72,6 @@ class CodexBinary(Value, frozen=True, kw_only=True):
     has_app_server: bool
     can_listen_unix: bool
     has_cloud: bool
-    has_mcp_server: bool
     path_dir: Path | None
     remote: Literal["with token", "open"] | None = None
     bubblewrap: Path | None = None
@@ -87,7 +90,6 @@ class CodexBinary(Value, frozen=True, kw_only=True):
             has_app_server=True,
             can_listen_unix=True,
             has_cloud=False,
-            has_mcp_server=False,
             path_dir=None,
             remote=remote,
         )
@@ -96,7 +98,6 @@ class CodexBinary(Value, frozen=True, kw_only=True):
         """Return whether this Codex has the feature, by its help or else by its version."""
         said = {
             Feature.APP_SERVER: self.has_app_server,
-            Feature.MCP_SERVER: self.has_mcp_server,
             Feature.UNIX_SOCKET: self.can_listen_unix,
             Feature.EXEC_RESUME_SCHEMA: "--output-schema" in self.resume_flags,
             Feature.EXEC_FULL_AUTO: "--full-auto" in self.exec_flags,
@@ -302,10 +303,110 @@ def _tools_beside(program: Path) -> Path | None:
     return None
 
 
+# --- a private copy --------------------------------------------------------------------------------------------------
+
+# The wheel `openai-codex-cli-bin` in a project's `.venv` is inside the working directory of sessions in that project. Such a
+# session could replace the program, which runs outside the sandbox the next time. So it is copied once, before it is first
+# run, and only the copy is run. The original is recognised by its inode, size and times of change; a changed one is refused
+# until the user says that the change is theirs, by removing the copy. Hard links would share the inode, and its content.
+
+COPIES: Final = "programs"
+"""Where in the state directory the copies are."""
+_RECORD: Final = "source.json"
+_BESIDE: Final = ("codex-path", "path", "codex-resources", "codex-package.json")
+"""What comes with Codex, beside the directory of its program: ripgrep, bubblewrap."""
+_LOCK_SECONDS: Final = 120.0
+
+
+def private_copy(program: Path, state_dir: Path, reason: str) -> Path:
+    """Return a copy of a program that no session can replace, made if there is none. Blocks.
+
+    Raises:
+        ProgramRefused: The original was changed since it was copied.
+        OSError: It cannot be copied.
+    """
+    copies = ensure_state_dir(state_dir) / COPIES
+    copies.mkdir(mode=0o700, exist_ok=True)
+    place = copies / hashlib.sha256(os.fsencode(program)).hexdigest()[:16]
+    copied = place / program.parent.name / program.name
+    with file_lock(copies / f"{place.name}.lock", timeout=_LOCK_SECONDS):
+        record, now = json_object_in(place / _RECORD), _identity(program)
+        if record is None:
+            _copy(program, place)
+        elif record.get("identity") != now:
+            if _digest(program) != record.get("sha256"):
+                raise ProgramRefused(
+                    f"{program} was changed since Helmsman first used it, and {reason}, so it need not be your Codex. If "
+                    f"you changed it yourself, remove {place} and try again. Better, install Codex in a directory that "
+                    "only you or the system writes.",
+                    program=program.name,
+                    path=str(program),
+                )
+            _write_record(place, program, now, str(record["sha256"]))
+    return copied
+
+
+def _copy(program: Path, place: Path) -> None:
+    shutil.rmtree(place, ignore_errors=True)  # of one that was cut off
+    target = place / program.parent.name
+    target.mkdir(mode=0o700, parents=True)
+    try:
+        before = _identity(program)
+        shutil.copyfile(program, target / program.name)
+        (target / program.name).chmod(0o700)
+        for source, path in _beside(program.parent.parent):
+            (place / path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            shutil.copyfile(source, place / path)
+            (place / path).chmod(0o700)
+        _write_record(place, program, before, _digest(target / program.name))  # last: a copy without a record is none
+    except BaseException:
+        with suppress(OSError):
+            shutil.rmtree(place)
+        raise
+
+
+def _beside(package: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield the regular files that come with a program, each with its place in the package. Links are not followed."""
+    for name in _BESIDE:
+        found = [package / name]
+        for directory, _, files in os.walk(package / name):
+            found += [Path(directory, file) for file in files]
+        for path in found:
+            with suppress(OSError):
+                if stat.S_ISREG(path.lstat().st_mode):
+                    yield path, path.relative_to(package)
+
+
+def _write_record(place: Path, program: Path, identity: list[int], digest: str) -> None:
+    about = {"source": os.fsdecode(program), "identity": identity, "sha256": digest}
+    replace_file(place / _RECORD, json.dumps(about))
+
+
+def _identity(program: Path) -> list[int]:
+    """Return what changes whenever a file is replaced or written. No program can set the time of the last change."""
+    status = program.stat()
+    return [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+
+
+def _digest(program: Path) -> str:
+    with program.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 # --- features --------------------------------------------------------------------------------------------------------
 
 _VERSION_LINE: Final = re.compile(r"^codex(?:-cli)?[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 _OPTION: Final = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z][\w-]*)", re.MULTILINE)
+
+
+class _Help(Value, frozen=True, kw_only=True):
+    """What a program says of itself."""
+
+    version: str
+    commands: frozenset[str]
+    exec_flags: frozenset[str]
+    resume_flags: frozenset[str]
+    can_listen_unix: bool
 
 
 async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) -> CodexBinary:
@@ -314,17 +415,26 @@ async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) ->
     if key in _KNOWN:
         return _KNOWN[key]
     # The program behind a launcher may change without the launcher changing.
-    cache = None if state_dir is None or is_launcher else _Cache(state_dir / _CACHE_NAME)
-    binary = None if cache is None else await anyio.to_thread.run_sync(cache.read, key)
-    if binary is None:
-        binary = await _probe(program, env, is_launcher=is_launcher)
+    cache = None if state_dir is None or is_launcher else state_dir / _CACHE_NAME
+    said = None if cache is None else await anyio.to_thread.run_sync(_recall, cache, key)
+    if said is None:
+        said = await _probe(program, env, is_launcher=is_launcher)
         if cache is not None:
-            await anyio.to_thread.run_sync(cache.write, key, binary)
-    _KNOWN[key] = binary
-    return binary
+            await anyio.to_thread.run_sync(_remember, cache, key, said)
+    _KNOWN[key] = CodexBinary(
+        path=program,
+        version=Version.parse(said.version),
+        exec_flags=said.exec_flags,
+        resume_flags=said.resume_flags,
+        has_app_server="app-server" in said.commands,
+        can_listen_unix=said.can_listen_unix,
+        has_cloud="cloud" in said.commands,
+        path_dir=_tools_beside(program),
+    )
+    return _KNOWN[key]
 
 
-async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) -> CodexBinary:
+async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) -> _Help:
     helps: dict[str, str] = {}
     with tempfile.TemporaryDirectory(prefix="helmsman-probe-", ignore_cleanup_errors=True) as scratch:
         # A launcher needs its own home to find its program; CODEX_HOME alone keeps Codex away from the user's.
@@ -347,19 +457,15 @@ async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) ->
             for command in ("", "exec", "exec resume", "app-server"):
                 tasks.start_soon(ask, command)
 
-    commands = set(re.findall(r"^ {2}([a-z][\w-]*) ", helps[""], re.MULTILINE))
+    commands = frozenset(re.findall(r"^ {2}([a-z][\w-]*) ", helps[""], re.MULTILINE))
     if "exec" not in commands:
         raise _NotUsableError("is not Codex (its help has no command exec)")
-    return CodexBinary(
-        path=program,
-        version=Version.parse(version[1]),
+    return _Help(
+        version=version[1],
+        commands=commands,
         exec_flags=_options(helps["exec"]),
         resume_flags=_options(helps["exec resume"]),
-        has_app_server="app-server" in commands,
-        can_listen_unix="app-server" in commands and "unix://" in helps["app-server"],
-        has_cloud="cloud" in commands,
-        has_mcp_server="mcp-server" in commands,
-        path_dir=_tools_beside(program),
+        can_listen_unix="unix://" in helps["app-server"],
     )
 
 
@@ -415,8 +521,8 @@ async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
 # --- remembering -----------------------------------------------------------------------------------------------------
 
 _CACHE_NAME: Final = "codex-binaries.json"
-_CACHE_FORMAT: Final = 1
-"""To be raised whenever `CodexBinary` or the reading of the help changes."""
+_CACHE_FORMAT: Final = 2
+"""Increment it if `_Help` or the reading of the help changes."""
 
 _CACHE_ENTRIES: Final = 20
 
@@ -435,72 +541,40 @@ class _Key(Value, frozen=True):
         return cls(str(program), status.st_size, status.st_mtime_ns)
 
 
+class _Entry(Value, frozen=True):
+    key: _Key
+    help: _Help
+
+
+class _CacheFile(Value, frozen=True):
+    format: int
+    entries: list[_Entry]
+
+
 _KNOWN: Final[dict[_Key, CodexBinary]] = {}
 
 
-class _Cache:
-    """A small JSON file of answers. A file that is damaged, foreign or not writable is as good as none."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    def read(self, key: _Key) -> CodexBinary | None:
-        for entry in self._entries():
-            if entry["key"] == structs.asdict(key):
-                return _from_json(entry["binary"], Path(key.path))
-        return None
-
-    def write(self, key: _Key, binary: CodexBinary) -> None:
-        others = [entry for entry in self._entries() if entry["key"].get("path") != key.path]
-        entries = [{"key": structs.asdict(key), "binary": _to_json(binary)}, *others][:_CACHE_ENTRIES]
-        try:
-            self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(self._file, json.dumps({"format": _CACHE_FORMAT, "entries": entries}))
-        except OSError as error:
-            logger.debug("What this Codex can do is not remembered: %s", error)
-
-    def _entries(self) -> list[dict[str, Any]]:
-        try:
-            content = json.loads(self._file.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return []
-        if not isinstance(content, dict) or content.get("format") != _CACHE_FORMAT:
-            return []
-        entries = content.get("entries")
-        return [
-            entry
-            for entry in (entries if isinstance(entries, list) else ())
-            if isinstance(entry, dict) and isinstance(entry.get("key"), dict) and isinstance(entry.get("binary"), dict)
-        ]
+def _recall(file: Path, key: _Key) -> _Help | None:
+    return next((entry.help for entry in _entries(file) if entry.key == key), None)
 
 
-def _to_json(binary: CodexBinary) -> dict[str, Any]:
-    return {
-        "version": str(binary.version),
-        "exec_flags": sorted(binary.exec_flags),
-        "resume_flags": sorted(binary.resume_flags),
-        "has_app_server": binary.has_app_server,
-        "can_listen_unix": binary.can_listen_unix,
-        "has_cloud": binary.has_cloud,
-        "has_mcp_server": binary.has_mcp_server,
-    }
-
-
-def _from_json(data: Mapping[str, Any], program: Path) -> CodexBinary | None:
+def _remember(file: Path, key: _Key, said: _Help) -> None:
+    others = [entry for entry in _entries(file) if entry.key.path != key.path]
+    content = _CacheFile(_CACHE_FORMAT, [_Entry(key, said), *others][:_CACHE_ENTRIES])
     try:
-        return CodexBinary(
-            path=program,
-            version=Version.parse(data["version"]),
-            exec_flags=frozenset(data["exec_flags"]),
-            resume_flags=frozenset(data["resume_flags"]),
-            has_app_server=bool(data["has_app_server"]),
-            can_listen_unix=bool(data["can_listen_unix"]),
-            has_cloud=bool(data["has_cloud"]),
-            has_mcp_server=bool(data["has_mcp_server"]),
-            path_dir=_tools_beside(program),
-        )
-    except (KeyError, TypeError):
-        return None
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(file, msgspec.json.encode(content).decode())
+    except OSError as error:
+        logger.debug("The features of this Codex are not cached: %s", error)
+
+
+def _entries(file: Path) -> list[_Entry]:
+    """Return the entries of the cache. A file that is damaged or of another format has none."""
+    try:
+        content = msgspec.json.decode(file.read_bytes(), type=_CacheFile)
+    except (OSError, msgspec.MsgspecError, RecursionError):
+        return []
+    return content.entries if content.format == _CACHE_FORMAT else []
 
 
 # --- what the engines can do ------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Profiles and configuration overrides of one session, as each version of Codex takes them for a thread.
+"""Codex's configuration: profiles and overrides of one session, and the effective configuration of a directory.
 
 The app-server has no `--profile`. Older versions take the profile's name in a thread's `config`; newer ones keep each
 profile in a file, `$CODEX_HOME/<name>.config.toml`, which the client has to read.
@@ -10,19 +10,26 @@ Codex applies the entries of a `config` map in no particular order, so `{"a": {"
 from __future__ import annotations
 
 import math
+import os
 import re
+import time
 import tomllib
 from collections.abc import Mapping
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import anyio
 
 from helmsman.agents.codex.features import Feature
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from helmsman.agents.codex.binary import CodexBinary
+    from helmsman.agents.protocol import AgentConfig, ConfigLayer
 
 _PROFILE_SUFFIX: Final = ".config.toml"
 _PROFILE_LIMIT: Final = 1024 * 1024
@@ -147,3 +154,98 @@ def _name(key: object, where: str) -> str:
     if not isinstance(key, str) or not key or not key.isprintable():
         raise InvalidInput(f"{where} has the key {key!r}. Use a name without control characters.")
     return key
+
+
+# --- the effective configuration, cached ---------------------------------------------------------------------------
+
+_REMEMBERED: Final = 100
+"""Directories whose answers are kept; the oldest goes first."""
+
+_SECONDS: Final = 300.0
+"""However still its files are, an answer is asked for again after this time."""
+
+_FILE_LAYERS: Final = frozenset({"project", "user", "system", "sessionFlags"})
+_SYSTEM_FILES: Final = ("/etc/codex/config.toml", "/etc/codex/managed_config.toml", "/etc/codex/requirements.toml")
+_HOME_FILES: Final = ("config.toml", "managed_config.toml", "requirements.toml")
+
+FilesState = tuple[tuple[int, int, int, int] | None, ...]
+"""Which files there are and which they are; two that are equal mean that none has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedConfiguration:
+    """An answer of Codex, and the files it was made of as they were then."""
+
+    config: Mapping[str, Any]
+    files: tuple[str, ...]
+    state: FilesState
+    until: float
+
+
+class Configuration:
+    """Effective configuration of one engine, by directory. Answers are cached while their files are unchanged."""
+
+    def __init__(
+        self, read: Callable[[Path | None], Awaitable[AgentConfig]], codex_home: Path, *, is_local: bool
+    ) -> None:
+        """`read` asks Codex for the configuration of a directory. If it is not local, its files cannot be watched."""
+        self._read = read
+        self.is_local = is_local
+        self.homes = tuple(dict.fromkeys((codex_home, codex_home.resolve())))
+        self._answers: dict[str, CachedConfiguration] = {}
+        self._asking = anyio.Lock()
+
+    async def effective(self, cwd: Path | None = None) -> Mapping[str, Any]:
+        """The effective configuration for a directory: the keys of config.toml."""
+        if (known := self.cached(cwd)) is not None:
+            return known.config
+        async with self._asking:  # of many who ask at once, the first asks Codex
+            known = self.cached(cwd)
+            return known.config if known is not None else await self._ask(cwd)
+
+    def cached(self, cwd: Path | None) -> CachedConfiguration | None:
+        """The answer that still holds, if there is one."""
+        known = self._answers.get(str(cwd))
+        if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
+            return None
+        return known
+
+    async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
+        self._answers.pop(str(cwd), None)
+        at_home = (str(home / name) for home in self.homes for name in _HOME_FILES)
+        watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
+        before = files_state(watched)  # a file that changes while Codex reads it is then seen to have changed
+        answer = await self._read(cwd)
+        if cwd is not None and self.is_local and _comes_from(answer.layers, watched):
+            if len(self._answers) >= _REMEMBERED:
+                del self._answers[next(iter(self._answers))]
+            self._answers[str(cwd)] = CachedConfiguration(answer.values, watched, before, time.monotonic() + _SECONDS)
+        return answer.values
+
+
+def _comes_from(layers: Sequence[ConfigLayer], watched: Collection[str]) -> bool:
+    """Whether all of it is in these files; not where Codex does not say what it is made of."""
+    return bool(layers) and all(
+        layer.kind in _FILE_LAYERS and (layer.file is None or layer.file in watched) for layer in layers
+    )
+
+
+def _project_files(cwd: Path | None) -> Iterable[str]:
+    """Where a repository's own configuration would be, and where the repository would begin."""
+    for place in () if cwd is None else (cwd, *cwd.parents):
+        yield str(place / ".codex" / "config.toml")
+        yield str(place / ".git")
+
+
+def files_state(files: Iterable[str]) -> FilesState:
+    return tuple(_state_of(file) for file in files)
+
+
+def _state_of(file: str) -> tuple[int, int, int, int] | None:
+    try:
+        found = os.stat(file)  # noqa: PTH116 - some ninety at every start, and a Path takes longer than the look
+    except OSError:
+        return None
+    if file.endswith(".git"):  # only whether it is there, and which: git itself writes into it all the time
+        return (found.st_dev, found.st_ino, 0, 0)
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

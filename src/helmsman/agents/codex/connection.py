@@ -1,19 +1,27 @@
-"""The methods of `codex app-server` that Helmsman uses: one typed function per method.
+"""A connection with `codex app-server`: one typed function per method, and the WebSockets of servers that others started.
 
-Each is one request and its answer. Procedures of several requests belong to `helmsman.agents.codex.engine`. Answers are read
-tolerantly: unknown fields pass and missing ones become None, so that a newer Codex does not break an older Helmsman.
+Each method is one request and its answer. Procedures of several requests belong to `helmsman.agents.codex.engine`. Answers
+are read tolerantly: unknown fields pass and missing ones become None, so that a newer Codex breaks nothing.
+
+Codex on a pipe has the transports that all agents have. `open_unix` and `open_remote` yield a `base.jsonrpc.Transport` with
+one message per WebSocket message. When their blocks end, the connection is closed.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import time
-from contextlib import suppress
+import socket
+import ssl
+import struct
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import anyio
+import anyio.to_thread
 
 from helmsman._version import __version__
 from helmsman.agents.codex.access import Policy, approval_name, read_policy, sandbox_name
@@ -30,8 +38,10 @@ from helmsman.agents.protocol import (
     Skill,
     SkillList,
 )
+from helmsman.base.addresses import REMOTE_TOKEN, engine_address, is_loopback
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, sequence, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
+from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -46,11 +56,13 @@ from helmsman.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from websockets.asyncio.client import ClientConnection
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import ConfigEdit
+    from helmsman.base.jsonrpc import RequestId
     from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
@@ -167,11 +179,6 @@ class AppServer:
                 await self.check()
             raise
         return answer if isinstance(answer, dict) else {}
-
-    @property
-    def is_elsewhere(self) -> bool:
-        """Whether Codex runs on another machine, and so its files are there."""
-        return self._binary.remote is not None
 
     # --- the connection ----------------------------------------------------------------------------------------------
 
@@ -414,6 +421,165 @@ class AppServer:
         return await self._call("account/rateLimits/read")
 
 
+# --- websockets -------------------------------------------------------------------------------------------------------
+
+
+CONNECT_TIMEOUT: Final = 10.0
+
+_LISTENING: Final = "0A"
+"""The state of a socket, in Linux's tables."""
+
+
+class WebSocketTransport:
+    """One JSON object per text message."""
+
+    resumed = None
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+
+    async def messages(self) -> AsyncIterator[list[bytes | str]]:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            async for message in self._connection:
+                yield [message]
+        except ConnectionClosed as error:
+            if error.sent is not None and error.sent.code == 1009:  # we refused it: "message too big"
+                raise EngineProtocolError(
+                    f"Codex sent a message of more than {MAX_LINE_BYTES} bytes. Start the session again; if it is "
+                    "resumed, its history may be too large to be read as a whole."
+                ) from error
+
+    async def send(self, message: str, answering: RequestId | None = None) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        try:
+            await self._connection.send(message)
+        except ConnectionClosed as error:
+            raise EngineLost("The connection to the Codex engine is closed. Send the next message to go on.") from error
+
+    async def loss(self) -> EngineLost:
+        code = self._connection.close_code
+        return EngineLost(
+            f"Codex has ended, or closed the connection (code {code}). Send the next message to go on.", close_code=code
+        )
+
+
+@asynccontextmanager
+async def open_unix(path: Path) -> AsyncIterator[WebSocketTransport]:
+    """Connect to an engine that listens on a Unix socket.
+
+    Raises:
+        EngineLost: Nobody answers there.
+    """
+    from websockets.asyncio.client import unix_connect
+
+    # Codex before 0.166 drops a handshake that offers compression.
+    connecting = unix_connect(str(path), uri="ws://localhost/", **_OPTIONS)
+    async with _connected(connecting, f"at {path}") as connection:
+        _refuse_strangers(connection, path)
+        yield WebSocketTransport(connection)
+
+
+def _refuse_strangers(connection: ClientConnection, path: Path) -> None:
+    """An engine of another user would learn all we tell it, and could answer anything."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return  # where the system does not tell, the directory of the socket keeps others out
+    its_socket: socket.socket = connection.transport.get_extra_info("socket")
+    credentials = its_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", credentials)
+    if uid != os.geteuid():
+        raise EngineLost(
+            f"The engine at {path} belongs to another user. Remove that path, and start an engine of your own."
+        )
+
+
+@asynccontextmanager
+async def open_remote(url: str, *, token: str | None) -> AsyncIterator[WebSocketTransport]:
+    """Connect to an engine on another host, or on a port of this one.
+
+    Raises:
+        InvalidSetting: The address is not one we connect to, or needs a token.
+        EngineLost: Nobody answers there, or the token is refused.
+    """
+    from websockets.asyncio.client import connect
+
+    parts = engine_address(url)
+    host, port = parts.hostname or "", parts.port or 80
+    if token is None and not is_loopback(host):
+        raise InvalidSetting(f"An engine on another machine is only used with a token. Set {REMOTE_TOKEN}.")
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    where = f"at {url}"
+    options = dict(_OPTIONS)
+    if parts.scheme == "ws" and token is not None:
+        # Connected first: whoever takes the port from here on is not who gets the token.
+        options["sock"] = await _connected_socket(host, port, where)
+        if any(uid not in (0, os.geteuid()) for uid in listeners_uids(port)):
+            options["sock"].close()
+            raise EngineLost(
+                f"The port of the engine {where} belongs to another user, so the token was not sent. Use another port."
+            )
+    connecting = connect(url, additional_headers=headers, **options)
+    async with _connected(connecting, where) as connection:
+        yield WebSocketTransport(connection)
+
+
+async def _connected_socket(host: str, port: int, where: str) -> socket.socket:
+    try:
+        with anyio.fail_after(CONNECT_TIMEOUT):
+            connected = await anyio.to_thread.run_sync(lambda: socket.create_connection((host, port), CONNECT_TIMEOUT))
+    except OSError as error:
+        raise EngineLost(f"No Codex engine answers {where}: {error}. Check that one is running.") from error
+    connected.setblocking(False)
+    return connected
+
+
+def listeners_uids(port: int) -> set[int]:
+    """Whose programs listen on a port of this machine, as Linux tells; elsewhere nobody is known."""
+    uids: set[int] = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text(encoding="ascii").splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+                uids.add(int(fields[7]))
+    return uids
+
+
+_quiet = logging.getLogger(f"{__name__}.websocket")
+_quiet.setLevel(logging.INFO)  # below that every header is logged, the token among them
+_OPTIONS: Final[Mapping[str, Any]] = {
+    "compression": None,
+    "max_size": MAX_LINE_BYTES,
+    "open_timeout": CONNECT_TIMEOUT,
+    "logger": _quiet,
+}
+
+
+@asynccontextmanager
+async def _connected(connecting: Any, where: str) -> AsyncIterator[ClientConnection]:
+    from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+
+    try:
+        connection: ClientConnection = await connecting
+    except InvalidStatus as error:
+        status = error.response.status_code
+        hint = "Check the token." if status in (401, 403) else "Check that a codex app-server listens there."
+        raise EngineLost(f"The engine {where} refused the connection (HTTP {status}). {hint}") from error
+    except (OSError, TimeoutError, InvalidHandshake, InvalidURI, EOFError, ssl.SSLError) as error:
+        raise EngineLost(
+            f"No Codex engine answers {where}: {str(error) or type(error).__name__}. Check that one is running."
+        ) from error
+    try:
+        yield connection
+    finally:
+        with anyio.CancelScope(shield=True):
+            await connection.close()
+
+
 # --- reading answers -------------------------------------------------------------------------------------------------
 
 
@@ -628,94 +794,3 @@ def _server(row: Mapping[str, Any]) -> McpServer:
         error=error,
         needs_login=row.get("authStatus") == "notLoggedIn",
     )
-
-
-# --- the effective configuration, cached ---------------------------------------------------------------------------
-
-_REMEMBERED: Final = 100
-"""Directories whose answers are kept; the oldest goes first."""
-
-_SECONDS: Final = 300.0
-"""However still its files are, an answer is asked for again after this time."""
-
-_FILE_LAYERS: Final = frozenset({"project", "user", "system", "sessionFlags"})
-_SYSTEM_FILES: Final = ("/etc/codex/config.toml", "/etc/codex/managed_config.toml", "/etc/codex/requirements.toml")
-_HOME_FILES: Final = ("config.toml", "managed_config.toml", "requirements.toml")
-
-FilesState = tuple[tuple[int, int, int, int] | None, ...]
-"""Which files there are and which they are; two that are equal mean that none has changed."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedConfiguration:
-    """An answer of Codex, and the files it was made of as they were then."""
-
-    config: Mapping[str, Any]
-    files: tuple[str, ...]
-    state: FilesState
-    until: float
-
-
-class Configuration:
-    """What one engine says of its configuration."""
-
-    def __init__(self, api: AppServer, codex_home: Path) -> None:
-        self._api = api
-        self.homes = tuple(dict.fromkeys((codex_home, codex_home.resolve())))
-        self._answers: dict[str, CachedConfiguration] = {}
-        self._asking = anyio.Lock()
-
-    async def configuration(self, cwd: Path | None = None) -> Mapping[str, Any]:
-        """The effective configuration for a directory: the keys of config.toml."""
-        if (known := self.cached(cwd)) is not None:
-            return known.config
-        async with self._asking:  # of many who ask at once, the first asks Codex
-            known = self.cached(cwd)
-            return known.config if known is not None else await self._ask(cwd)
-
-    def cached(self, cwd: Path | None) -> CachedConfiguration | None:
-        """The answer that still holds, if there is one."""
-        known = self._answers.get(str(cwd))
-        if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
-            return None
-        return known
-
-    async def _ask(self, cwd: Path | None) -> Mapping[str, Any]:
-        self._answers.pop(str(cwd), None)
-        at_home = (str(home / name) for home in self.homes for name in _HOME_FILES)
-        watched = (*_SYSTEM_FILES, *at_home, *_project_files(cwd))
-        before = files_state(watched)  # a file that changes while Codex reads it is then seen to have changed
-        answer = await self._api.config(cwd)
-        if cwd is not None and not self._api.is_elsewhere and _comes_from(answer.layers, watched):
-            if len(self._answers) >= _REMEMBERED:
-                del self._answers[next(iter(self._answers))]
-            self._answers[str(cwd)] = CachedConfiguration(answer.values, watched, before, time.monotonic() + _SECONDS)
-        return answer.values
-
-
-def _comes_from(layers: Sequence[ConfigLayer], watched: Collection[str]) -> bool:
-    """Whether all of it is in these files; not where Codex does not say what it is made of."""
-    return bool(layers) and all(
-        layer.kind in _FILE_LAYERS and (layer.file is None or layer.file in watched) for layer in layers
-    )
-
-
-def _project_files(cwd: Path | None) -> Iterable[str]:
-    """Where a repository's own configuration would be, and where the repository would begin."""
-    for place in () if cwd is None else (cwd, *cwd.parents):
-        yield str(place / ".codex" / "config.toml")
-        yield str(place / ".git")
-
-
-def files_state(files: Iterable[str]) -> FilesState:
-    return tuple(_state_of(file) for file in files)
-
-
-def _state_of(file: str) -> tuple[int, int, int, int] | None:
-    try:
-        found = os.stat(file)  # noqa: PTH116 - some ninety at every start, and a Path takes longer than the look
-    except OSError:
-        return None
-    if file.endswith(".git"):  # only whether it is there, and which: git itself writes into it all the time
-        return (found.st_dev, found.st_ino, 0, 0)
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)

@@ -34,7 +34,8 @@ from helmsman.agents.codex.access import (
     refuse_wider,
 )
 from helmsman.agents.codex.binary import TITLE, CodexBinary, app_server_capabilities
-from helmsman.agents.codex.connection import AppServer, Configuration, Thread, files_state
+from helmsman.agents.codex.configuration import Configuration, files_state
+from helmsman.agents.codex.connection import AppServer, Thread
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
 from helmsman.agents.codex.processes import (
@@ -48,9 +49,9 @@ from helmsman.agents.codex.processes import (
 )
 from helmsman.agents.codex.questions import OpenQuestions, thread_of
 from helmsman.agents.codex.reviews import from_text, is_of, read_review
-from helmsman.agents.codex.spare_thread import SpareThread
 from helmsman.agents.codex.threads import (
     InheritedThreads,
+    SpareThread,
     ThreadState,
     as_opened,
     begin,
@@ -122,7 +123,7 @@ class _PendingLogin:
 
 
 class CodexLogins:
-    """CodexLogins through one engine, and the check that a new session has one.
+    """Logins through one engine, and the check that a new session has one.
 
     Without the check a turn fails only after many retries.
     """
@@ -146,7 +147,7 @@ class CodexLogins:
         state = files_state(self._files)
         if state == self._checked and time.monotonic() < self._checked_until:
             return  # asking costs as much as the start itself
-        known = await self._configuration.configuration(options.cwd)
+        known = await self._configuration.effective(options.cwd)
         if known.get("profile") is not None or known.get(_PROVIDER) not in (None, _OPENAI):
             return
         try:
@@ -157,7 +158,7 @@ class CodexLogins:
             raise NotLoggedIn(
                 "Codex is not logged in, so nothing was started. Run `helmsman agents login`, then try again."
             )
-        if not self._api.is_elsewhere:
+        if self._configuration.is_local:
             self._checked, self._checked_until = state, time.monotonic() + _LOGIN_SECONDS
 
     async def start(self, *, with_code: bool) -> Login:
@@ -237,7 +238,7 @@ class AppServerEngine(RoutedEngine):
             join=join_pieces,
         )
         self._api = AppServer(self._peer, binary)
-        self._configuration = Configuration(self._api, codex_home)
+        self._configuration = Configuration(self._api.config, codex_home, is_local=binary.remote is None)
         self._logins = CodexLogins(self._api, self._configuration)
         self._spare = SpareThread(tasks, self._api, binary, self._configuration)
         self._threads: dict[str, ThreadState] = {}
@@ -254,7 +255,7 @@ class AppServerEngine(RoutedEngine):
 
     @property
     def id(self) -> str | None:
-        """The name of an engine that outlives the hub (`codex.detached`); None for one that ends with the hub."""
+        """The name of an engine that outlives the hub (`codex.app_servers`); None for one that ends with the hub."""
         return self._id
 
     @property

@@ -82,7 +82,6 @@ class Feature(Enum):
 
     # --- the process ---
     APP_SERVER = "run as an app-server"
-    MCP_SERVER = "run as an MCP server", None, "0.153.0"
     UNIX_SOCKET = "listen on a Unix socket, so that an engine outlives its client", "0.125.0"
     GUARDED_SOCKET = "keep the commands it runs from reaching that socket", "0.163.0"
     REMOTE = "be reached from another machine, and go on without who began", "0.130.0"

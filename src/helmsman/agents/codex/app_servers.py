@@ -1,0 +1,637 @@
+"""Start, find and join app-servers that outlive the hub.
+
+Detached: `open_detached` yields an engine like `open_app_server`, but leaving the block only detaches from it: turns keep
+running and questions stay open. The next process that asks for the same Codex (binary, CODEX_HOME, relevant environment)
+attaches to the same engine through its supervisor (`helmsman.agents.supervisor`). An engine has one owner; other processes
+get engines of their own. After an upgrade of Codex, an old engine gets no new work and ends when idle; `open_recorded` still
+reaches it. A Codex that keeps its commands from its socket listens on one, so that `helmsman attach` can join it from a
+terminal. An older one speaks on its standard streams.
+
+Remote: with `HELMSMAN_CODEX_REMOTE` all sessions run in that Codex. Its paths are its own. Session files and sandbox proofs
+are available only if the same paths exist here.
+
+Daemon: Codex can run terminal sessions in a daemon, which keeps each session locked. A message for such a session must go
+through the daemon: Helmsman is one more client, the user sees the turn, both are asked, and the first answer counts. The
+policy of a turn stays in force for the user's next turns, so no turn may be wider than the session is now. Helmsman never
+starts or stops the daemon, or begins sessions in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import socket
+import stat
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from helmsman.agents.agent_process import ReplayWindow, SupervisedTransport
+from helmsman.agents.codex.access import is_wider_approval, is_wider_sandbox
+from helmsman.agents.codex.binary import CODEX, TITLE, CodexBinary
+from helmsman.agents.codex.connection import INITIALIZED, AppServer, handshake, open_remote, open_unix
+from helmsman.agents.codex.engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.processes import (
+    START_ATTEMPTS,
+    START_RACE_PAUSE,
+    codex_environment,
+    command_path,
+    is_start_race,
+    path_without_tools,
+    start_failed,
+)
+from helmsman.agents.codex.watching import AppServerOutput
+from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
+from helmsman.agents.supervisor.directory import is_attached, private_directory
+from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record
+from helmsman.base.caller_context import UMASK
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.files import file_lock
+from helmsman.base.jsonrpc import Peer, Transport
+from helmsman.base.structs import Value
+from helmsman.errors import (
+    EngineError,
+    EngineLost,
+    EngineStartFailed,
+    InvalidSetting,
+    PolicyWidened,
+    SessionLocked,
+    Unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from anyio.abc import TaskGroup
+
+    from helmsman.agents.codex.access import Access
+    from helmsman.agents.codex.connection import Thread
+    from helmsman.agents.protocol import Begun, Goal, Opened
+    from helmsman.agents.supervisor.records import ProcessRecord
+    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# --- which Codex, in which environment -------------------------------------------------------------------------------
+
+
+class BinaryIdentity(Value, frozen=True, kw_only=True):
+    """A Codex program. Another size or modification time at the same path is another Codex."""
+
+    path: str
+    size: int
+    changed_ns: int
+    version: str
+
+    @classmethod
+    def of(cls, binary: CodexBinary) -> BinaryIdentity:
+        status = binary.path.stat()
+        return cls(
+            path=str(binary.path), size=status.st_size, changed_ns=status.st_mtime_ns, version=str(binary.version)
+        )
+
+
+def digest_of(env: Mapping[str, str], command_path: str = "") -> str:
+    """Return a fingerprint of the variables that change what Codex and its commands do.
+
+    These say where programs and files are, how the network and the account are reached, and what Codex and the commands of
+    a project read: addresses, secrets, the kind of environment. Other variables (terminals, editors, desktops) differ from
+    window to window. `command_path` is the PATH of Codex's commands.
+    """
+    chosen = {name: value for name, value in env.items() if _changes_codex(name)}
+    return hashlib.sha256(
+        json.dumps([chosen, command_path], sort_keys=True).encode("utf-8", "surrogateescape")
+    ).hexdigest()
+
+
+_NAMES: Final = frozenset(
+    {
+        *(UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "RUST_LOG", "KUBECONFIG"),
+        *("LD_LIBRARY_PATH", "PYTHONPATH", "NODE_PATH", "GOPATH"),
+    }
+)
+_NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID", "STARSHIP_SESSION_KEY"})
+"""Our own, compared elsewhere, or different for every window or every session of a Codex that starts Helmsman."""
+_NO_PREFIXES: Final = ("HELMSMAN_", "VSCODE_", "XDG_", "CLAUDE_CODE_")
+_PREFIXES: Final = ("CODEX_", "CLAUDE_CONFIG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "SSL_CERT_", "OTEL_")
+_SUFFIXES: Final = (
+    *("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS"),
+    *("_URL", "_URI", "_DSN", "_HOST", "_PROXY", "_ENV"),
+)
+
+
+def _changes_codex(name: str) -> bool:
+    name = name.upper()
+    is_known = name.startswith(_PREFIXES) or (name.endswith(_SUFFIXES) and not name.startswith(_NO_PREFIXES))
+    return name in _NAMES or (is_known and name not in _NO_NAMES)
+
+
+# --- detached engines ------------------------------------------------------------------------------------------------
+
+
+IDLE: Final = 15 * 60.0
+"""How long an engine without work waits for a client."""
+
+LOCK_TIMEOUT: Final = 120.0
+"""How long we wait for another process that is starting or replacing an engine."""
+
+NO_OWNER: Final = Owner()
+_POLL: Final = 0.02
+_WATCHER: Final = "helmsman.agents.codex.watching:CodexWatcher"
+
+
+def can_detach(binary: CodexBinary) -> bool:
+    """Whether engines of this Codex can outlive us."""
+    return os.name == "posix" and bool(sys.executable) and binary.can(Feature.APP_SERVER)
+
+
+def listens(binary: CodexBinary) -> bool:
+    """Return whether detached engines of this Codex listen on a socket, so that terminals can join them."""
+    return binary.can(Feature.UNIX_SOCKET) and binary.can(Feature.GUARDED_SOCKET)
+
+
+def why_bound(binary: CodexBinary) -> str | None:
+    """What it means that they cannot, in a sentence for the status; None when they can."""
+    if can_detach(binary):
+        return None
+    cause = (
+        f"Codex {binary.version} cannot {Feature.APP_SERVER.text}"
+        if os.name == "posix"
+        else "On this system engines cannot outlive their process"
+    )
+    return f"{cause}: running turns and open questions end with this Helmsman process; sessions continue from disk."
+
+
+@asynccontextmanager
+async def open_detached(
+    binary: CodexBinary,
+    *,
+    codex_home: Path,
+    state_dir: Path,
+    env: Mapping[str, str] | None = None,
+    idle: float = IDLE,
+    options: Callable[[], Awaitable[Sequence[str]]] | None = None,
+    allowed_roots: Sequence[Path] = (),
+    owner: Owner = NO_OWNER,
+) -> AsyncIterator[AppServerEngine]:
+    """Yield the engine of this Codex and home: one that runs, or else a new one.
+
+    `options` returns more options for `codex app-server`; it is called when a new engine is started.
+
+    Raises:
+        Unsupported: This Codex cannot (ask `can_detach` before).
+        EngineStartFailed: Codex did not come up. No process is left behind.
+    """
+    binary.require(Feature.APP_SERVER)
+    wanted = await EngineRequest.of(binary, codex_home, state_dir, env, idle=idle, owner=owner)
+    async with AsyncExitStack() as stack:
+        async with _one_at_a_time(wanted.state_dir / ENGINES):
+            engine = await _attach_to_one(stack, wanted, allowed_roots)
+            if engine is None:
+                engine = await _start(stack, wanted, await options() if options is not None else (), allowed_roots)
+        yield engine
+
+
+@asynccontextmanager
+async def open_recorded(
+    record: ProcessRecord, allowed_roots: Sequence[Path], *, epoch: int
+) -> AsyncIterator[AppServerEngine]:
+    """Attach to one engine for the length of the block, also to one that gets no new work. See `attach` for epochs.
+
+    Raises:
+        EngineLost: It has ended, or is about to, or has another owner.
+        EngineStartFailed: It runs but does not answer.
+    """
+
+    @asynccontextmanager
+    async def connect(_tasks: TaskGroup) -> AsyncIterator[SupervisedTransport]:
+        async with attach(record, epoch=epoch, title=TITLE) as process:
+            window = ReplayWindow(process.offset)
+            yield SupervisedTransport(process, window, AppServerOutput(window), TITLE)
+
+    engine = open_app_server(
+        CodexBinary.connected(Path(record.about["path"]), Version.parse(record.about["version"])),
+        codex_home=Path(record.place),
+        connect=connect,
+        engine_id=record.id,
+        allowed_roots=allowed_roots,
+    )
+    async with engine as opened:
+        opened.search_path = str(record.about["search_path"])
+        opened.listens_at = None if record.listens_at is None else (record.listens_at, Path(record.place))
+        yield opened
+
+
+# --- finding ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineRequest:
+    """Which engine a client needs. An engine with a lease is only for the holder of the lease, and ends with it."""
+
+    state_dir: Path
+    binary: CodexBinary
+    identity: BinaryIdentity
+    codex_home: str
+    env: Mapping[str, str]
+    env_digest: str
+    idle: float
+    owner: Owner
+
+    @classmethod
+    async def of(
+        cls,
+        binary: CodexBinary,
+        codex_home: Path,
+        state_dir: Path,
+        env: Mapping[str, str] | None,
+        *,
+        idle: float,
+        owner: Owner = NO_OWNER,
+    ) -> EngineRequest:
+        """Return the request for an engine of this Codex, home and environment.
+
+        Raises:
+            EngineStartFailed: The state directory has no place for an engine.
+        """
+
+        def read() -> EngineRequest:
+            private_directory(state_dir / ENGINES)
+            environment = codex_environment(binary, codex_home, env)
+            lease = "" if owner.lease is None else f"lease:{owner.lease.id}:"
+            return cls(
+                state_dir=state_dir.resolve(),
+                binary=binary,
+                identity=BinaryIdentity.of(binary),
+                codex_home=str(codex_home.resolve()),
+                env=environment,
+                env_digest=lease + digest_of(environment, command_path(binary, env)),
+                idle=idle,
+                owner=owner,
+            )
+
+        try:
+            return await anyio.to_thread.run_sync(read)
+        except OSError as error:
+            raise EngineStartFailed(
+                f"There is no place for an engine: {error}. Set HELMSMAN_STATE_DIR to a directory of your own, or "
+                "HELMSMAN_DETACH=0 to do without."
+            ) from error
+
+    def fits(self, record: ProcessRecord) -> bool:
+        """Return whether `open_detached` may give this engine to the client."""
+        return (
+            record.place == self.codex_home
+            and _identity_of(record) == self.identity
+            and record.about.get("env_digest") == self.env_digest
+            and (record.listens_at is not None) is listens(self.binary)
+            and not record.is_draining
+        )
+
+
+def _identity_of(record: ProcessRecord) -> BinaryIdentity | None:
+    try:
+        return msgspec.convert(record.about.get("binary"), BinaryIdentity)
+    except msgspec.ValidationError:
+        return None
+
+
+async def _attach_to_one(
+    stack: AsyncExitStack, wanted: EngineRequest, allowed_roots: Sequence[Path]
+) -> AppServerEngine | None:
+    for record in reversed(await anyio.to_thread.run_sync(_tidy_up, wanted)):
+        try:
+            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
+        except (Taken, NotOurs):
+            continue  # another process owns it
+        except EngineError as error:
+            log.warning("engine %s does not work and is replaced: %s", record.id, error)
+            await anyio.to_thread.run_sync(record.stop)
+    return None
+
+
+def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
+    """Return the engines that fit. Clear up after those that ended, and drain those of another Codex."""
+    fitting: list[ProcessRecord] = []
+    for directory in directories(wanted.state_dir):
+        record = read_record(directory)
+        if record is None:
+            forget_abandoned(directory)
+        elif record.agent != CODEX:
+            continue
+        elif not record.is_supervised:
+            if not (record.is_draining and is_attached(directory)):  # else a client still reads its output
+                record.stop()
+        elif wanted.fits(record):
+            fitting.append(record)
+        elif record.place == wanted.codex_home and _identity_of(record) != wanted.identity and not record.is_draining:
+            record.drain()
+    return fitting
+
+
+@asynccontextmanager
+async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
+    """Among all processes, one looks for an engine or starts one: two at once would start two."""
+    deadline = anyio.current_time() + LOCK_TIMEOUT
+    async with AsyncExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(file_lock(engines / "start.lock", timeout=0))
+                break
+            except TimeoutError:
+                if anyio.current_time() > deadline:
+                    raise EngineStartFailed(
+                        f"Another process has been starting an engine for {LOCK_TIMEOUT:g} s. Look at `helmsman engines`."
+                    ) from None
+            await anyio.sleep(_POLL)
+        yield
+
+
+# --- starting --------------------------------------------------------------------------------------------------------
+
+
+async def _start(
+    stack: AsyncExitStack, wanted: EngineRequest, options: Sequence[str], allowed_roots: Sequence[Path]
+) -> AppServerEngine:
+    for attempt in range(1, START_ATTEMPTS + 1):
+        try:
+            record = await _start_supervised(wanted, options)
+            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
+        except EngineLost as error:
+            if attempt == START_ATTEMPTS or not is_start_race(error):
+                raise start_failed(error) from error
+        await anyio.sleep(START_RACE_PAUSE * attempt)
+    raise AssertionError("unreachable")
+
+
+def _greeting() -> list[str]:
+    """Return the first lines to a Codex: it accepts one handshake, whichever clients it will have."""
+    return [
+        json.dumps({"id": GREETING_ID, "method": "initialize", "params": handshake()}),
+        json.dumps({"method": INITIALIZED}),
+    ]
+
+
+async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> ProcessRecord:
+    """Start Codex with a supervisor.
+
+    Raises:
+        EngineLost: It did not come up. Details: `exit_code`, `stderr`.
+    """
+    listening = listens(wanted.binary)
+    return await start_supervised(
+        [str(wanted.binary.path), "app-server", *(("--listen", "unix://{socket}") if listening else ()), *options],
+        env=wanted.env,
+        directory=None,
+        state_dir=wanted.state_dir,
+        idle=wanted.idle,
+        owner=wanted.owner,
+        watcher=_WATCHER,
+        greeting=_greeting(),
+        listens=listening,
+        for_starter=False,
+        about={
+            "agent": CODEX,
+            "place": wanted.codex_home,
+            "version": wanted.identity.version,
+            "path": wanted.identity.path,
+            "binary": msgspec.to_builtins(wanted.identity),
+            "env_digest": wanted.env_digest,
+            "search_path": path_without_tools(wanted.binary, wanted.env["PATH"]),
+        },
+    )
+
+
+# --- a remote Codex --------------------------------------------------------------------------------------------------
+
+
+_KNOCK_SECONDS: Final = 1.0
+
+
+def remote_id(settings: Settings) -> str | None:
+    """What the remote engine of these settings is called in what is written down; None where there is none."""
+    url = settings.codex_remote
+    return None if url is None else f"remote-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
+
+
+def remote_answers(settings: Settings) -> bool:
+    """Whether anybody is at the address that is set. Blocks for a moment at most."""
+    parts = urlsplit(settings.codex_remote or "")
+    try:
+        with socket.create_connection(
+            (parts.hostname or "", parts.port or (443 if parts.scheme == "wss" else 80)), timeout=_KNOCK_SECONDS
+        ):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+async def find_remote(settings: Settings) -> CodexBinary:
+    """Which Codex answers at the address that is set.
+
+    Raises:
+        InvalidSetting: Other settings do not go together with it.
+        EngineLost: Nobody answers there, or the token is refused.
+        Unsupported: It is too old.
+    """
+    assert settings.codex_remote is not None
+    if settings.allowed_roots:
+        raise InvalidSetting(
+            "Allowed roots are directories of this machine, and cannot be held to in a remote engine. Unset "
+            "HELMSMAN_ALLOWED_ROOTS or HELMSMAN_CODEX_REMOTE."
+        )
+    if settings.engine == "exec":
+        raise InvalidSetting("The engine exec starts Codex here. Unset HELMSMAN_ENGINE or HELMSMAN_CODEX_REMOTE.")
+    token = settings.codex_remote_token
+    version = await _version_behind(open_remote(settings.codex_remote, token=token))
+    if not Feature.REMOTE.is_in(version):
+        raise Unsupported(
+            f"The Codex at {settings.codex_remote} is {version}, which cannot {Feature.REMOTE.text}; "
+            f"{Feature.REMOTE.versions} can. Update it there, or unset HELMSMAN_CODEX_REMOTE.",
+            feature="remote",
+            version=str(version),
+        )
+    return CodexBinary.connected(Path("codex"), version, remote="open" if token is None else "with token")
+
+
+async def _version_behind(connecting: AbstractAsyncContextManager[Transport]) -> Version:
+    """Return the version of a server that others started."""
+    unknown = CodexBinary.connected(Path("codex"), Version(0, 0, 0))
+    async with background_tasks() as tasks, connecting as transport:
+        peer = Peer(transport, other=TITLE, on_notification=lambda *_: None, on_request=lambda _: False)
+        tasks.start_soon(peer.run)
+        return await AppServer(peer, unknown).initialize()
+
+
+@asynccontextmanager
+async def open_remote_engine(settings: Settings) -> AsyncIterator[AppServerEngine]:
+    """The remote engine for the length of the block; then we only let go of it. Raises what `find_remote` does."""
+    binary, url = await find_remote(settings), settings.codex_remote
+    assert url is not None
+    async with open_app_server(
+        binary,
+        codex_home=settings.codex_home,
+        connect=lambda _tasks: open_remote(url, token=settings.codex_remote_token),
+        engine_id=remote_id(settings),
+    ) as engine:
+        yield engine
+
+
+# --- Codex's own daemon ----------------------------------------------------------------------------------------------
+
+
+_DIRECTORY: Final = "app-server-control"
+_SOCKET: Final = "app-server-control.sock"
+_ASKS_PEOPLE: Final = (None, "user")
+"""Who answers what a session asks, as Codex calls it: anything else is a model that may say yes."""
+
+
+def daemon_id(codex_home: Path) -> str:
+    """What the daemon of a CODEX_HOME is called in what is written down."""
+    return f"daemon-{hashlib.sha256(os.fsencode(codex_home)).hexdigest()[:8]}"
+
+
+def daemon_socket(codex_home: Path) -> Path | None:
+    """Where the daemon listens; None where none does, or where another user could have put the socket there."""
+    link = codex_home / _DIRECTORY / _SOCKET
+    try:
+        path = link.resolve(strict=True)
+        if not stat.S_ISSOCK(path.stat().st_mode):
+            return None
+        return path if all(map(_is_private, (link.parent, path.parent))) else None
+    except (OSError, RuntimeError):  # a loop of links, too
+        return None
+
+
+def _is_private(directory: Path) -> bool:
+    found = directory.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+@asynccontextmanager
+async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
+    """The daemon of these settings' Codex for the length of the block; then we only let go of it.
+
+    Raises:
+        EngineLost: There is none, or none that can be trusted.
+        Unsupported: It is one that does not keep its commands from its socket.
+    """
+    path = daemon_socket(settings.codex_home)
+    if path is None:
+        raise EngineLost("Codex's own daemon is not running. Send the session a message to go on.")
+    binary = CodexBinary.connected(Path("codex"), version := await _version_behind(open_unix(path)))
+    if not binary.can(Feature.GUARDED_SOCKET):
+        raise Unsupported(
+            f"The daemon of Codex {version} cannot {Feature.GUARDED_SOCKET.text}, so it is not used. Update Codex.",
+            version=str(version),
+        )
+    async with open_app_server(
+        binary,
+        codex_home=settings.codex_home,
+        connect=lambda _tasks: open_unix(path),
+        engine_id=daemon_id(settings.codex_home),
+        allowed_roots=settings.session_roots,
+        kind=DaemonEngine,
+    ) as engine:
+        assert isinstance(engine, DaemonEngine)
+        engine.listens_at = path, settings.codex_home
+        yield engine
+
+
+class DaemonEngine(AppServerEngine):
+    """The daemon, as far as sessions that are open in it go on there."""
+
+    @cached_property
+    def _ours(self) -> dict[str, str | None]:
+        """The newest turn that was begun by us, of each session."""
+        return {}
+
+    @property
+    def is_of_a_person(self) -> bool:
+        return True
+
+    async def open(self, options: SessionOptions) -> Opened:
+        raise EngineLost("Codex's own daemon is a person's. Start the session with an engine of your own.")
+
+    async def resume(self, session_id: str, options: SessionOptions) -> Opened:
+        """Join a session that is open there.
+
+        Raises:
+            SessionLocked: It is not open there, or not for what is asked.
+            PolicyWidened: It may do less than what is asked for.
+        """
+        if session_id not in await self.api.loaded_threads():
+            raise SessionLocked(f"Session {session_id} is not open in Codex's own daemon. Try again.")
+        try:
+            return await super().resume(session_id, options)
+        except BaseException:
+            if self.lost is None:  # or it would go on telling us
+                await self.api.unsubscribe(session_id)
+            raise
+
+    async def run_turn(self, session_id: str, options: SessionOptions, turn: TurnInput) -> Begun:
+        if turn.plan or turn.review is not None or options.tools:
+            raise _only_messages(session_id)
+        begun = await super().run_turn(session_id, options, turn)
+        self._ours[session_id] = begun.turn_id
+        return begun
+
+    async def steer(self, session_id: str, text: str) -> None:
+        turn_id = self._state(session_id).turn_id
+        if turn_id is not None and turn_id != self._ours.get(session_id):
+            raise SessionLocked(
+                f"The turn in session {session_id} is the person's who has it open in Codex, and runs under what they have "
+                "allowed. Wait for its end, or put the message into it there."
+            )
+        await super().steer(session_id, text)
+
+    async def roll_back(self, session_id: str, turns: int) -> None:
+        raise _only_messages(session_id)
+
+    async def compact(self, session_id: str) -> None:
+        raise _only_messages(session_id)
+
+    async def set_goal(self, session_id: str, objective: str | None) -> Goal | None:
+        raise _only_messages(session_id)
+
+    def _opened(self, thread: Thread, options: SessionOptions, access: Access, *, was_loaded: bool = False) -> Opened:
+        policy = thread.policy
+        if policy is None or policy.reviewer not in _ASKS_PEOPLE:
+            raise PolicyWidened(
+                f"Session {thread.id} is open in Codex's own program, where a model answers what it asks, so nothing was "
+                "run. Change that there with /permissions, or fork the session.",
+            )
+        if access.turn_sandbox is not None and is_wider_sandbox(access.turn_sandbox, policy.sandbox):
+            raise _wider(thread, access.sandbox or "a sandbox of its own", thread.sandbox)
+        if is_wider_approval(access.approval_policy, thread.approval_policy):
+            raise _wider(thread, str(access.approval_policy), thread.approval_policy)
+        return super()._opened(thread, options, access, was_loaded=was_loaded)
+
+
+def _only_messages(session_id: str) -> SessionLocked:
+    return SessionLocked(
+        f"Session {session_id} is open in Codex's own program, where it takes messages and nothing else. Close it there "
+        "(`codex app-server daemon stop` ends what runs in the background), or fork it."
+    )
+
+
+def _wider(thread: Thread, asked: str, applied: str | None) -> PolicyWidened:
+    return PolicyWidened(
+        f"Session {thread.id} is open in Codex's own program under {applied}, and {asked} would hold there from now on, for "
+        f"the person too. Nothing was run. Ask for {applied}, change it there with /permissions, or fork the session.",
+        asked=asked,
+        applied=applied,
+    )
