@@ -4,8 +4,8 @@ Detached: `open_detached` yields an engine like `open_app_server`, but leaving t
 running and questions stay open. The next process that asks for the same Codex (binary, CODEX_HOME, relevant environment)
 attaches to the same engine through its supervisor (`helmsman.agents.supervisor`). An engine has one owner; other processes
 get engines of their own. After an upgrade of Codex, an old engine gets no new work and ends when idle; `open_recorded` still
-reaches it. A Codex that keeps its commands from its socket listens on one, so that `helmsman attach` can join it from a
-terminal. An older one speaks on its standard streams.
+reaches it. A Codex that keeps its commands from its socket listens on one, so that `helmsman session attach` can join it
+from a terminal. An older one speaks on its standard streams.
 
 Remote: with `HELMSMAN_CODEX_REMOTE` all sessions run in that Codex. Its paths are its own. Session files and sandbox proofs
 are available only if the same paths exist here.
