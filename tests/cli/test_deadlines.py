@@ -155,7 +155,7 @@ async def test_what_nobody_answered_is_seen_in_watch_status_and_lists(
     (listed,) = (await detached_cli.run("list", "--json")).json
     assert len(listed["sessions"][0]["timedOut"]) == 1
     async with detached_cli.on_terminal("list", columns=140) as program:
-        await program.shows("(a question timed out) ")
+        await program.shows("unanswered")
         await program.exit_code()
     assert (await detached_cli.run("tasks")).stdout.split("\t")[2] == "completed (a question timed out)"
     async with detached_cli.on_terminal("tasks", columns=140) as program:

@@ -44,7 +44,7 @@ async def test_a_terminal_gets_a_table(cli: Cli, sessions: list[str]) -> None:
         assert await program.exit_code() == 0
         await program.shows("Mend the parser")
     lines = [line.rstrip() for line in program.screen.splitlines()]
-    assert lines[0].split() == ["ID", "WHEN", "STATUS", "DIRECTORY", "WHAT", "SOURCE"]
+    assert lines[0].split() == ["ID", "WHEN", "STATUS", "DIRECTORY", "WHAT"]
     assert lines[1].startswith(f"{sessions[1][-8:]}  just now  done    …")
     assert all(len(line) <= 80 for line in lines)
     async with cli.on_terminal("list", columns=160) as program:
@@ -89,7 +89,7 @@ async def test_an_empty_list_says_what_to_do(bare_cli: Cli) -> None:
     done = await bare_cli.run("list")
     assert (done.exit_code, done.stdout) == (0, "")
     assert "helmsman demo" in done.stderr
-    assert "Leave out --agent, --directory or --query" in (await bare_cli.run("list", "--query", "x")).stderr
+    assert "Leave out --agent, --directory, --query or --status" in (await bare_cli.run("list", "--query", "x")).stderr
     assert (await bare_cli.run("list", "--json")).json == [{"sessions": []}]
 
 

@@ -29,7 +29,7 @@ async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, mode
         await program.shows("› Enter steers")
         await gate.reached()
         program.press("Then more\t")
-        await program.shows("Queued: Then more")
+        await program.shows("1 Then more")
         program.press("\x04")
         await program.shows("It keeps running without you. Come back with helmsman watch")
         assert await program.exit_code() == 0

@@ -229,7 +229,7 @@ async def test_an_agent_that_cannot_be_steered_says_so_and_the_message_can_be_qu
         await program.shows("Tab queues it, for it cannot be steered")
         await program.shows("› Then rest")
         program.press("\t")
-        await program.shows("Queued: Then rest")
+        await program.shows("1 Then rest")
         gate.release()
         await program.shows("• Worked.")
         await program.shows("• Rested.")

@@ -82,7 +82,7 @@ async def test_what_does_not_name_one_session_is_a_usage_error(
         await first.wait(until="end")
         await second.wait(until="end")
     for reference, problem in (
-        (first.id[: _shared(first.id, second.id)], "may be any of"),
+        (first.id[: _shared(first.id, second.id)], "may be any of these"),
         ("ab", "is too short for a session"),
         ("00000000-0000-7000-8000-000000000000", "There is no session 00000000-0000-7000-8000-000000000000"),
     ):

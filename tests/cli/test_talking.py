@@ -67,7 +67,7 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         await terminal.shows("› Enter steers")
         terminal.type("Document it")
         terminal.press("Tab")
-        await terminal.shows("Queued: Document it")
+        await terminal.shows("1 Document it", "sent after this turn")
         go_on.touch()
         # The command folds, and what was queued is done next.
         shown = await terminal.shows("✓ exit 0", " lines", "› Use tabs", "Built.", "Documented.", "› your message")
@@ -94,10 +94,10 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         terminal.type("Sleep")
         terminal.press("Enter")
         await terminal.shows("running sleep 300", "› Enter steers")
-        for later in ("Then this", "Then that"):
+        for number, later in enumerate(("Then this", "Then that"), 1):
             terminal.type(later)
             terminal.press("Tab")
-            await terminal.shows(f"Queued: {later}")
+            await terminal.shows(f"{number} {later}")
         terminal.press("Escape")
         await terminal.shows("Esc again stops the turn.")
         terminal.press("Escape")

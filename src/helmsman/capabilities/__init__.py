@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
+    from helmsman.capabilities.message_queue import MessageQueue
     from helmsman.capabilities.notices import Notices
     from helmsman.capabilities.outcomes.jobs import Outcomes
     from helmsman.capabilities.plans import Plans
@@ -85,6 +86,13 @@ class Extras:
         from helmsman.capabilities.changes import Changes
 
         return Changes(self._helm, self._tasks)
+
+    @cached_property
+    def message_queue(self) -> MessageQueue:
+        """Messages that wait for the end of a turn."""
+        from helmsman.capabilities.message_queue import MessageQueue
+
+        return MessageQueue(self._helm)
 
     @cached_property
     def snapshots(self) -> Snapshots:

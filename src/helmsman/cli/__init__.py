@@ -25,8 +25,9 @@ def main() -> None:
         sys.exit(run_bridge(sys.argv[3:]))
     else:
         from helmsman.cli import thin
+        from helmsman.cli.aliases import expanded
 
-        sys.argv[1:] = thin.with_host(sys.argv[1:])
+        sys.argv[1:] = thin.with_host(expanded(sys.argv[1:]))
         try:
             sys.exit(thin.run(sys.argv[1:]))
         except thin.OwnProcess as own:

@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 def command(session: str, as_json: bool) -> int | None:
     """Open a session in its agent's own terminal program, while Helmsman keeps running it.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). Both see everything, either can answer, and the
-    first answer counts. Leaving the program stops nothing; pressing Esc or Ctrl-C in it while a turn runs stops that turn.
-    Works with Codex 0.163 and newer. With --json the command is shown and not run.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. Both see everything, either can answer, and the first answer counts. Leaving the program stops nothing;
+    pressing Esc or Ctrl-C in it while a turn runs stops that turn. Works with Codex 0.163 and newer. With --json the
+    command is shown and not run.
     """
     from helmsman.terminal import has_terminal
 

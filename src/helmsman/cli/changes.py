@@ -169,10 +169,11 @@ def with_remote_tree(known: RemoteTree, do: Callable[[RemoteTrees, str], Awaitab
 def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. What a worktree session
-    changed is known exactly. For any other session it is what its last turn edited or, if that is not known, everything
-    uncommitted in its directory, whoever changed it; a line on stderr says which. On a terminal it goes through your git
-    pager; anywhere else it is exact to the byte, for `git apply`.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory, or the id of a task. What a worktree session changed is known exactly. For any other session it is what
+    its last turn edited or, if that is not known, everything uncommitted in its directory, whoever changed it; a line
+    on stderr says which. On a terminal it goes through your git pager; anywhere else it is exact to the byte, for `git
+    apply`.
     """
 
     async def show(helm: Helmsman) -> None:
@@ -243,9 +244,10 @@ def apply_command(
     """Bring what a worktree session changed into the repository it was started for, or what a cloud task changed into
     the one around the current directory: all of it, or nothing.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The changes are shown
-    first, and exactly what you approve is applied. They are then uncommitted in your tree. A tree that already has
-    uncommitted changes is left alone; so is one that the changes do not apply to. The worktree stays until
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory, or the id of a task. The changes are shown first, and exactly what you approve is applied. They are then
+    uncommitted in your tree. A tree that already has uncommitted changes is left alone; so is one that the changes do
+    not apply to. The worktree stays until
     `helmsman session discard`.
     """
     refuse_brought(session)
@@ -327,9 +329,9 @@ def _print(applied: dict[str, Any]) -> None:
 def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     """Drop the worktree of a session, with its branch and everything in it that was not applied. This cannot be undone.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them), or the id of a task. The session itself stays.
-    Refused while it is still working. On a terminal you are asked first. Without one, --yes is needed if the worktree has
-    work that exists nowhere else.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory, or the id of a task. The session itself stays. Refused while it is still working. On a terminal you are
+    asked first. Without one, --yes is needed if the worktree has work that exists nowhere else.
     """
     away = remote_session(session)
     host().begin_change("repeatable")

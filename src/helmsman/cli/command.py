@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -32,6 +32,9 @@ class Named(click.types.StringParamType):
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:
         return f"`{self._listed_by}` lists them."
+
+
+_BEGINNING: Final = 3  # letters that a command begins with say which one is meant
 
 
 class Commands(click.Group):
@@ -62,7 +65,8 @@ class Commands(click.Group):
         if name not in known and not name.startswith("-") and not ctx.resilient_parsing:
             from helmsman.base.unknown_names import nearest
 
-            meant = nearest(name, known)
+            short = [one for one in known if len(name) >= _BEGINNING and one.startswith(name)]
+            meant = nearest(name, short, likeness=0) if short else nearest(name, known)
             ctx.fail(f"No such command '{name}'." + (f" Did you mean '{meant}'?" if meant else ""))
         return super().resolve_command(ctx, args)
 

@@ -13,25 +13,35 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
+import anyio.to_thread
 from rich.text import Text
 
 from helmsman.base.json_values import present
-from helmsman.base.sanitize import visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.input_line import InputLine, Typing
-from helmsman.cli.output import print_json, print_markdown
+from helmsman.cli.output import page_diff, print_json, print_markdown
 from helmsman.cli.running_view import running_lines
 from helmsman.cli.screen import Screen
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
-from helmsman.model.events import Event, QuestionAsked, TurnEnded, TurnRequested, Usage
+from helmsman.model.events import (
+    Event,
+    ItemEnded,
+    QuestionAsked,
+    SteerRequested,
+    TurnEnded,
+    TurnRequested,
+    Usage,
+    UserMessage,
+)
 from helmsman.model.questions import ACCEPT, APPROVE, Question, refusal
 from helmsman.shapes.rendering import fields_as_dict
 from helmsman.terminal import ask_on_terminal, has_terminal
-from helmsman.terminal.layout import fold
+from helmsman.terminal.layout import crop, fold
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
@@ -88,8 +98,16 @@ class Display(ABC):
         """Show that the turn is being interrupted."""
         return
 
-    def remark(self, message: str) -> None:
+    def remark(self, message: str, style: str = "yellow") -> None:
         """Show a remark about typed input."""
+        return
+
+    async def page(self, patch: bytes) -> None:
+        """Show a diff in the pager."""
+        return
+
+    def not_steered(self, text: str) -> None:
+        """Forget a message that could not be put into the turn."""
         return
 
     @property
@@ -183,6 +201,7 @@ class HumanDisplay(Display):
         self._shown: dict[str, anyio.Event] = {}
         self._asking = anyio.Lock()
         self._turn_ended = self._is_idle = False
+        self._unread: list[str] = []
 
     def __enter__(self) -> Self:
         self._status = StatusLine(self._console)
@@ -222,9 +241,37 @@ class HumanDisplay(Display):
             self._turn_ended = isinstance(event, TurnEnded)
         self._transcript.directory, self._transcript.agent = session.directory, session.options.agent
         self._status.note(event)
+        self._note_steering(event)
         self._screen.print(self._transcript.lines(event))
         if isinstance(event, QuestionAsked):
             self._shown.setdefault(event.question.id, anyio.Event()).set()
+
+    def _note_steering(self, event: Event) -> None:
+        """Keep the messages that were put into the turn and that the agent has not read yet."""
+        match event:
+            case SteerRequested():
+                self._unread.append(event.text)
+            case ItemEnded(item=UserMessage(text=text)) if text in self._unread:
+                self._unread.remove(text)
+            case TurnRequested() | TurnEnded():
+                unread, self._unread = self._unread, []
+                was_read = isinstance(event, TurnEnded) and event.outcome == "completed"
+                for text in unread:
+                    self._screen.print(self._message(text, "" if was_read else "  not read: the turn ended first"))
+                    if not was_read and self.line is not None:
+                        self.line.put(text)
+            case _:
+                pass
+
+    def not_steered(self, text: str) -> None:
+        if text in self._unread:
+            self._unread.remove(text)
+
+    def _message(self, text: str, remark: str) -> list[Text]:
+        """Return a message of the user that the agent does not have yet, with a remark."""
+        lines = fold(self._console, Text(visible(text.strip()), "bold"), lead=Text("› ", "bold cyan"))
+        lines[-1].append(remark, "yellow")
+        return lines
 
     async def animate(self) -> None:
         await self._screen.animate()
@@ -234,7 +281,19 @@ class HumanDisplay(Display):
             return []
         unfinished = self._transcript.unfinished[-_UNFINISHED_LINES:]
         running = [] if self._session is None else running_lines(self._console, self._session)
-        return [*unfinished, *running, self._status.text(self._session)]
+        return [*unfinished, *running, *self._waiting_messages(), self._status.text(self._session)]
+
+    def _waiting_messages(self) -> list[Text]:
+        """Return the messages that the agent does not have yet: those put into the turn, and those for afterwards."""
+        lines = [line for text in self._unread for line in self._message(text, "  the agent reads it next")]
+        queue = () if self._session is None else self._session.queue
+        for number, queued in enumerate(queue, 1):
+            lead = Text.assemble((f"{number} ", "bold cyan"), one_line(queued.text))
+            lines.append(crop(self._console, lead, indent=0))
+        if queue:
+            remark = "  sent after this turn" + ("; /queue changes that" if self.line is not None else "")
+            lines.append(Text(remark, "dim"))
+        return lines
 
     @property
     def line(self) -> InputLine | None:
@@ -249,8 +308,14 @@ class HumanDisplay(Display):
         async with self._line.opened(typing):
             yield
 
-    def remark(self, message: str) -> None:
-        self._screen.print(fold(self._console, Text(visible(message), "yellow"), indent=0))
+    def remark(self, message: str, style: str = "yellow") -> None:
+        self._screen.print(fold(self._console, Text(visible(message), style), indent=0))
+
+    async def page(self, patch: bytes) -> None:
+        keys_free = nullcontext() if self._line is None else self._line.suspended()
+        async with keys_free, self._asking:
+            with self._screen.paused():
+                await anyio.to_thread.run_sync(page_diff, patch, self._console)
 
     def interrupting(self) -> None:
         self._screen.print([Text("Interrupting the turn. Ctrl-C now leaves at once.", "yellow")])

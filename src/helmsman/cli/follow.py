@@ -9,7 +9,7 @@ continue.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +19,12 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.cli.displays import Display, Outcome
 from helmsman.cli.exit_codes import ExitCode, exit_code_of, in_words_of_shell
 from helmsman.cli.followed_turn import followed, until_sent
+from helmsman.cli.prompt_commands import PromptCommands
 from helmsman.cli.signals import exit_after, handle_signals
 from helmsman.errors import HelmsmanError, InvalidInput, SessionIdle, StepInterrupted, Unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -122,6 +123,42 @@ class _Follower:
         self._problem: HelmsmanError | None = None
         self._exit_code: int | None = None
         self._has_left = False
+        self._commands = PromptCommands(self)
+
+    # --- for commands at the prompt ----------------------------------------------------------------------------------
+
+    @property
+    def display(self) -> Display:
+        return self._display
+
+    @property
+    def session(self) -> Session | None:
+        return self._session
+
+    @property
+    def helm(self) -> Helmsman:
+        assert self._talk is not None  # otherwise nothing can be typed
+        return self._talk.helm
+
+    def use_model(self, model: str) -> None:
+        """Use this model from the next message on."""
+        if self._talk is not None:
+            self._talk = replace(self._talk, options={**(self._talk.options or {}), "model": model})
+
+    def forget_queued(self, task_id: str) -> None:
+        """Do not wait for a queued message that was dropped."""
+        self._queued = [one for one in self._queued if one.task_id != task_id]
+
+    def in_background(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do work for a command while the turn runs or the next message is awaited."""
+
+        async def contained() -> None:
+            try:
+                await work()
+            except HelmsmanError as error:
+                self._display.remark(error.message)
+
+        self._tasks.start_soon(contained)
 
     # --- turns -------------------------------------------------------------------------------------------------------
 
@@ -221,17 +258,23 @@ class _Follower:
         return self._talk is not None and self._talk.leaves
 
     def send(self, text: str) -> None:
+        message = self._commands.message(text)
+        if message is None:
+            return
         if self._typed is not None:
-            self._next = text
+            self._next = message
             self._typed.set()
         else:
-            self._tasks.start_soon(self._steer, text)
+            self._tasks.start_soon(self._steer, message)
 
     def queue(self, text: str) -> None:
         if self._typed is not None:
             self.send(text)
-        else:
-            self._tasks.start_soon(self._enqueue, text)
+        elif (message := self._commands.message(text)) is not None:
+            self._tasks.start_soon(self._enqueue, message)
+
+    def completions(self, text: str) -> Sequence[str]:
+        return self._commands.completions(text)
 
     def interrupt(self) -> None:
         if self._is_at_work():
@@ -252,12 +295,14 @@ class _Follower:
     async def _steer(self, text: str) -> None:
         try:
             await (await self._started()).steer(text)
-        except Unsupported as error:
-            self._give_back(text, f"Tab queues it, for it cannot be steered: {error.message}")
-        except SessionIdle:
-            self._give_back(text, "The turn has just ended. Enter sends it as the next message.")
         except HelmsmanError as error:
-            self._give_back(text, error.message)
+            self._display.not_steered(text)
+            why = error.message
+            if isinstance(error, Unsupported):
+                why = f"Tab queues it, for it cannot be steered: {error.message}"
+            elif isinstance(error, SessionIdle):
+                why = "The turn has just ended. Enter sends it as the next message."
+            self._give_back(text, why)
 
     async def _enqueue(self, text: str) -> None:
         assert self._talk is not None
@@ -267,7 +312,6 @@ class _Follower:
             self._give_back(text, error.message)
             return
         self._queued.append(_Queued(text, sent.task_id))
-        self._display.remark(f"Queued: {text}")
 
     async def _started(self) -> Session:
         """Return the session when it has started."""

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from helmsman.base.sanitize import visible
 from helmsman.terminal.keyboard import in_background, terminal_keys
-from helmsman.terminal.layout import fold
+from helmsman.terminal.layout import crop, fold
 from helmsman.terminal.line_view import line_rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
     from pathlib import Path
 
     from rich.console import Console
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _PROMPT: Final = "› "
 _MOST_ROWS: Final = 5
 _SHARE: Final = 3  # maximum share of the screen: one third
+_OFFERED: Final = 8  # completions that are shown
 _HINT_SECONDS: Final = 4.0
 _AGAIN_SECONDS: Final = 3.0
 """Time for a second Esc. A single Esc may be part of a split arrow-key sequence."""
@@ -48,6 +49,9 @@ class Typing(Protocol):
         """Send text to the running turn, or as the next message."""
 
     def queue(self, text: str) -> None: ...
+
+    def completions(self, text: str) -> Sequence[str]:
+        """Return what the last word of the text may be completed to."""
 
     def interrupt(self) -> None: ...
 
@@ -96,6 +100,10 @@ class InputLine:
         """Restore the terminal immediately, until the line is drawn again."""
         if self._editor is not None:
             self._editor.release()
+
+    def redraw(self) -> None:
+        """Draw the line again: what it offers has changed."""
+        self._refresh()
 
     def hint(self, text: str) -> None:
         """Show a hint briefly."""
@@ -173,6 +181,10 @@ class InputLine:
         above = self._key_lines() if self._shows_keys else []
         if time.monotonic() < self._hint_until:
             above += fold(console, Text(visible(self._hint), "yellow"), indent=0, width=console.width - 1)[:_MOST_ROWS]
+        if offered := self._offered():
+            more = f"  and {len(offered) - _OFFERED} more" if len(offered) > _OFFERED else ""
+            words = "  ".join(map(visible, offered[:_OFFERED]))
+            above.append(crop(console, Text.assemble(("Tab  ", "bold cyan"), (f"{words}{more}", "dim"))))
         lines = [Text.assemble(("  " if number else _PROMPT, "bold cyan"), text) for number, text in enumerate(shown)]
         if not self._editor.text:
             lines[0].append(self._placeholder(), "dim")
@@ -197,6 +209,7 @@ class InputLine:
         else:
             keys = {"Enter": "send the message", "Esc, Ctrl-C": "clear the line", "Ctrl-D": "leave"}
         keys |= {"Up, Down": "earlier messages", "Alt-Enter": "another line"}
+        keys |= {"/help": "commands that cost no turn", "@": "Tab completes the path of a file"}
         width = max(map(len, keys)) + 2
         return [Text.assemble((f"{key:<{width}}", "bold cyan"), (what, "dim")) for key, what in keys.items()]
 
@@ -211,6 +224,14 @@ class InputLine:
         self._hand(lambda typing: typing.send)
 
     def _on_tab(self) -> None:
+        offered = self._offered()
+        if offered and self._editor is not None:
+            text = self._editor.text
+            word = text.split(" ")[-1]
+            common = _common_beginning(offered)
+            ends = f"{offered[0]} " if len(offered) == 1 else common if len(common) > len(word) else offered[0]
+            self._editor.put(text.removesuffix(word) + ends)
+            return
         self._hand(lambda typing: typing.queue)
 
     def _hand(self, how: Callable[[Typing], Callable[[str], None]]) -> None:
@@ -219,6 +240,12 @@ class InputLine:
         self.was_used = True
         self._shows_keys, self._hint_until = False, 0.0
         how(self._typing)(self._editor.take())
+
+    def _offered(self) -> Sequence[str]:
+        """Return the completions of the word before the cursor."""
+        if self._editor is None or self._typing is None or self._editor.cursor != len(self._editor.text):
+            return ()
+        return self._typing.completions(self._editor.text)
 
     def _on_escape(self) -> None:
         if self._typing is None:
@@ -236,3 +263,10 @@ class InputLine:
     def _on_help(self) -> None:
         self._shows_keys = not self._shows_keys
         self._refresh()
+
+
+def _common_beginning(words: Sequence[str]) -> str:
+    """Return what all of the words begin with."""
+    first, last = min(words), max(words)
+    differs = next((place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
+    return first if differs is None else first[:differs]

@@ -13,7 +13,7 @@ from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import WAITING_FOR_YOU, limit_option, pager_option, print_list
+from helmsman.cli.output import limit_option, pager_option, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.cli.session_ids import short_id, there
 from helmsman.cli.tables import Column, ago
@@ -32,15 +32,20 @@ COLUMNS: Final = (
     Column("AGENT", left_out=4, usual=DEFAULT_AGENT),
     Column("DIRECTORY", left_out=3),
     Column("WHAT", gives_way="at its end"),
-    Column("SOURCE", "dim", left_out=1),
+    Column("SOURCE", "dim", left_out=1, usual="helmsman"),
 )
 """Columns of the table of sessions; `cells` returns a row."""
-_STATUS: Final = {
-    "awaiting_approval": (WAITING_FOR_YOU, "yellow"),
-    "active": ("active", "green"),
-    "error": ("error", "red"),
+_STYLES: Final = {"awaiting_approval": "yellow", "active": "green", "error": "red"}
+"""Colours of status words."""
+_NAMES: Final = {
+    "running": ("active", "awaiting_approval"),
+    "waiting": ("awaiting_approval",),
+    "done": ("done",),
+    "failed": ("error",),
+    "interrupted": ("interrupted",),
 }
-"""Short status names for the table, and their colours."""
+"""Names for the status in options, and what they include."""
+_PAGES: Final = 50  # pages that are searched for sessions of a status
 
 
 @cli_command(
@@ -54,6 +59,10 @@ _STATUS: Final = {
 @click.option(
     "--query", metavar="WORDS", help="Only sessions with these words in their name, first prompt or directory."
 )
+@click.option(
+    "--status", metavar="STATUS", type=click.Choice(list(_NAMES)), help="Only sessions that are: " + ", ".join(_NAMES)
+)
+@click.option("--running", "status", flag_value="running", help="Only sessions in which a turn runs or asks.")
 @limit_option
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
 @pager_option
@@ -61,6 +70,7 @@ def command(
     agent: str | None,
     directory: str | None,
     query: str | None,
+    status: str | None,
     limit: int,
     include_archived: bool,
     no_pager: bool,
@@ -76,15 +86,27 @@ def command(
     place = None if directory is None else from_here(directory).resolve()
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
-        found, cursor = await helm.list(
-            directory=place, query=query, limit=limit, include_archived=include_archived, agent=agent
-        )
-        return await listed_sessions(helm, found), cursor
+        shown: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(1 if status is None else _PAGES):
+            found, cursor = await helm.list(
+                directory=place,
+                query=query,
+                limit=limit,
+                cursor=cursor,
+                include_archived=include_archived,
+                agent=agent,
+            )
+            listed = await listed_sessions(helm, found)
+            shown += [one for one in listed if status is None or one.get("status") in _NAMES[status]]
+            if cursor is None or len(shown) >= limit:
+                break
+        return shown[:limit], cursor
 
     sessions, cursor = with_helmsman(find)
     nothing = 'There are no sessions yet. Start one: helmsman run "…", or try `helmsman demo`.'
-    if agent is not None or directory is not None or query is not None:
-        nothing = "No session matches. Leave out --agent, --directory or --query to see all."
+    if (agent, directory, query, status) != (None, None, None, None):
+        nothing = "No session matches. Leave out --agent, --directory, --query or --status to see all."
     print_list(
         present({"sessions": sessions, "nextCursor": cursor}),
         list(map(_row, sessions)),
@@ -116,10 +138,12 @@ def cells(session: dict[str, Any], width: int) -> tuple[str | Text, ...]:
         what = Text("(archived) ", "dim").append_text(what)
     if session.get("enforced") is False:
         what = Text("(unenforced) ", "yellow").append_text(what)
-    if session.get("timedOut"):
-        what = Text("(a question timed out) ", "yellow").append_text(what)
     status = session.get("status", "")
-    word, style = ("waits", "yellow") if session.get("waitingFor") else _STATUS.get(status, (status, ""))
+    word, style = session_word(status), _STYLES.get(status, "")
+    if session.get("waitingFor"):
+        word, style = "waits", "yellow"
+    elif session.get("timedOut") and status == "done":
+        word, style = "unanswered", "yellow"  # a question timed out
     return (
         there(session_id) if width >= _WIDE else short_id(session_id),
         ago(datetime.fromisoformat(session["timestamp"])),

@@ -2,34 +2,142 @@
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
+from helmsman.base.shown_text import one_line
 from helmsman.base.structs import replace
-from helmsman.cli.command import Named
 from helmsman.cli.completing import complete_session, complete_session_or_task
+from helmsman.cli.consent import can_ask
 from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.cli.output import session_word
+from helmsman.cli.session_ids import (
+    candidates_here,
+    full_session_id,
+    meant_here,
+    refuse_none,
+    refuse_several,
+    short_id,
+)
 from helmsman.errors import SessionBusy
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Iterable, Iterator, Sequence
 
+    from click.shell_completion import CompletionItem
+
+    from helmsman.cli.session_ids import Candidate
     from helmsman.client import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
 
 ResultT = TypeVar("ResultT")
-SESSION: Final = Named("helmsman list")
+Body = Callable[..., Any]
 
-# session by id or part of it
-session_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session)
+_TITLE: Final = 70
 
-# session, or task by id (`helmsman.cli.changes`)
-changes_argument = click.argument("session", metavar="SESSION", type=SESSION, shell_complete=complete_session_or_task)
+_LIKE_AN_ID: Final = re.compile(r"[0-9a-f-]{6,36}|-")
+
+
+def _optional(complete: Callable[..., list[CompletionItem]]) -> Callable[[Body], Body]:
+    return click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete)
+
+
+def session_argument(body: Body) -> Body:
+    """Add the argument SESSION to a command, which gets the id of the session that the user means (`the_session`)."""
+
+    @functools.wraps(body)
+    def command(session: str | None, **options: Any) -> Any:
+        return body(session=the_session(session, as_json=options["as_json"]), **options)
+
+    return _optional(complete_session)(command)
+
+
+def changes_argument(body: Body) -> Body:
+    """Add the argument SESSION to a command on changes. It may also be a task, or a session with a tree of this machine."""
+
+    @functools.wraps(body)
+    def command(session: str | None, **options: Any) -> Any:
+        from helmsman.cli.changes import away_session
+
+        is_other = session is not None and (session.startswith("T-") or away_session(session) is not None)
+        known = session if is_other else the_session(session, as_json=options["as_json"])
+        return body(session=known, **options)
+
+    return _optional(complete_session_or_task)(command)
+
+
+def session_and(name: str, *, required: bool = True) -> Callable[[Body], Body]:
+    """Add the arguments SESSION and another, a text. A single argument is the text, with the session that is meant."""
+
+    def declare(body: Body) -> Body:
+        @functools.wraps(body)
+        def command(session: str | None, **options: Any) -> Any:
+            if options[name] is None and session is not None and _is_text(session, required=required):
+                session, options[name] = None, session
+            if options[name] is None and required:
+                raise click.UsageError(f"Missing argument '{name.upper()}'.")
+            return body(session=the_session(session, as_json=options["as_json"]), **options)
+
+        text = click.argument(name, metavar=name.upper() if required else f"[{name.upper()}]", required=False)
+        return _optional(complete_session)(text(command))
+
+    return declare
+
+
+def _is_text(given: str, *, required: bool) -> bool:
+    """Return whether a single argument is the text and not the session."""
+    return given == "-" or _LIKE_AN_ID.fullmatch(given) is None if required else any(map(str.isspace, given))
+
+
+def the_session(reference: str | None, *, as_json: bool) -> str:
+    """Return the id of the session that the user means.
+
+    With a reference, it is the session that any part of an id or a title names, or with `-` the last one. Without one, it is
+    the only session running in this directory, or else the last of this directory. If that leaves several, the user picks
+    one on the terminal.
+
+    Raises:
+        InvalidInput: Several match, and the user cannot be asked.
+        SessionNotFound: None matches.
+        click.exceptions.Exit: The user picked none.
+    """
+    if reference is not None:
+        return with_helmsman(lambda helm: full_session_id(helm, reference))
+    candidates = with_helmsman(candidates_here)
+    meant = meant_here(candidates)
+    if not meant:
+        refuse_none()
+    if len(meant) > 1:
+        if not can_ask(as_json=as_json):
+            refuse_several(meant)
+        return _picked(candidates)
+    if not as_json:
+        click.echo(f"Session {short_id(meant[0].session_id)}  {one_line(meant[0].title)[:_TITLE]}".rstrip(), err=True)
+    return meant[0].session_id
+
+
+def _picked(candidates: Sequence[Candidate]) -> str:
+    """Let the user pick a session, those that run first."""
+    from helmsman.terminal.picker import Choice, pick
+
+    ordered = sorted(candidates, key=lambda one: not one.is_running)
+    choices = [
+        Choice(one.session_id, f"{short_id(one.session_id)}  {session_word(one.status):<15}", one.title)
+        for one in ordered
+    ]
+    picked = host().run(functools.partial(pick, choices, "Which session?"))
+    if picked is None:
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+    return picked
+
 
 # for commands that show a turn on a terminal
 interactive_option = click.option(

@@ -53,6 +53,11 @@ WAITING_FOR_YOU: Final = "waiting for you"
 """
 
 
+def session_word(status: str) -> str:
+    """Return the state of a session as a word, the same in all lists."""
+    return {"awaiting_approval": WAITING_FOR_YOU, "active": "running", "error": "failed"}.get(status, status)
+
+
 def standing(status: str) -> str:
     """Return the state of a session as the end of a sentence."""
     return {"error": "has failed", "awaiting_approval": f"is {WAITING_FOR_YOU}"}.get(status, f"is {status}")

@@ -110,9 +110,9 @@ def respond_command(
     your other machines (`helmsman config hosts`). Each looks as in `helmsman run`; Ctrl-D skips one, Ctrl-C leaves. Without
     a terminal they are listed with the commands that answer them.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them); QUESTION is the question's id, and there is one
-    ANSWER for each of its parts: an option, with a reason after a colon if you like, or free text if it has no options.
-    The exit code is 5 if a question is left open. `approve_always` shows the rule it would make and asks; without a
+    SESSION is a part of an id or title, or `-` for the last one; QUESTION is the question's id, and there is one ANSWER
+    for each of its parts: an option, with a reason after a colon if you like, or free text if it has no options. The exit
+    code is 5 if a question is left open. `approve_always` shows the rule it would make and asks; without a
     terminal, it needs --yes.
     """
     if session is None:

@@ -12,7 +12,6 @@ from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.host import host
 from helmsman.cli.on_session import session_argument, with_helmsman
 from helmsman.cli.output import print_json
-from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -49,9 +48,10 @@ def command(
     """Take a session back to before one of its turns: files are as they were then, and the agent forgets that turn and
     those after it.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). What would be lost is shown first, including
-    files that you changed yourself after the last turn; without a terminal to ask on, this needs --yes.
-    Ignored files, commits and what is staged stay as they are. --undo reverts it.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. What would be lost is shown first, including files that you changed yourself after the last turn; without
+    a terminal to ask on, this needs --yes. Ignored files, commits and what is staged stay as they are. --undo reverts
+    it.
     """
     if (only_files and only_conversation) or (undo and (to or only_files or only_conversation)):
         raise InvalidInput("--files, --conversation and --undo exclude each other. Choose one.")
@@ -60,8 +60,7 @@ def command(
         host().begin_change("once")
 
     async def look(helm: Helmsman) -> Rewind:
-        session_id = await full_session_id(helm, session)
-        return await helm.extras.rewinding.preview(session_id, to=to, part=part, undo=undo)
+        return await helm.extras.rewinding.preview(session, to=to, part=part, undo=undo)
 
     shown = with_helmsman(look)
     if only_show or shown.is_nothing:

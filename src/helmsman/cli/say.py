@@ -11,10 +11,10 @@ from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.followed_turn import until_sent
 from helmsman.cli.host import host
-from helmsman.cli.on_session import names_ways_out, session_argument
+from helmsman.cli.on_session import names_ways_out, session_and
 from helmsman.cli.output import print_result
 from helmsman.cli.run import PERMISSION_OPTIONS, prompt_text
-from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.cli.session_ids import short_id
 from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import OutcomeUnknown
 from helmsman.model.options import ApprovalPolicy, SandboxMode
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     "git diff | helmsman say 3b2d5c8e - --wait",
     'helmsman say 3b2d5c8e "Go on with that" --agent claude',
 )
-@session_argument
-@click.argument("message")
+@session_and("message")
 @click.option("--steer", "when_busy", flag_value="steer", help="While a turn is running: put the message into it.")
 @click.option(
     "--queue",
@@ -65,11 +64,12 @@ def command(
 ) -> int:
     """Send the next message to a session: Helmsman's own, one from an earlier run, or one made in the agent's terminal.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin. Returns at once
-    and the turn keeps running. With --wait, or if the turn needs this process, it is followed to its end, and the exit code
-    is that of the turn. While a turn is running it is an error, unless --steer sends the message into that turn or --queue
-    waits for its end. With --agent another agent continues in the same directory or worktree, in a new session that gets a
-    summary of what was said and done. It may do no more than this one, unless --sandbox or --approval-policy says so.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory; MESSAGE `-` reads it from stdin. Returns at once and the turn keeps running. With --wait, or if the turn
+    needs this process, it is followed to its end, and the exit code is that of the turn. While a turn is running it is
+    an error, unless --steer sends the message into that turn or --queue waits for its end. With --agent another agent
+    continues in the same directory or worktree, in a new session that gets a summary of what was said and done. It may
+    do no more than this one, unless --sandbox or --approval-policy says so.
     """
     if wait:
         host().require_own_process()
@@ -79,7 +79,7 @@ def command(
     host().begin_change("repeatable")
 
     async def send(helm: Helmsman, display: Display) -> int:
-        known = await helm.session(await full_session_id(helm, session))
+        known = await helm.session(session)
         if (before := done_before()) is not None:
             if before.status in ("canceled", "failed", "unknown"):
                 raise OutcomeUnknown(

@@ -12,10 +12,9 @@ from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
-from helmsman.cli.on_session import on_session, session_argument, with_helmsman
+from helmsman.cli.on_session import on_session, session_and, session_argument, with_helmsman
 from helmsman.cli.output import counted, print_json, print_result, standing
 from helmsman.cli.run import prompt_text
-from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import EngineTimeout, InvalidInput, SessionIdle
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
     "helmsman fork 3b2d5c8e",
     'helmsman fork 3b2d5c8e "Try it without the cache" --from-turn 2',
 )
-@session_argument
-@click.argument("message", required=False)
+@session_and("message", required=False)
 @click.option(
     "--from-turn",
     metavar="N",
@@ -40,8 +38,9 @@ if TYPE_CHECKING:
 def fork_command(session: str, message: str | None, from_turn: str | None, as_json: bool) -> int:
     """Make a new session that shares the history of another, and run MESSAGE in it, if given.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). Without a message the new id goes to stdout; with
-    one the turn is shown as in `helmsman run`, and its final message goes to stdout.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. Without a message the new id goes to stdout; with one the turn is shown as in `helmsman run`, and its
+    final message goes to stdout.
     """
     settings = settings_of_command()
     if message is not None:
@@ -53,13 +52,12 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
         from helmsman.cli.follow import Talk, follow
         from helmsman.step import run_step
 
-        source = await full_session_id(helm, session)
-        made = await helm.fork(source, from_turn=from_turn)
+        made = await helm.fork(session, from_turn=from_turn)
         if message is not None:
             step = partial(run_step, message, session_id=made.id, helm=helm)
             return (await follow(step, new_display(settings, as_json=as_json), talk=Talk(helm=helm))).exit_code
         if as_json:
-            print_json({"sessionId": made.id, "forkedFrom": source})
+            print_json({"sessionId": made.id, "forkedFrom": session})
         else:
             click.echo(made.id)
         return ExitCode.OK
@@ -79,8 +77,8 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
 def hand_command(session: str, client: str | None, back: bool, as_json: bool) -> None:
     """Let the model of an MCP client act on a session: answer its questions, apply its changes, rewind it.
 
-    A model acts on the sessions that its own client opened. Questions of all others are answered by people. SESSION is a
-    session's id or a part of it (`helmsman list` shows them).
+    A model acts on the sessions that its own client opened. Questions of all others are answered by people. SESSION is
+    a part of an id or title, or `-` for the last one; without it, the one running here or the last of this directory.
     """
     if (client is None) is not back:
         raise InvalidInput("Say either whom to hand it to, with --to, or --back.")
@@ -91,12 +89,12 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
 
 
 @cli_command("rename", "Give a session a name.", 'helmsman session rename 3b2d5c8e "Parser rewrite"')
-@session_argument
-@click.argument("name")
+@session_and("name")
 def rename_command(session: str, name: str, as_json: bool) -> None:
     """Give a session a name, which `helmsman list` then shows.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them).
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory.
     """
     host().begin_change("repeatable")
     session_id, named = on_session(session, lambda helm, session_id: helm.extras.upkeep.rename(session_id, name))
@@ -110,7 +108,8 @@ def rename_command(session: str, name: str, as_json: bool) -> None:
 def archive_command(session: str, as_json: bool) -> None:
     """Archive a session: lists show it only with --all, and `helmsman session unarchive` brings it back. Nothing is deleted.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them).
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory.
     """
     host().begin_change("once")
     session_id, _ = on_session(session, lambda helm, session_id: helm.extras.upkeep.archive(session_id))
@@ -124,7 +123,8 @@ def archive_command(session: str, as_json: bool) -> None:
 def unarchive_command(session: str, as_json: bool) -> None:
     """Bring back a session that was archived.
 
-    SESSION is a session's id or a part of it (`helmsman list --all` shows archived ones too).
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory (`helmsman list --all` shows archived ones).
     """
     host().begin_change("once")
     session_id, _ = on_session(session, lambda helm, session_id: helm.extras.upkeep.unarchive(session_id))
@@ -139,7 +139,8 @@ _SECONDS: Final = 900
 def compact_command(session: str, as_json: bool) -> int:
     """Let the agent replace the history of a long session with a summary, and wait until it has.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them).
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory.
     """
     host().begin_change("once")
 
@@ -169,15 +170,14 @@ def compact_command(session: str, as_json: bool) -> int:
     'helmsman session goal 3b2d5c8e "All tests pass on Python 3.14"',
     "helmsman session goal 3b2d5c8e --clear",
 )
-@session_argument
-@click.argument("goal", required=False)
+@session_and("goal", required=False)
 @click.option("--clear", is_flag=True, help="Clear the goal.")
 def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> None:
     """Set, show or clear the goal of a session.
 
-    With a new goal Codex starts working at once, in the background, and continues turn after turn until it says
-    that the goal is reached or blocked, or is interrupted. SESSION is a session's id or a part of it (`helmsman list` shows
-    them).
+    With a new goal Codex starts working at once, in the background, and continues turn after turn until it says that
+    the goal is reached or blocked, or is interrupted. SESSION is a part of an id or title, or `-` for the last one;
+    without it, the one running here or the last of this directory.
     """
     if goal is not None and clear:
         raise click.UsageError("Give a goal or --clear, not both.")
@@ -221,11 +221,11 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
 def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> None:
     """Forget the last turns of a session: the agent no longer knows about them. Files stay as those turns left them.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). This cannot be undone, so you are asked first;
-    without a terminal to ask on, it needs --yes.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. This cannot be undone, so you are asked first; without a terminal to ask on, it needs --yes.
     """
     host().begin_change("once")
-    session_id = with_helmsman(lambda helm: full_session_id(helm, session))
+    session_id = session
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     agree(
         f"Session {session_id} forgets {forgotten}, for good. Go on?",
@@ -243,8 +243,8 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
 def interrupt_command(session: str, as_json: bool) -> None:
     """Stop the running turn of a session, its sub-agents and the commands it left running, and wait until they have stopped.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). In an idle session only
-    commands it left running are stopped. Queued messages are dropped.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. In an idle session only commands it left running are stopped. Queued messages are dropped.
     """
     host().begin_change("repeatable")
 
@@ -259,12 +259,12 @@ def interrupt_command(session: str, as_json: bool) -> None:
 
 
 @cli_command("steer", "Put a message into a running turn.", 'helmsman steer 3b2d5c8e "Leave the tests as they are"')
-@session_argument
-@click.argument("message")
+@session_and("message")
 def steer_command(session: str, message: str, as_json: bool) -> None:
     """Send a message into the running turn of a session; the agent reads it after its current step.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them); MESSAGE `-` reads it from stdin.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory; MESSAGE `-` reads it from stdin.
     """
     text = prompt_text(message)
     host().begin_change("once")

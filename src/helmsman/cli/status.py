@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 def command(session: str, lines: int, as_json: bool) -> int:
     """Show what a session is doing right now: its status, its recent output, what it asks, its result.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). A session that waits for an answer gives exit
-    code 5, one that failed 1.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. A session that waits for an answer gives exit code 5, one that failed 1.
     """
     from helmsman.shapes.session_status import session_status
 

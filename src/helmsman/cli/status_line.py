@@ -41,7 +41,9 @@ class StatusLine:
     def text(self, session: Session | None) -> Text:
         now = time.monotonic()
         spinner = _SPINNER[int(now * _FRAMES_A_SECOND) % len(_SPINNER)]
-        line = Text.assemble((spinner, "cyan"), f" {_clock(now - self._began)}  ")
+        known = None if session is None else session.turn_began_at
+        began = self._began if known is None else min(self._began, known)  # it may have begun before it is watched
+        line = Text.assemble((spinner, "cyan"), f" {_clock(now - began)}  ")
         if session is None:
             return crop(self._console, line.append("starting the agent"), indent=0)
         progress = infer_progress(

@@ -182,7 +182,7 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
     with closing(_store()) as store, store.snapshot() as connection, _written(output) as file:
         wanted = session_ids(connection)
         if session_id is not None:
-            wanted = [the_one_meant(session_id, wanted)]
+            wanted = [the_one_meant(session_id, dict.fromkeys(wanted, ""))]
         events, damaged = _write_events(connection, wanted, file)
     if output is not None:
         said = f"Exported {counted(events, 'event')} of {counted(len(wanted), 'session')} to {output}."

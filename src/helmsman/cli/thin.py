@@ -94,7 +94,7 @@ def with_host(arguments: list[str]) -> list[str]:
     words = len(name.split())
     place = next((place for place, one in enumerate(own) if place >= words and not one.startswith("-")), 0)
     name, colon, session = own[place].partition(":")
-    if not colon or not session or given not in ("", name):
+    if not colon or not session or " " in session or given not in ("", name):
         return arguments
     from helmsman.hub.hosts import HostFailed, known_hosts
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.on_session import interactive_option, session_argument, with_helmsman
-from helmsman.cli.session_ids import full_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -27,15 +26,16 @@ _LEFT: Final = "You left before the turn had ended. `helmsman status` shows its 
 def command(session: str, interactive: bool, as_json: bool) -> int:
     """Follow a session live until its turn ends, no matter who started it, and answer its questions on the terminal.
 
-    SESSION is a session's id or a part of it (`helmsman list` shows them). What you type goes into the turn (Enter) or is
-    queued after it (Tab); Esc twice stops the turn, `q` and Ctrl-C leave and stop nothing. Without a terminal its questions
-    are left to others. The exit code is that of the turn.
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. What you type goes into the turn (Enter) or is queued after it (Tab); Esc twice stops the turn, `q` and
+    Ctrl-C leave and stop nothing. Without a terminal its questions are left to others. The exit code is that of the
+    turn.
     """
 
     async def find_and_follow(helm: Helmsman, display: Display) -> int:
         from helmsman.cli.follow import Talk
 
-        found = await helm.session(await full_session_id(helm, session))
+        found = await helm.session(session)
         return await follow_session(found, display, Talk(helm=helm, stay=interactive, leaves=True))
 
     return with_display(find_and_follow, as_json=as_json)

@@ -75,6 +75,8 @@ _BY_VERB: Final = {
     **dict.fromkeys(("respond",), ANSWERS),
     **dict.fromkeys(("extras.changes.apply", "extras.changes.discard", "tasks.cloud.apply"), MOVES_CHANGES),
     **dict.fromkeys(("interrupt",), INTERRUPTS),
+    **dict.fromkeys(("extras.message_queue.drop",), STOPS),
+    **dict.fromkeys(("extras.message_queue.move",), ARRANGES),
     **dict.fromkeys(("extras.workspaces.put", "extras.workspaces.place", "extras.workspaces.remove"), STOPS),
 }
 

@@ -1,0 +1,36 @@
+"""The picker: which lines match what is typed, in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from helmsman.terminal.picker import Choice, fuzzy
+
+LINES = ("Fix the parser", "Add a test", "Profile the importer", "Parse faster")
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("", LINES),
+        ("parse", ("Fix the parser", "Parse faster")),
+        ("the p", ("Fix the parser", "Profile the importer")),
+        ("ptr", ("Profile the importer", "Parse faster")),
+        ("nothing like it", ()),
+    ],
+)
+def test_lines_are_found_by_parts_of_their_words(typed: str, found: tuple[str, ...]) -> None:
+    choices = [Choice(line, "", line) for line in LINES]
+    picked = [one.value for one in fuzzy(choices, typed)]
+    assert sorted(picked) == sorted(found)
+    if typed == "":
+        assert tuple(picked) == LINES
+
+
+def test_whole_words_come_before_scattered_letters() -> None:
+    choices = [Choice("far", "", "a t e s t"), Choice("near", "", "the test")]
+    assert [one.value for one in fuzzy(choices, "test")] == ["near", "far"]
+
+
+def test_a_line_shows_no_control_characters() -> None:
+    assert "\x1b" not in Choice(1, "abc", "red \x1b[31m\nalert").line
