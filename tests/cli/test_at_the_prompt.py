@@ -48,7 +48,7 @@ async def test_commands_act_here_and_messages_are_seen_until_they_are_read(
 
         terminal.type("Use tabs")
         terminal.press("Enter")
-        await terminal.shows("› Use tabs  the agent reads it next")
+        await terminal.shows("› Use tabs", "not read yet")
         for number, later in enumerate(("First thing", "Second thing", "Third thing"), 1):
             terminal.type(later)
             terminal.press("Tab")
@@ -69,7 +69,7 @@ async def test_commands_act_here_and_messages_are_seen_until_they_are_read(
         await terminal.shows("status     running")
         go_on.touch()
         await terminal.shows("Built.", "› Third thing", "Fine.", "› your message")
-        assert "reads it next" not in terminal.screen
+        assert "not read yet" not in terminal.screen
         terminal.type("/tidy the tests")
         terminal.press("Enter")
         await terminal.shows("Tidy the tests, and nothing else.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from helmsman.terminal.picker import Choice, fuzzy
+from helmsman.terminal.picker import PickerLine, fuzzy
 
 LINES = ("Fix the parser", "Add a test", "Profile the importer", "Parse faster")
 
@@ -20,7 +20,7 @@ LINES = ("Fix the parser", "Add a test", "Profile the importer", "Parse faster")
     ],
 )
 def test_lines_are_found_by_parts_of_their_words(typed: str, found: tuple[str, ...]) -> None:
-    choices = [Choice(line, "", line) for line in LINES]
+    choices = [PickerLine(line, "", line) for line in LINES]
     picked = [one.value for one in fuzzy(choices, typed)]
     assert sorted(picked) == sorted(found)
     if typed == "":
@@ -28,9 +28,9 @@ def test_lines_are_found_by_parts_of_their_words(typed: str, found: tuple[str, .
 
 
 def test_whole_words_come_before_scattered_letters() -> None:
-    choices = [Choice("far", "", "a t e s t"), Choice("near", "", "the test")]
+    choices = [PickerLine("far", "", "a t e s t"), PickerLine("near", "", "the test")]
     assert [one.value for one in fuzzy(choices, "test")] == ["near", "far"]
 
 
 def test_a_line_shows_no_control_characters() -> None:
-    assert "\x1b" not in Choice(1, "abc", "red \x1b[31m\nalert").line
+    assert "\x1b" not in PickerLine(1, "abc", "red \x1b[31m\nalert").line

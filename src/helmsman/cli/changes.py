@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -10,11 +11,12 @@ import click
 from helmsman.base.patches import diff_digest
 from helmsman.base.sanitize import named, one_line, visible
 from helmsman.cli.command import cli_command
+from helmsman.cli.completing import complete_session_or_task
 from helmsman.cli.consent import agree, can_ask, confirmed, yes_option
 from helmsman.cli.consoles import is_terminal, message_console, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import TreeElsewhere, host, hosted
-from helmsman.cli.on_session import changes_argument, with_helmsman
+from helmsman.cli.on_session import Body, optional_session, the_session, with_helmsman
 from helmsman.cli.output import counted, page_diff, pager_option, print_diff, print_json
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import ConfirmationNeeded, InvalidInput
@@ -154,6 +156,18 @@ def with_remote_tree(known: RemoteTree, do: Callable[[RemoteTrees, str], Awaitab
         raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {known.host}.")
     with hosted(TreeElsewhere(known.host)):
         return with_helmsman(lambda helm: do(helm.workspaces, session_id))
+
+
+def changes_argument(body: Body) -> Body:
+    """Add the argument SESSION to a command on changes. It may also be a task, or a session with a tree of this machine."""
+
+    @functools.wraps(body)
+    def command(session: str | None, **options: Any) -> Any:
+        is_other = session is not None and (session.startswith("T-") or away_session(session) is not None)
+        known = session if is_other else the_session(session, as_json=options["as_json"])
+        return body(session=known, **options)
+
+    return optional_session(complete_session_or_task)(command)
 
 
 @cli_command(

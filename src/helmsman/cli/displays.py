@@ -31,8 +31,8 @@ from helmsman.errors import HelmsmanError, StepInterrupted
 from helmsman.model.events import (
     Event,
     ItemEnded,
+    ItemStarted,
     QuestionAsked,
-    SteerRequested,
     TurnEnded,
     TurnRequested,
     Usage,
@@ -104,10 +104,6 @@ class Display(ABC):
 
     async def page(self, patch: bytes) -> None:
         """Show a diff in the pager."""
-        return
-
-    def not_steered(self, text: str) -> None:
-        """Forget a message that could not be put into the turn."""
         return
 
     @property
@@ -201,7 +197,7 @@ class HumanDisplay(Display):
         self._shown: dict[str, anyio.Event] = {}
         self._asking = anyio.Lock()
         self._turn_ended = self._is_idle = False
-        self._unread: list[str] = []
+        self._has_unread = False  # whether the message printed last was put into the turn and not read yet
 
     def __enter__(self) -> Self:
         self._status = StatusLine(self._console)
@@ -241,31 +237,28 @@ class HumanDisplay(Display):
             self._turn_ended = isinstance(event, TurnEnded)
         self._transcript.directory, self._transcript.agent = session.directory, session.options.agent
         self._status.note(event)
-        self._note_steering(event)
         self._screen.print(self._transcript.lines(event))
+        match event:
+            case TurnEnded():
+                self._has_unread = False
+                self._print_unread(session, event)
+            case ItemEnded(item=UserMessage(text=text), agent_id=None) if text != session.state.prompt:
+                self._has_unread = True  # newer Codex announces it before the agent reads it
+            case ItemStarted(item=item, agent_id=None) if not isinstance(item, UserMessage):
+                self._has_unread = False
+            case _:
+                pass
         if isinstance(event, QuestionAsked):
             self._shown.setdefault(event.question.id, anyio.Event()).set()
 
-    def _note_steering(self, event: Event) -> None:
-        """Keep the messages that were put into the turn and that the agent has not read yet."""
-        match event:
-            case SteerRequested():
-                self._unread.append(event.text)
-            case ItemEnded(item=UserMessage(text=text)) if text in self._unread:
-                self._unread.remove(text)
-            case TurnRequested() | TurnEnded():
-                unread, self._unread = self._unread, []
-                was_read = isinstance(event, TurnEnded) and event.outcome == "completed"
-                for text in unread:
-                    self._screen.print(self._message(text, "" if was_read else "  not read: the turn ended first"))
-                    if not was_read and self.line is not None:
-                        self.line.put(text)
-            case _:
-                pass
-
-    def not_steered(self, text: str) -> None:
-        if text in self._unread:
-            self._unread.remove(text)
+    def _print_unread(self, session: Session, event: TurnEnded) -> None:
+        """Print the messages that the agent has not read in its turn, and put them back into the line."""
+        for item in session.items:
+            if isinstance(item, UserMessage) and item.status == "failed":
+                was_read = event.outcome == "completed"  # not all agents tell
+                self._screen.print(self._message(item.text, "" if was_read else "  not read: the turn ended first"))
+                if not was_read and self.line is not None:
+                    self.line.put(item.text)
 
     def _message(self, text: str, remark: str) -> list[Text]:
         """Return a message of the user that the agent does not have yet, with a remark."""
@@ -285,11 +278,14 @@ class HumanDisplay(Display):
 
     def _waiting_messages(self) -> list[Text]:
         """Return the messages that the agent does not have yet: those put into the turn, and those for afterwards."""
-        lines = [line for text in self._unread for line in self._message(text, "  the agent reads it next")]
-        queue = () if self._session is None else self._session.queue
+        items, queue = ((), ()) if self._session is None else (self._session.items, self._session.queue)
+        unread = [item for item in items if isinstance(item, UserMessage) and item.status == "in_progress"]
+        lines = [line for item in unread for line in self._message(item.text, "  not read yet")]
         for number, queued in enumerate(queue, 1):
             lead = Text.assemble((f"{number} ", "bold cyan"), one_line(queued.text))
             lines.append(crop(self._console, lead, indent=0))
+        if self._has_unread:
+            lines.append(Text("  not read yet", "yellow"))
         if queue:
             remark = "  sent after this turn" + ("; /queue changes that" if self.line is not None else "")
             lines.append(Text(remark, "dim"))

@@ -296,7 +296,6 @@ class _Follower:
         try:
             await (await self._started()).steer(text)
         except HelmsmanError as error:
-            self._display.not_steered(text)
             why = error.message
             if isinstance(error, Unsupported):
                 why = f"Tab queues it, for it cannot be steered: {error.message}"

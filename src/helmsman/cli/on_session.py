@@ -12,7 +12,7 @@ import click
 
 from helmsman.base.shown_text import one_line
 from helmsman.base.structs import replace
-from helmsman.cli.completing import complete_session, complete_session_or_task
+from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import can_ask
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from click.shell_completion import CompletionItem
 
-    from helmsman.cli.session_ids import Candidate
+    from helmsman.cli.session_ids import SessionHere
     from helmsman.client import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
@@ -46,7 +46,8 @@ _TITLE: Final = 70
 _LIKE_AN_ID: Final = re.compile(r"[0-9a-f-]{6,36}|-")
 
 
-def _optional(complete: Callable[..., list[CompletionItem]]) -> Callable[[Body], Body]:
+def optional_session(complete: Callable[..., list[CompletionItem]]) -> Callable[[Body], Body]:
+    """Add the argument SESSION, which may be missing."""
     return click.argument("session", metavar="[SESSION]", required=False, shell_complete=complete)
 
 
@@ -57,21 +58,7 @@ def session_argument(body: Body) -> Body:
     def command(session: str | None, **options: Any) -> Any:
         return body(session=the_session(session, as_json=options["as_json"]), **options)
 
-    return _optional(complete_session)(command)
-
-
-def changes_argument(body: Body) -> Body:
-    """Add the argument SESSION to a command on changes. It may also be a task, or a session with a tree of this machine."""
-
-    @functools.wraps(body)
-    def command(session: str | None, **options: Any) -> Any:
-        from helmsman.cli.changes import away_session
-
-        is_other = session is not None and (session.startswith("T-") or away_session(session) is not None)
-        known = session if is_other else the_session(session, as_json=options["as_json"])
-        return body(session=known, **options)
-
-    return _optional(complete_session_or_task)(command)
+    return optional_session(complete_session)(command)
 
 
 def session_and(name: str, *, required: bool = True) -> Callable[[Body], Body]:
@@ -87,7 +74,7 @@ def session_and(name: str, *, required: bool = True) -> Callable[[Body], Body]:
             return body(session=the_session(session, as_json=options["as_json"]), **options)
 
         text = click.argument(name, metavar=name.upper() if required else f"[{name.upper()}]", required=False)
-        return _optional(complete_session)(text(command))
+        return optional_session(complete_session)(text(command))
 
     return declare
 
@@ -124,13 +111,13 @@ def the_session(reference: str | None, *, as_json: bool) -> str:
     return meant[0].session_id
 
 
-def _picked(candidates: Sequence[Candidate]) -> str:
+def _picked(candidates: Sequence[SessionHere]) -> str:
     """Let the user pick a session, those that run first."""
-    from helmsman.terminal.picker import Choice, pick
+    from helmsman.terminal.picker import PickerLine, pick
 
     ordered = sorted(candidates, key=lambda one: not one.is_running)
     choices = [
-        Choice(one.session_id, f"{short_id(one.session_id)}  {session_word(one.status):<15}", one.title)
+        PickerLine(one.session_id, f"{short_id(one.session_id)}  {session_word(one.status):<15}", one.title)
         for one in ordered
     ]
     picked = host().run(functools.partial(pick, choices, "Which session?"))

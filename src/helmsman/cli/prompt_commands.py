@@ -41,7 +41,7 @@ _MOST_OFFERED: Final = 50
 _FILES_SECONDS: Final = 30.0  # a list of files is used so long
 
 
-class Conversation(Protocol):
+class PromptOwner(Protocol):
     """What the commands act on."""
 
     @property
@@ -65,7 +65,7 @@ class Conversation(Protocol):
 class PromptCommands:
     """The commands of one conversation."""
 
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: PromptOwner) -> None:
         self._on = conversation
         self._prompts: dict[str, SavedPrompt] | None = None
         self._files: list[str] = []

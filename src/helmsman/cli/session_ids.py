@@ -109,7 +109,7 @@ def _listed(session_ids: Sequence[str], titles: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SessionHere:
     """A session that a command without an id may mean."""
 
     session_id: str
@@ -122,7 +122,7 @@ class Candidate:
         return self.status in ("active", "awaiting_approval")
 
 
-async def candidates_here(helm: Helmsman) -> list[Candidate]:
+async def candidates_here(helm: Helmsman) -> list[SessionHere]:
     """Return the sessions of the directory that the user is in, newest first.
 
     Without any it is the directory of the repository around it; for another machine all of its sessions count.
@@ -135,7 +135,7 @@ async def candidates_here(helm: Helmsman) -> list[Candidate]:
         own = [info for info in page if info.parent_id is None]
         if own:
             return [
-                Candidate(
+                SessionHere(
                     one["sessionId"],
                     one.get("name") or one.get("summary") or "",
                     one.get("status") or "",
@@ -151,13 +151,13 @@ def _places(directory: Path) -> list[Path]:
     return list(dict.fromkeys([directory, *map(Path, reversed(roots))]))
 
 
-def meant_here(candidates: Sequence[Candidate]) -> list[Candidate]:
+def meant_here(candidates: Sequence[SessionHere]) -> list[SessionHere]:
     """Return the session that is meant without an id, or several if it is not clear: the running ones."""
     running = [one for one in candidates if one.is_running]
     return running or list(candidates[:1])
 
 
-def refuse_several(candidates: Sequence[Candidate]) -> Never:
+def refuse_several(candidates: Sequence[SessionHere]) -> Never:
     """Refuse a command without an id that could mean several sessions.
 
     Raises:

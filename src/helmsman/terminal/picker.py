@@ -24,7 +24,7 @@ _ESCAPE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Choice(Generic[ValueT]):
+class PickerLine(Generic[ValueT]):
     """A line to pick, with a remark in front of its text."""
 
     value: ValueT
@@ -36,7 +36,7 @@ class Choice(Generic[ValueT]):
         return one_line(f"{self.remark}  {self.text}" if self.remark else self.text)
 
 
-def fuzzy(choices: Sequence[Choice[ValueT]], typed: str) -> list[Choice[ValueT]]:
+def fuzzy(choices: Sequence[PickerLine[ValueT]], typed: str) -> list[PickerLine[ValueT]]:
     """Return the choices that contain the characters of each typed word in order, those with whole words first."""
     words = typed.casefold().split()
     patterns = [re.compile(".*?".join(map(re.escape, word))) for word in words]
@@ -54,7 +54,7 @@ def fuzzy(choices: Sequence[Choice[ValueT]], typed: str) -> list[Choice[ValueT]]
     return [choices[number] for far, number in sorted((far, number) for far, number in ranked if far is not None)]
 
 
-async def pick(choices: Sequence[Choice[ValueT]], heading: str) -> ValueT | None:
+async def pick(choices: Sequence[PickerLine[ValueT]], heading: str) -> ValueT | None:
     """Return the picked value, or None if the user leaves. Requires a terminal (`helmsman.terminal.has_terminal`)."""
     import os
 
@@ -73,7 +73,7 @@ async def pick(choices: Sequence[Choice[ValueT]], heading: str) -> ValueT | None
 
     typed = Buffer(multiline=False, on_text_changed=moved)
 
-    def found() -> list[Choice[ValueT]]:
+    def found() -> list[PickerLine[ValueT]]:
         return fuzzy(choices, typed.text)
 
     def rows() -> StyleAndTextTuples:
