@@ -48,7 +48,7 @@ async def test_commands_act_here_and_messages_are_seen_until_they_are_read(
 
         terminal.type("Use tabs")
         terminal.press("Enter")
-        await terminal.shows("› Use tabs", "not read yet")
+        await terminal.shows("› Use tabs  not read yet")
         for number, later in enumerate(("First thing", "Second thing", "Third thing"), 1):
             terminal.type(later)
             terminal.press("Tab")

@@ -30,8 +30,6 @@ from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
 from helmsman.model.events import (
     Event,
-    ItemEnded,
-    ItemStarted,
     QuestionAsked,
     TurnEnded,
     TurnRequested,
@@ -197,7 +195,6 @@ class HumanDisplay(Display):
         self._shown: dict[str, anyio.Event] = {}
         self._asking = anyio.Lock()
         self._turn_ended = self._is_idle = False
-        self._has_unread = False  # whether the message printed last was put into the turn and not read yet
 
     def __enter__(self) -> Self:
         self._status = StatusLine(self._console)
@@ -238,22 +235,14 @@ class HumanDisplay(Display):
         self._transcript.directory, self._transcript.agent = session.directory, session.options.agent
         self._status.note(event)
         self._screen.print(self._transcript.lines(event))
-        match event:
-            case TurnEnded():
-                self._has_unread = False
-                self._print_unread(session, event)
-            case ItemEnded(item=UserMessage(text=text), agent_id=None) if text != session.state.prompt:
-                self._has_unread = True  # newer Codex announces it before the agent reads it
-            case ItemStarted(item=item, agent_id=None) if not isinstance(item, UserMessage):
-                self._has_unread = False
-            case _:
-                pass
+        if isinstance(event, TurnEnded):
+            self._print_unread(session, event)
         if isinstance(event, QuestionAsked):
             self._shown.setdefault(event.question.id, anyio.Event()).set()
 
     def _print_unread(self, session: Session, event: TurnEnded) -> None:
         """Print the messages that the agent has not read in its turn, and put them back into the line."""
-        for item in session.items:
+        for item in session.state.items_and_decisions:
             if isinstance(item, UserMessage) and item.status == "failed":
                 was_read = event.outcome == "completed"  # not all agents tell
                 self._screen.print(self._message(item.text, "" if was_read else "  not read: the turn ended first"))
@@ -278,14 +267,15 @@ class HumanDisplay(Display):
 
     def _waiting_messages(self) -> list[Text]:
         """Return the messages that the agent does not have yet: those put into the turn, and those for afterwards."""
-        items, queue = ((), ()) if self._session is None else (self._session.items, self._session.queue)
+        session = self._session
+        if session is None:
+            return []
+        items, queue = session.state.items_and_decisions, session.queue
         unread = [item for item in items if isinstance(item, UserMessage) and item.status == "in_progress"]
         lines = [line for item in unread for line in self._message(item.text, "  not read yet")]
         for number, queued in enumerate(queue, 1):
             lead = Text.assemble((f"{number} ", "bold cyan"), one_line(queued.text))
             lines.append(crop(self._console, lead, indent=0))
-        if self._has_unread:
-            lines.append(Text("  not read yet", "yellow"))
         if queue:
             remark = "  sent after this turn" + ("; /queue changes that" if self.line is not None else "")
             lines.append(Text(remark, "dim"))
