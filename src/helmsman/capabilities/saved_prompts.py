@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.surroundings import environment
+from helmsman.base.caller_context import environment
 from helmsman.base.user_directories import config_directory
 
 if TYPE_CHECKING:

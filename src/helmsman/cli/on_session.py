@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import can_ask

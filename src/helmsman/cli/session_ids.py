@@ -7,9 +7,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Never
 
+from helmsman.base.caller_context import expand_home
 from helmsman.base.repositories import enclosing_roots
-from helmsman.base.shown_text import one_line
-from helmsman.base.surroundings import expand_home
+from helmsman.base.sanitize import one_line
 from helmsman.cli.host import command_here, host
 from helmsman.errors import InvalidInput, SessionNotFound
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from helmsman.base.shown_text import one_line
+from helmsman.base.sanitize import one_line
 from helmsman.terminal.keyboard import terminal_keys
 
 if TYPE_CHECKING:
