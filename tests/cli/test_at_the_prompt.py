@@ -82,7 +82,7 @@ async def test_commands_act_here_and_messages_are_seen_until_they_are_read(
     assert "Build @notes.txt" in sent
     assert "Use tabs" in sent
     for typed in ("/help", "/queue", "/status", "exit", "First thing", "Second thing", "/tidy"):
-        assert typed not in sent
+        assert f'"text": "{typed}' not in sent
 
 
 def test_saved_prompts_are_files_with_a_plain_name(tmp_path: Path) -> None:

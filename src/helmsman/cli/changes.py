@@ -163,7 +163,7 @@ def changes_argument(body: Body) -> Body:
 
     @functools.wraps(body)
     def command(session: str | None, **options: Any) -> Any:
-        is_other = session is not None and (session.startswith("T-") or away_session(session) is not None)
+        is_other = session is not None and (session.startswith("T-") or remote_session(session) is not None)
         known = session if is_other else the_session(session, as_json=options["as_json"])
         return body(session=known, **options)
 
