@@ -25,7 +25,7 @@ from bench.peers import sdk_python
 from bench.place import MEMORY
 from bench.processes import memory_mb
 from bench.sdk_client import SdkClient
-from helmsman import Helmsman
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _stand_in() -> Iterator[tuple[Path, Path, dict[str, str]]]:
         yield binary, folder, {"PATH": path, "HOME": str(home), "HELMSMAN_STATE_DIR": str(home / "state")}
 
 
-async def _take_in(helm: Helmsman, folder: Path) -> float:
+async def _take_in(helm: HelmsmanService, folder: Path) -> float:
     """Seconds of the processor for one long turn, read to its end."""
     began, events = time.process_time(), 0
     session = await helm.start(f"stream {EVENTS}", cwd=folder)
@@ -148,7 +148,7 @@ async def _held(binary: Path, folder: Path, env: dict[str, str]) -> list[Row]:
     ]
 
 
-async def _one_more(helm: Helmsman, folder: Path) -> float:
+async def _one_more(helm: HelmsmanService, folder: Path) -> float:
     """Seconds of the processor for one short session, until all of it is written down."""
     began = time.process_time()
     session = await helm.start("hello", cwd=folder)
@@ -158,7 +158,7 @@ async def _one_more(helm: Helmsman, folder: Path) -> float:
 
 
 @asynccontextmanager
-async def _helmsman(binary: Path, folder: Path, env: dict[str, str]) -> AsyncIterator[Helmsman]:
+async def _helmsman(binary: Path, folder: Path, env: dict[str, str]) -> AsyncIterator[HelmsmanService]:
     flags = {
         "codex_path": str(binary),
         "detach": False,
@@ -166,5 +166,5 @@ async def _helmsman(binary: Path, folder: Path, env: dict[str, str]) -> AsyncIte
         "shell_snapshots": "on",
         "log_level": "error",
     }
-    async with Helmsman(load_settings(flags, env, folder), env=env) as helm:
+    async with HelmsmanService(load_settings(flags, env, folder), env=env) as helm:
         yield helm

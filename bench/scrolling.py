@@ -11,10 +11,10 @@ from tests.browser.smoothness import LINES, LONGEST, Frames, large_change, scrol
 from bench.figures import Row
 from bench.model import ASK_STREAM
 from bench.place import NothingToMeasure, Place, open_place
-from helmsman import Helmsman
 from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.listening import MCP_PATH, HttpOptions
 from helmsman.httpd.server import serve_http
+from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.web.login import Logins
 
@@ -42,7 +42,7 @@ async def _in_page(place: Place, page: Page) -> list[Row]:
     home = place.home("scrolling")
     flags = {"codex_path": str(place.binary), "detach": False, "state_dir": str(home.path / "helmsman")}
     logins = Logins(secure=False)
-    async with Helmsman(load_settings(flags, home.env), env=home.env) as helm, background_tasks() as tasks:
+    async with HelmsmanService(load_settings(flags, home.env), env=home.env) as helm, background_tasks() as tasks:
         listening, addresses = anyio.Event(), list[str]()
 
         def announce(address: str, _token_file: Path) -> None:

@@ -15,13 +15,14 @@ from typing import Any
 
 import anyio
 
-from helmsman import Helmsman, load_settings
+from helmsman import load_settings
 from helmsman.base.concurrency import sleep_until
 from helmsman.fleet.lease import DeclaredDead
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
 from helmsman.fleet.worker import DECLARED_DEAD, Worker, WorkerOptions
 from helmsman.model.questions import Prompt, Question
+from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 
 
@@ -109,7 +110,7 @@ async def main(url: str, name: str, directory: str, lease: str, capacity: str) -
             tasks.start_soon(announce)
             env = {**os.environ, "HELMSMAN_STATE_DIR": str(Path(directory) / "service"), "HELMSMAN_DETACH": "0"}
             shared = Shared(Path(directory) / "service")
-            async with shared, Helmsman(load_settings({}, env, Path(directory)), env=env, shared=shared) as helm:
+            async with shared, HelmsmanService(load_settings({}, env, Path(directory)), env=env, shared=shared) as helm:
                 await worker.serve(helm, helm)
     except* DeclaredDead:
         os._exit(DECLARED_DEAD)

@@ -28,6 +28,7 @@ from bench.soak.run import ground_for
 from bench.soak.servers import Pipes
 from bench.soak.stories import answer, asks_for, marker_file, number_in
 from bench.soak.works import Books
+from helmsman.sessions.state import SessionState
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import always, fail, say
 
@@ -269,7 +270,7 @@ async def _settled(ground: Ground, duties: Sequence[Duty]) -> list[Task]:
         while True:
             tasks = await anyio.to_thread.run_sync(_tasks, state_dir)
             for task in tasks:
-                for question in task.questions_asked_at if task.is_running else ():
+                for question in await anyio.to_thread.run_sync(_open_questions, state_dir, task):
                     if await anyio.to_thread.run_sync(_is_told, state_dir, question) and question not in answered:
                         answered.add(question)
                         await _command(ground.place, "respond", str(task.session_id), question, "approve")
@@ -285,6 +286,16 @@ async def _settled(ground: Ground, duties: Sequence[Duty]) -> list[Task]:
 def _tasks(state_dir: Path) -> list[Task]:
     with closing(Registry(state_dir / REGISTRY_NAME)) as registry:
         return list(registry.list(limit=100_000)[0])
+
+
+def _open_questions(state_dir: Path, task: Task) -> list[str]:
+    if not task.is_running or not task.input_required or task.session_id is None:
+        return []
+    with closing(Registry(state_dir / REGISTRY_NAME)) as registry:
+        state = SessionState(task.session_id)
+        for event in registry.events(task.session_id).events:
+            state.apply(event)
+        return list(state.questions)
 
 
 def _ask_store(state_dir: Path, sql: str, *values: object) -> int:
