@@ -318,10 +318,10 @@ def in_cloud(cloud: ScriptedCloud, cloud_cli: Cli) -> CloudTask:
     """A task in the cloud, and in the registry with the alias `fix-parser`."""
     task = cloud.add_task("Fix the parser", environment="env_1", attempts=2)
     registry = Registry(Path(cloud_cli.env["HELMSMAN_STATE_DIR"]) / REGISTRY_NAME)
-    address = {"url": f"{cloud.base_url}/codex/tasks/{task.id}"}
-    registry.add(
-        TaskDraft(origin="cloud", instruction="Fix the parser", status="working", external_id=task.id, metadata=address)
+    added, _ = registry.add(
+        TaskDraft(origin="cloud", instruction="Fix the parser", status="working", external_id=task.id)
     )
+    registry.update(added.id, url=f"{cloud.base_url}/codex/tasks/{task.id}")
     registry.close()
     return task
 

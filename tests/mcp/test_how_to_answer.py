@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from helmsman.shapes.task_answers import how_to_answer
-from helmsman.tasks.model import SESSIONS, Task
+from helmsman.tasks.model import Task
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -26,10 +26,10 @@ def task(**more: Any) -> Task:
 )
 def test_a_job_is_answered_in_its_sessions(tools: tuple[str, ...], said: str) -> None:
     helm = cast("Any", SimpleNamespace(settings=SimpleNamespace(tools=tools)))
-    assert said in how_to_answer(helm, task(job="debug", metadata={SESSIONS: ["one", "two"]}))
+    assert said in how_to_answer(helm, task(job="debug", job_sessions=("one", "two")))
 
 
 def test_where_no_tool_answers_a_job_a_person_does() -> None:
     helm = cast("Any", SimpleNamespace(settings=SimpleNamespace(tools=("router",))))
-    assert "helmsman respond" in how_to_answer(helm, task(job="debug", metadata={SESSIONS: ["one"]}))
+    assert "helmsman respond" in how_to_answer(helm, task(job="debug", job_sessions=("one",)))
     assert "approve T-local-1" in how_to_answer(helm, task(session_id="one"))

@@ -141,7 +141,7 @@ def in_the_registry(text: str, folder: Path) -> str:
     registry = Registry(folder / REGISTRY_NAME)
     task, _ = registry.add(
         TaskDraft(
-            id="T-local-1", instruction=text, owner=Process.me(), idempotency_key=text, metadata={"given": [text]}
+            id="T-local-1", instruction=text, owner=Process.me(), idempotency_key=text, stored_options={"given": [text]}
         )
     )
     registry.update(task.id, status="failed", result=text, error={"code": "x", "message": text}, note=text, model=text)

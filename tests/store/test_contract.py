@@ -274,11 +274,11 @@ def test_a_task_is_stored_changed_and_found(registry: Registry) -> None:
     assert (again.id, is_new) == (task.id, False)
     usage = Usage(input_tokens=10, output_tokens=5)
     registry.update(task.id, status="working", usage=usage, input_required=True, progress={"text": "half"})
-    registry.update(task.id, status="completed", result="Done.", metadata={"note": "ü"})
+    registry.update(task.id, status="completed", result="Done.", granted={"note": "ü"})
     found = registry.find(task.alias)
     assert found is not None
     assert (found.status, found.result, found.usage, found.revision) == ("completed", "Done.", usage, 2)
-    assert found.metadata["note"] == "ü"
+    assert found.granted["note"] == "ü"
     assert registry.tasks_of_session("s-1") == (found,)
     assert [one.usage for one in registry.turn_usages()] == [usage]
     assert registry.list(status=ENDED, directories=())[0] == ()
@@ -350,13 +350,13 @@ def test_threads_change_one_task_without_losing_anything(store: Store) -> None:
     task, _ = registries[0].add(TaskDraft(instruction="x"))
 
     def change(number: int) -> None:
-        registries[number % 3].update(task.id, metadata={f"key-{number}": number})
+        registries[number % 3].update(task.id, granted={f"key-{number}": number})
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(change, range(30)))
     found = registries[0].get(task.id)
     assert found is not None
-    assert found.metadata == {f"key-{number}": number for number in range(30)}
+    assert found.granted == {f"key-{number}": number for number in range(30)}
 
 
 # --- calls, schedules, notices ---------------------------------------------------------------------------------------

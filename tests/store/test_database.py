@@ -200,13 +200,13 @@ def test_threads_take_turns(registry: Registry) -> None:
 
     def work(number: int) -> None:
         registry.add(draft(f"job {number}"))
-        registry.update(task.id, metadata={f"key-{number}": number})
+        registry.update(task.id, granted={f"key-{number}": number})
 
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(work, range(100)))
     found = registry.get(task.id)
     assert found is not None
-    assert found.metadata == {f"key-{number}": number for number in range(100)}
+    assert found.granted == {f"key-{number}": number for number in range(100)}
     assert found.revision == 100
     assert len(registry.list(limit=200)[0]) == 101
 

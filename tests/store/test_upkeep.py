@@ -75,7 +75,7 @@ def test_the_events_of_a_continued_session_are_numbered_on(registry: Registry, c
         {"session_id": "old"},
         {"session_id": "old", "status": "working", "waiting_for": "quota"},
         {"opened_session": "old"},
-        {"metadata": {"sessions": ["other", "old"]}},
+        {"job_sessions": ("other", "old")},
     ],
     ids=["a turn that is pending", "one that waits for the limit", "one that has yet to begin", "a job"],
 )

@@ -47,7 +47,7 @@ def work(path: Path, number: str, shared: str, rounds: int) -> None:
         task, _ = registry.add(TaskDraft(instruction=f"Fix the login test {turn}", session_id=number))
         own.append(task.id)
         registry.update(task.id, status="working", progress={"done": turn})
-        registry.update(shared, metadata={f"{number}-{turn}": turn})
+        registry.update(shared, granted={f"{number}-{turn}": turn})
         registry.update(task.id, status="completed", result=f"{number}-{turn}")
         registry.update(task.id, status="working")  # too late
         keys[f"key-{turn}"] = registry.add(TaskDraft(instruction="Once", idempotency_key=f"key-{turn}"))[0].id

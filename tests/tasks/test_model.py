@@ -111,8 +111,8 @@ def test_what_begins_needs_no_spec_any_more_unless_the_same_write_says_what_it_g
 
 
 def test_metadata_is_merged() -> None:
-    after = changed(task(metadata={"options": {"a": 1}, "b": 2}), {"metadata": {"b": 3}}, LATER)
-    assert after.metadata == {"options": {"a": 1}, "b": 3}
+    after = changed(task(granted={"options": {"a": 1}, "b": 2}), {"granted": {"b": 3}}, LATER)
+    assert after.granted == {"options": {"a": 1}, "b": 3}
 
 
 def test_a_change_that_changes_nothing_is_none() -> None:
@@ -128,7 +128,7 @@ changes = st.fixed_dictionaries(
         "result": st.none() | st.text(max_size=5),
         "progress": st.none() | st.fixed_dictionaries({"done": st.integers(0, 3)}),
         "input_required": st.booleans(),
-        "metadata": st.dictionaries(st.sampled_from("ab"), st.integers(0, 3)),
+        "granted": st.dictionaries(st.sampled_from("ab"), st.integers(0, 3)),
     },
 )
 

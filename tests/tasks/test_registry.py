@@ -40,7 +40,7 @@ def test_a_task_is_read_as_it_was_added_also_by_another_process(registry: Regist
         engine="engine-1",
         model="gpt-5.5",
         idempotency_key="key",
-        metadata={"options": {"sandbox": "read-only", "roots": ["/a"]}},
+        stored_options={"sandbox": "read-only", "roots": ["/a"]},
     )
     assert (task.alias, task.status, task.created_at) == ("fix-login-test", "pending", clock.now)
     other = Registry(registry.path, clock=clock)
@@ -191,7 +191,7 @@ def test_the_turns_of_a_session_are_found(registry: Registry) -> None:
 
 
 def test_an_expired_result_is_dropped_and_its_row_kept_for_a_year(registry: Registry, clock: Clock) -> None:
-    task = add(registry, idempotency_key="key", metadata={"options": {}})
+    task = add(registry, idempotency_key="key", stored_options={"a": 1})
     running = add(registry, expires_at=clock.now)
     registry.update(task.id, status="completed", result="Done.", usage=Usage(1, 0, 1, 0), progress={"done": 1})
     registry.compact()
@@ -202,7 +202,7 @@ def test_an_expired_result_is_dropped_and_its_row_kept_for_a_year(registry: Regi
     registry.compact()
     compacted = registry.get(task.id)
     assert compacted is not None
-    assert (compacted.result, compacted.progress, compacted.metadata) == (None, None, {})
+    assert (compacted.result, compacted.progress, compacted.stored_options) == (None, None, None)
     assert compacted.result_compacted
     assert (compacted.status, compacted.usage) == ("completed", Usage(1, 0, 1, 0))
     clock.pass_by(days=366)
@@ -220,7 +220,7 @@ def test_what_has_expired_is_dropped_with_the_next_thing_that_is_written(path: P
         kept = later.get(task.id)
         assert kept is not None
         assert kept.result == "Done.", "reading deletes nothing"
-        later.update_all({task.id: {"metadata": {"seen": True}}}, {})
+        later.update_all({task.id: {"granted": {"seen": True}}}, {})
         found = later.get(task.id)
         assert found is not None
         assert found.result_compacted

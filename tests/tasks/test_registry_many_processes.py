@@ -38,7 +38,7 @@ def test_fifty_processes_share_a_registry(path: Path) -> None:
     for turn in range(ROUNDS):
         assert len({worker["keys"][f"key-{turn}"] for worker in told.values()}) == 1
     expected = {f"{number}-{turn}": turn for number in range(PROCESSES) for turn in range(ROUNDS)}
-    assert tasks[shared.id].metadata == expected, "no update is lost"
+    assert tasks[shared.id].granted == expected, "no update is lost"
     aliases = [task.alias for task in tasks.values()]
     assert len(set(aliases)) == len(aliases)
     assert registry.database.read(lambda file: file.execute("PRAGMA integrity_check").fetchone()[0]) == "ok"

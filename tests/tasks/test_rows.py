@@ -23,7 +23,7 @@ def test_no_secret_gets_into_the_file(registry: Registry) -> None:
     task, _ = registry.add(
         TaskDraft(
             instruction=f"Deploy with OPENAI_API_KEY={SECRET}",
-            metadata={"options": {"config": {"token": SECRET}, "text": f"use {SECRET}"}},
+            stored_options={"config": {"token": SECRET}, "text": f"use {SECRET}"},
             idempotency_key=SECRET,
         )
     )
@@ -36,7 +36,7 @@ def test_no_secret_gets_into_the_file(registry: Registry) -> None:
         error={"code": "other", "message": f"{SECRET} is wrong", "retryable": False},
         progress={"text": SECRET},
     )
-    registry.update(task.id, metadata={"more": [SECRET]})
+    registry.update(task.id, granted={"more": [SECRET]})
     found = registry.get(task.id)
     assert found is not None
     assert found.instruction == f"Deploy with OPENAI_API_KEY={REDACTED}"
@@ -91,12 +91,12 @@ class Odd:
         ({"half": "\ud800"}, {"half": "\ud800"}),
     ],
 )
-def test_metadata_of_any_kind_can_be_stored(registry: Registry, given: dict[Any, Any], stored: dict[str, Any]) -> None:
-    task, _ = registry.add(TaskDraft(instruction="x", metadata=given))
+def test_options_of_any_kind_can_be_stored(registry: Registry, given: dict[Any, Any], stored: dict[str, Any]) -> None:
+    task, _ = registry.add(TaskDraft(instruction="x", stored_options=given))
     found = registry.get(task.id)
     assert found == task
     assert found is not None
-    assert found.metadata == stored
+    assert found.stored_options == stored
 
 
 @given(st.text())

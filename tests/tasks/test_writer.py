@@ -46,10 +46,10 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     await writer.enter(draft)
 
     async def say_more_and_fail(_: object) -> None:
-        writer.update(task_id, {"input_position": "e 1", "metadata": {"a": 2}})
+        writer.update(task_id, {"input_position": "e 1", "granted": {"a": 2}})
         raise RegistryUnavailable("The disk is full.")
 
-    writer.update(task_id, {"opened_session": "s", "metadata": {"a": 1, "b": 3}})
+    writer.update(task_id, {"opened_session": "s", "granted": {"a": 1, "b": 3}})
     with monkeypatch.context() as patched:
         patched.setattr(writer, "registry", say_more_and_fail)
         await writer.write()
@@ -57,7 +57,7 @@ async def test_what_could_not_be_written_takes_nothing_from_what_was_said_meanwh
     task = await writer.registry(lambda registry: registry.get(task_id))
     assert task is not None
     assert (task.opened_session, task.input_position) == ("s", "e 1")
-    assert (task.metadata["a"], task.metadata["b"]) == (2, 3)
+    assert (task.granted["a"], task.granted["b"]) == (2, 3)
     await writer.close()
 
 

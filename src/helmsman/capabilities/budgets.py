@@ -37,11 +37,11 @@ from helmsman.model.prompts import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
-from helmsman.tasks.model import BUDGET, GRANTED
+from helmsman.tasks.model import BUDGET
 from helmsman.worktrees.places import projects, user_home
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from helmsman.capabilities.spending import Spending
     from helmsman.capabilities.usage import UsageReports
@@ -297,8 +297,8 @@ class Budgets:
         choices: tuple[Choice, ...] | None,
     ) -> None:
         if choices and choices[0].value == APPROVE:
-            granted = {GRANTED + grant.key: grant.as_dict() for grant in grants}
-            self._helm.task_writer.update(task_id, {"note": None, "metadata": granted})
+            granted = {grant.key: grant.as_dict() for grant in grants}
+            self._helm.task_writer.update(task_id, {"note": None, "granted": granted})
             session.is_beginning()  # who stops it now waits until it can be stopped
             # Store the grant before anything else. In the background, because the caller that answers is cancelled as
             # soon as the question closes.
@@ -453,10 +453,8 @@ class _Grant:
 
 
 def _grants(task: Task) -> Iterator[_Grant]:
-    for key, kept in task.metadata.items():
-        if key.startswith(GRANTED) and isinstance(kept, dict):
-            grant: Mapping[str, Any] = kept
-            yield _Grant(key.removeprefix(GRANTED), grant["upTo"], grant["of"], grant["day"], grant["project"])
+    for key, grant in task.granted.items():
+        yield _Grant(key, grant["upTo"], grant["of"], grant["day"], grant["project"])
 
 
 def _refused(states: Sequence[BudgetState]) -> BudgetExceeded:

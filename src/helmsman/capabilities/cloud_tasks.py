@@ -102,7 +102,6 @@ class CloudTasks:
             idempotency_key=idempotency_key,
             owner=Process.me(),
             poll_ms=5000,
-            metadata={"environment": chosen, "attempts": attempts, "branch": branch},
         )
         task, fresh = await self._helm.task_writer.registry(lambda registry: registry.add(draft))
         if not fresh:
@@ -120,7 +119,7 @@ class CloudTasks:
             except Exception as error:  # noqa: BLE001 - it is told with the task; one task's trouble ends no other
                 changes = {"status": "failed", "error": known_error(error).as_dict(), "idempotency_key": None}
             else:
-                changes = {"status": "working", "external_id": sent.external_id, "metadata": {"url": sent.url}}
+                changes = {"status": "working", "external_id": sent.external_id, "url": sent.url}
             finally:
                 self._helm.task_writer.update(task_id, changes)
 
@@ -165,9 +164,6 @@ class CloudTasks:
                 "message": f"The cloud says {status.said}. {status.url} says why.",
                 "retryable": False,
             }
-        if status.diff_stat is not None:
-            stat = status.diff_stat
-            changes["metadata"] = {"diffStat": {"files": stat.files, "added": stat.added, "removed": stat.removed}}
         return await self._update(task.id, changes) or task
 
     async def wait(self, task: Task, first: float = FIRST_LOOK, then: float = NEXT_LOOK) -> Task:

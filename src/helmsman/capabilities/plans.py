@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 
 _CARRY_OUT: Final = "The plan is approved. Carry it out now."
 _VERIFYING: Final = "its plan is being verified"
-_BEFORE: Final = "tree_before_plan"
-"""Metadata key for the state of the working tree before the plan."""
 _NOT_APPROVED: Final = "Its plan was not approved, so nothing was changed."
 
 
@@ -66,7 +64,7 @@ class Plans:
         before: Any = None
 
         def keep(task_id: str) -> None:
-            self._helm.task_writer.update(task_id, {"metadata": {_BEFORE: before}})
+            self._helm.task_writer.update(task_id, {"tree_before": before})
             if on_task is not None:
                 on_task(task_id)
 
@@ -108,7 +106,7 @@ class Plans:
         """Return whether nothing was changed, and the files that the plan names are there."""
         await self._helm.task_writer.write()
         tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
-        before = next((one.metadata[_BEFORE] for one in tasks if _BEFORE in one.metadata), None)
+        before = next((one.tree_before for one in tasks if one.tree_before is not None), None)
         tree, state_dir = session.worktree, self._helm.settings.state_dir
         directory = Path(session.directory or ".") if tree is None else tree.path
 

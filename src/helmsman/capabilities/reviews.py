@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REVIEWED: Final = "reviewed"
-"""Metadata key for the reviewed target."""
-UNTOUCHED: Final = "untouched"
-"""Metadata key for whether the working tree was unchanged at the end."""
 _UNTRACKED: Final = "The untracked files that `git status` shows belong to the changes."
 _NEEDS_DIFF: Final = (
     "This agent has no review of its own and is shown a diff, so that it needs to know of what. Give uncommitted, a branch "
@@ -195,7 +191,7 @@ class Reviews:
         return agent == DEFAULT_AGENT or Capability.REVIEW in await self._helm.capabilities(agent)
 
     def _keep(self, reviewed: Reviewed, on_task: Callable[[str], None] | None, task_id: str) -> None:
-        self._helm.task_writer.update(task_id, {"metadata": {REVIEWED: reviewed.as_dict()}})
+        self._helm.task_writer.update(task_id, {"reviewed": reviewed.as_dict()})
         if on_task is not None:
             on_task(task_id)
 
@@ -228,16 +224,16 @@ class Reviews:
             return None
         await self._helm.task_writer.write()
         tasks = await self._helm.task_writer.registry(lambda registry: registry.tasks_of_session(session.id))
-        task = next((one for one in tasks if REVIEWED in one.metadata), None)
+        task = next((one for one in tasks if one.reviewed is not None), None)
         said = None if task is None else session.result if task.id == tasks[0].id else task.result
         report = await self.read_report(session, said, own=await self._has_own(session.options.agent))
-        reviewed = None if task is None else Reviewed.of(task.metadata[REVIEWED])
+        reviewed = None if task is None else Reviewed.of(task.reviewed)
         if report is None or task is None or reviewed is None:
             return None if report is None else VerifiedReview(**_fields(report))
-        kept: bool | None = task.metadata.get(UNTOUCHED)
+        kept = task.untouched
         if kept is None and reviewed.before is not None:
             kept = (await untouched(Path(reviewed.root), self._helm.settings.state_dir, reviewed.before)).ok
-            self._helm.task_writer.update(task.id, {"metadata": {UNTOUCHED: kept}})
+            self._helm.task_writer.update(task.id, {"untouched": kept})
         return await anyio.to_thread.run_sync(_held, report, reviewed, kept)
 
     async def read_report(self, session: Session, said: str | None, *, own: bool) -> ReviewReport | None:

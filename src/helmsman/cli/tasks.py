@@ -454,7 +454,7 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
 def _details(task: Task) -> dict[str, str | None]:
     """Return labelled details of a task; unknown values are empty."""
     error = None if task.error is None else f"{task.error.get('code')}: {task.error.get('message')}"
-    url = task.metadata.get("url")
+    url = task.url
     usage = task.usage
     result = None if task.result is None else visible(task.result).strip()
     return {

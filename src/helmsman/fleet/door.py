@@ -24,6 +24,7 @@ from helmsman.fleet.door_trees import DoorTrees
 from helmsman.fleet.link import FleetLink
 from helmsman.fleet.notices import FleetPost, place_in
 from helmsman.fleet.pictures import read_images
+from helmsman.fleet.rows import CLIENT, MAX_COST, OPTIONS
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
@@ -42,7 +43,6 @@ from helmsman.service import HelmsmanService
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.call_key import call_key
-from helmsman.tasks.model import CLIENT, MAX_COST, OPTIONS
 from helmsman.worktrees.places import projects
 
 if TYPE_CHECKING:

@@ -31,6 +31,7 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
 from helmsman.fleet.messages import steer
 from helmsman.fleet.notices import NOTIFY, was_seen
+from helmsman.fleet.rows import CLIENT
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
     EngineGone,
@@ -48,7 +49,6 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.handlers import ask_handler
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
-from helmsman.tasks.model import CLIENT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

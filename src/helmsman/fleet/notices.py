@@ -34,7 +34,6 @@ from helmsman.notices.news import KINDS, News, left_out_news, limit_news, questi
 from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
 from helmsman.notices.ways import Sender
-from helmsman.tasks.model import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -249,7 +248,7 @@ async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], 
     if row["kind"] == "limit":
         known_as: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
         return replace(limit_news(task.note or "", about=about, **known_as, task_id=task.id), about=about)
-    return task_news(task, title(task.agent), about=about, is_scheduled=SCHEDULE in task.metadata)
+    return task_news(task, title(task.agent), about=about, is_scheduled=task.schedule is not None)
 
 
 async def notices_log(

@@ -181,6 +181,9 @@ def task_of(row: DictRow) -> Task:
         model=row["model"],
         waiting_for=waits,
         resumes_at=None if waits is None else _time(row["metadata"].get(RESUMES_AT)),
+        stored_options=row["metadata"].get(OPTIONS),
+        max_cost_usd=row["metadata"].get(MAX_COST),
+        schedule=row["metadata"].get(SCHEDULE),
         metadata={**row["metadata"], FLEET: {key: value for key, value in placed.items() if value is not None}},
         revision=row["revision"],
     )
@@ -203,5 +206,9 @@ def _time(text: object) -> datetime | None:
         return None
 
 
+OPTIONS, MAX_COST, SCHEDULE = "options", "maxCostUsd", "schedule"
+"""Keys of facts in the metadata that a task has as fields."""
+CLIENT: Final = "client"
+"""The MCP client that requested a task. The client of a session's first task has opened the session."""
 FLEET: Final = "fleet"
 """The key of a fleet's own facts in the metadata of a task."""

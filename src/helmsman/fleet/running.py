@@ -46,7 +46,7 @@ from helmsman.fleet.attempts import (
 from helmsman.fleet.owned_task import NotOwner, OwnedTask, end_of
 from helmsman.fleet.pictures import place_images
 from helmsman.fleet.pump import EventPump
-from helmsman.fleet.rows import machine_of, usage_as_json, waiting_facts
+from helmsman.fleet.rows import SCHEDULE, machine_of, usage_as_json, waiting_facts
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import SharedTree
 from helmsman.model.answered_by import DEADLINE, AnsweredBy
@@ -63,7 +63,6 @@ from helmsman.model.events import (
 from helmsman.model.request import TurnRequest
 from helmsman.steering.opening import Carried
 from helmsman.tasks.images import IMAGES, forget_images
-from helmsman.tasks.model import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

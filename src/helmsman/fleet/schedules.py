@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.structs import replace, unpack_if_valid
 from helmsman.fleet.door_lanes import PLACE, as_doors_see
 from helmsman.fleet.queue import enter_task
-from helmsman.fleet.rows import WORKERS, jsonb, new_fleet_task
+from helmsman.fleet.rows import MAX_COST, OPTIONS, SCHEDULE, WORKERS, jsonb, new_fleet_task
 from helmsman.fleet.values import FleetDraft
 from helmsman.schedules.due import due_run, extra_run
 from helmsman.schedules.store import RUNS_KEPT, Schedule, ScheduleRun, refuse_more
-from helmsman.tasks.model import POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,14 +81,15 @@ async def _enter(connection: DatabaseConnection, schedule: Schedule, run: Schedu
 
 def _draft(draft: TaskDraft) -> FleetDraft:
     """A run as the fleet's tasks are. What its schedule keeps beside options is for the metadata of tasks."""
-    metadata = {**draft.metadata, PLACE: draft.directory}
+    known = {OPTIONS: draft.stored_options, MAX_COST: draft.max_cost_usd, SCHEDULE: draft.schedule}
+    metadata = {name: value for name, value in known.items() if value is not None} | {PLACE: draft.directory}
     return FleetDraft(
         agent=draft.agent,
         instruction=draft.instruction,
         spec=draft.spec or {},
         directory=draft.directory,
         model=draft.model,
-        metadata=metadata | metadata.pop(POLICY),
+        metadata={**metadata, **(draft.policy or {})},
         idempotency_key=draft.idempotency_key,
     )
 

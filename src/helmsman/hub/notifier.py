@@ -42,7 +42,6 @@ from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
 from helmsman.notices.ways import WayError
 from helmsman.store.database import microseconds
-from helmsman.tasks.model import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -305,7 +304,7 @@ class Notifier:
             return None
         if kind == "limit":
             return _news_of_limit(rest, task)
-        is_scheduled = SCHEDULE in task.metadata
+        is_scheduled = task.schedule is not None
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
             return None
         who = self._shared.agents.title(task.agent)

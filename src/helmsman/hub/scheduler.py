@@ -20,7 +20,6 @@ from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import QuestionClosed
 from helmsman.schedules.due import due_run, extra_run
 from helmsman.schedules.store import ScheduleRun
-from helmsman.tasks.model import SCHEDULE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -147,7 +146,7 @@ class Scheduler:
     async def _fail_unanswered(self, session: Session, task_id: str) -> None:
         try:
             task = await self._shared.task_writer.registry(lambda registry: registry.get(task_id))
-            if task is None or SCHEDULE not in task.metadata:
+            if task is None or task.schedule is None:
                 return
             error = unanswered(session)
             self._shared.task_writer.update(task_id, {"status": "failed", "error": error.as_dict()})

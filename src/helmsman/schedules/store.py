@@ -193,7 +193,7 @@ class ScheduleStore:
 
     async def still_runs(self, schedule_id: str) -> bool:
         """Return whether a run of it is still at work, or waits."""
-        sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule = ?"
+        sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule_runs.schedule = ?"
 
         def work(connection: StoreConnection) -> bool:
             return any(row["status"] in RUNNING for row in connection.execute(sql, (schedule_id,)))

@@ -54,7 +54,7 @@ def applied_as_dict(applied: AppliedSession) -> dict[str, Any]:
 
 
 def task_as_dict(task: Task, writer: TaskWriter | None = None) -> dict[str, Any]:
-    """Return a task as listings show it, without its engine and metadata, which are internal to the registry.
+    """Return a task as listings show it, without its engine and policy, which are internal to the registry.
 
     With a `writer`, include whether only another process can stop the task (`elsewhere`).
     """
@@ -85,7 +85,7 @@ def task_as_dict(task: Task, writer: TaskWriter | None = None) -> dict[str, Any]
         "note": task.note,
         "cancelReason": task.cancel_reason,
         "timedOut": list(task.timed_out) or None,
-        "url": task.metadata.get("url"),
+        "url": task.url,
         "elsewhere": is_elsewhere or None,
     }
     return present(shown)

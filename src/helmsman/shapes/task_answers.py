@@ -199,7 +199,7 @@ def task_error(task: Task) -> ErrorOutput | None:
 
 
 def _url(task: Task) -> str | None:
-    url = task.metadata.get("url")
+    url = task.url
     return url if isinstance(url, str) else None
 
 

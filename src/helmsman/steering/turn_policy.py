@@ -14,7 +14,6 @@ from helmsman.base.caller_context import asking_client
 from helmsman.base.clients import McpClient
 from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.model.options import TurnLimits
-from helmsman.tasks.model import POLICY
 
 if TYPE_CHECKING:
     from helmsman.settings import Settings
@@ -64,7 +63,7 @@ class TurnPolicy(Value, frozen=True):
     @classmethod
     def stored_with(cls, task: Task) -> Self | None:
         """Return the policy that is stored with a task."""
-        return unpack_if_valid(task.metadata.get(POLICY), cls)
+        return unpack_if_valid(task.policy, cls)
 
     def settings(self, ours: Settings) -> Settings:
         """Return our settings, overridden by the policy of the turn."""

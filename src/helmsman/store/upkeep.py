@@ -9,11 +9,11 @@ need them, and the events of a session that is continued are numbered on from th
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from helmsman.base.json_values import json_object
 from helmsman.model.codec import decode
 from helmsman.settings import RETENTION_DAYS
 from helmsman.store.connection import is_in
@@ -47,8 +47,9 @@ _EXPIRED: Final = f"""
     AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = tasks.session_id AND changed_at > :unused_since)
 """
 _COMPACT_TASKS: Final = """
-    UPDATE tasks SET result = NULL, progress = NULL, metadata = '{}', idempotency_key = NULL, result_compacted = 1,
-        revision = revision + 1 WHERE result_compacted = 0 AND
+    UPDATE tasks SET result = NULL, progress = NULL, stored_options = NULL, policy = NULL, timed_out = NULL, granted = NULL,
+        reviewed = NULL, tree_before = NULL, job_sessions = NULL, chosen = NULL, uncounted = NULL, url = NULL,
+        idempotency_key = NULL, result_compacted = 1, revision = revision + 1 WHERE result_compacted = 0 AND
 """
 
 
@@ -68,9 +69,8 @@ def _times(now: datetime, retention: timedelta) -> dict[str, int]:
 def _busy_sessions(connection: StoreConnection) -> set[str]:
     """Return the sessions with a task that runs or waits: a turn, one that has yet to begin, or a job."""
     found: set[str | None] = set()
-    for row in connection.execute(f"SELECT session_id, opened_session, metadata FROM tasks WHERE {_RUNNING}"):
-        metadata = json_object(row["metadata"]) or {}
-        found |= {row["session_id"], row["opened_session"], *metadata.get("sessions", ())}
+    for row in connection.execute(f"SELECT session_id, opened_session, job_sessions FROM tasks WHERE {_RUNNING}"):
+        found |= {row["session_id"], row["opened_session"], *json.loads(row["job_sessions"] or "[]")}
     return {session_id for session_id in found if session_id is not None}
 
 

@@ -9,7 +9,7 @@ from helmsman.base.structs import pack, replace
 from helmsman.model.handover_text import message_part
 from helmsman.model.options import without_secrets
 from helmsman.tasks.call_key import call_key
-from helmsman.tasks.model import MAX_COST, OPTIONS, POLICY, SCHEDULE, TaskDraft, new_task_id
+from helmsman.tasks.model import TaskDraft, new_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,11 +64,9 @@ def draft_task(
         model=options.model,
         of_job=origin.of_job,
         handed_over_from=origin.handed_over_from,
-        metadata={
-            OPTIONS: pack(without_secrets(replace(options, tools=()))),
-            **({} if policy is None else {POLICY: dict(policy)}),
-            **({} if request.max_cost_usd is None else {MAX_COST: request.max_cost_usd}),
-            **({} if schedule is None else {SCHEDULE: schedule}),
-        },
+        stored_options=pack(without_secrets(replace(options, tools=()))),
+        policy=policy,
+        max_cost_usd=request.max_cost_usd,
+        schedule=schedule,
         spec=spec,
     )

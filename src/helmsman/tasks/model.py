@@ -98,7 +98,11 @@ class TaskDraft(Value, frozen=True, kw_only=True):
     job: str | None = None
     of_job: str | None = None
     handed_over_from: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    stored_options: Mapping[str, Any] | None = None
+    policy: Mapping[str, Any] | None = None
+    max_cost_usd: float | None = None
+    schedule: str | None = None
+    chosen: tuple[tuple[str, str], ...] = ()
     spec: Mapping[str, Any] | None = None
 
 
@@ -130,7 +134,20 @@ class Task(Value, frozen=True, kw_only=True):
         input_position: `Engine.input_position` just before it was sent to its agent, until the agent is known to have it.
         opened_session: Session that was opened for it, recorded before its first turn is requested.
         used_before: Usage before its last turn, if it has resumed after another.
-        metadata: Facts that one front end or capability needs again, such as the session's `options`.
+        stored_options: The options it was asked for with (`options`), as stored.
+        policy: Policy of the client that began it, for every process that follows it (`helmsman.steering.turn_policy`).
+        max_cost_usd: Cost limit of its caller.
+        schedule: The schedule that it is a run of.
+        timed_out: Its questions, one line each, that were not answered, so that the deadline denied them.
+        granted: By the name of a budget, the amount granted beyond it (`helmsman.capabilities.budgets`).
+        reviewed: Of a review, what was to be reviewed (`helmsman.capabilities.reviews`).
+        untouched: Of a review, whether the files are unchanged; None until that was looked at.
+        tree_before: Of a plan, the working tree before it (`helmsman.capabilities.plans`).
+        job_sessions: The sessions of a job, oldest first: the job waits for their questions.
+        chosen: Agents that may do a job, best first, each with a reason.
+        uncounted: Time that people have taken to answer the questions of a job (`helmsman.capabilities.outcomes.work`).
+        url: Address of its page in the cloud.
+        metadata: Facts that a fleet stores with its tasks. Tasks of this store have none.
         spec: All that is needed to run it (`helmsman.model.request`), until an agent may have heard of it.
         result_compacted: The result was dropped when it expired.
         revision: Counts the changes of this row.
@@ -173,6 +190,19 @@ class Task(Value, frozen=True, kw_only=True):
     input_position: str | None = None
     opened_session: str | None = None
     used_before: Usage = field(default_factory=Usage)
+    stored_options: Mapping[str, Any] | None = None
+    policy: Mapping[str, Any] | None = None
+    max_cost_usd: float | None = None
+    schedule: str | None = None
+    timed_out: tuple[str, ...] = ()
+    granted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    reviewed: Mapping[str, Any] | None = None
+    untouched: bool | None = None
+    tree_before: Mapping[str, str] | None = None
+    job_sessions: tuple[str, ...] = ()
+    chosen: tuple[tuple[str, str], ...] = ()
+    uncounted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    url: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     spec: Mapping[str, Any] | None = None
     result_compacted: bool = False
@@ -186,7 +216,7 @@ class Task(Value, frozen=True, kw_only=True):
     @property
     def options(self) -> SessionOptions | None:
         """Requested options, without those that held secrets."""
-        return unpack_if_valid(self.metadata.get(OPTIONS), SessionOptions)
+        return unpack_if_valid(self.stored_options, SessionOptions)
 
     @property
     def is_hubs(self) -> bool:
@@ -224,37 +254,19 @@ class Task(Value, frozen=True, kw_only=True):
         return self.status == "pending" or self.waiting_for is not None or (self.is_running and self.job is not None)
 
     @property
-    def job_sessions(self) -> tuple[str, ...]:
-        """Sessions of a job, oldest first. The job waits for their questions."""
-        return tuple(self.metadata.get(SESSIONS, ()))
-
-    @property
     def account(self) -> tuple[str, ...]:
         """Return its agent and the homes of the agents' programs, which hold the logins: usage limits are an account's."""
-        policy = self.metadata.get(POLICY)
-        kept: Mapping[str, Any] = policy if isinstance(policy, dict) else {}
-        return account(self.agent, kept.get("home", ""), kept.get("claudeHome", ""))
+        policy = self.policy or {}
+        return account(self.agent, policy.get("home", ""), policy.get("claudeHome", ""))
 
     @property
     def on_limit(self) -> str | None:
         """Action of its caller's choice when a usage limit ends its turn; None for a turn that cannot resume."""
-        return optional_text(mapping(mapping(self.metadata.get(POLICY)).get("limits")).get("onLimit"))
-
-    @property
-    def max_cost_usd(self) -> float | None:
-        """Cost limit in USD."""
-        limit = self.metadata.get(MAX_COST)
-        return float(limit) if isinstance(limit, int | float) else None
+        return optional_text(mapping((self.policy or {}).get("limits")).get("onLimit"))
 
     def kept_until(self, retention: timedelta) -> datetime:
         """Return when its result may be dropped. The time of an unfinished task moves on until it ends."""
         return self.expires_at or datetime.now(UTC) + retention
-
-    @property
-    def timed_out(self) -> tuple[str, ...]:
-        """Its questions, one line each, that were not answered, so that the deadline denied them."""
-        kept = self.metadata.get(TIMED_OUT)
-        return tuple(map(str, kept)) if isinstance(kept, list | tuple) else ()
 
 
 def account(agent: str, codex_home: object, claude_home: object) -> tuple[str, ...]:
@@ -262,32 +274,14 @@ def account(agent: str, codex_home: object, claude_home: object) -> tuple[str, .
     return agent, str(codex_home), str(claude_home)
 
 
-TIMED_OUT: Final = "timedOut"
-"""Metadata key of `Task.timed_out`."""
-OPTIONS: Final = "options"
-"""Metadata key of `Task.options`."""
-POLICY: Final = "policy"
-"""Policy of the client that began a task, for every process that follows it (`helmsman.steering.turn_policy`)."""
-MAX_COST: Final = "maxCostUsd"
-"""Cost limit of a task, for the process that follows it later."""
 QUOTA: Final = "quota"
 """Waits until the account's usage limit resets."""
 BUDGET: Final = "budget"
 """Waits until a person grants more than its budget."""
-GRANTED: Final = "granted."
-"""Prefix for the name of a budget: the amount granted beyond it in a task. See `helmsman.capabilities.budgets`."""
-CLIENT: Final = "client"
-"""MCP client that requested a task of a fleet. The client of a session's first task has opened the session."""
-CHOSEN: Final = "chosen"
-"""Agents that may do a job, best first, each with a reason."""
-SESSIONS: Final = "sessions"
-"""Metadata key of `Task.job_sessions`."""
-SCHEDULE: Final = "schedule"
-"""Metadata key of the schedule that a task is a run of."""
 
 
 class TaskChanges(TypedDict, total=False):
-    """Changes of a task. `metadata` is merged with the existing one; everything else replaces the old value."""
+    """Changes of a task. `granted` is merged with the earlier grants; everything else replaces the old value."""
 
     status: TaskStatus
     note: str | None
@@ -316,15 +310,22 @@ class TaskChanges(TypedDict, total=False):
     input_position: str | None
     opened_session: str | None
     used_before: Usage
-    metadata: Mapping[str, Any]
+    timed_out: tuple[str, ...]
+    granted: Mapping[str, Any]
+    reviewed: Mapping[str, Any]
+    untouched: bool
+    tree_before: Mapping[str, str] | None
+    job_sessions: tuple[str, ...]
+    uncounted: Mapping[str, Any]
+    url: str
     spec: Mapping[str, Any] | None
 
 
 def merged_changes(before: TaskChanges, then: TaskChanges) -> TaskChanges:
     """Both changes as one."""
     merged: TaskChanges = {**before, **then}
-    if "metadata" in before and "metadata" in then:
-        merged["metadata"] = {**before["metadata"], **then["metadata"]}
+    if "granted" in before and "granted" in then:
+        merged["granted"] = {**before["granted"], **then["granted"]}
     return merged
 
 
@@ -355,8 +356,8 @@ def changed(task: Task, changes: TaskChanges, now: datetime, retention: timedelt
             new = {"expires_at": task.expires_at if is_set else now + retention, **new, **_NOT_WAITING}
         if status in ENDED:
             new = {"completed_at": now, **new}
-    if "metadata" in new:
-        new["metadata"] = {**task.metadata, **new["metadata"]}
+    if "granted" in new:
+        new["granted"] = {**task.granted, **new["granted"]}
     if all(getattr(task, name) == value for name, value in new.items()):
         return task
     return replace(task, **new, updated_at=now, revision=task.revision + 1)

@@ -33,7 +33,7 @@ from helmsman.store.database import encodable, microseconds
 from helmsman.store.log import append, heads, read
 from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
-from helmsman.tasks.model import GRANTED, QUOTA, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
+from helmsman.tasks.model import QUOTA, RUNNING, Task, TaskChanges, changed, make_alias, new_task_id
 from helmsman.tasks.outcome import kept, to_keep
 from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 
@@ -462,7 +462,7 @@ class Registry:
 
     def granted(self, since: datetime) -> tuple[Task, ...]:
         """Return tasks that were granted more than a budget and have changed since then."""
-        return self._many("WHERE metadata LIKE ? AND updated_at >= ?", f'%"{GRANTED}%', microseconds(since))
+        return self._many("WHERE granted IS NOT NULL AND updated_at >= ?", microseconds(since))
 
     def _one(self, condition: str, *texts: str) -> Task | None:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))

@@ -38,11 +38,17 @@ _LIMITS: Final = {
 _JSON_LIMIT: Final = 100_000
 _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
-_JSON: Final = ("progress", "error", "metadata", "spec")
+_NEVER_NULL: Final = ("granted", "uncounted")  # as fields: their columns are
+_OBJECTS: Final = (
+    *("progress", "error", "spec", "stored_options", "policy", "reviewed", "tree_before"),
+    *_NEVER_NULL,
+)
+_LISTS: Final = ("timed_out", "job_sessions", "chosen")
+_JSON: Final = (*_OBJECTS, *_LISTS)
 _WAITS: Final = ("resumes_at", "limit_reached_at", "asked_at")
 _TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at", *_WAITS)
 _USAGE: Final = Usage.__struct_fields__
-_PLAIN: Final = tuple(name for name in Task.__struct_fields__ if name not in ("owner", "usage"))
+_PLAIN: Final = tuple(name for name in Task.__struct_fields__ if name not in ("owner", "usage", "metadata"))
 """Fields of a task that are stored in a column of the same name."""
 
 
@@ -74,7 +80,8 @@ def _clean(name: str, value: Any) -> Any:
     if name in _JSON:
         text = json.dumps(redact_value(value), default=str, skipkeys=True)
         plain = json.loads(text)
-        return plain if len(text) <= min(TEXT_CHARS, _JSON_LIMIT) else within(plain, _JSON_LIMIT)
+        bounded = plain if len(text) <= min(TEXT_CHARS, _JSON_LIMIT) else within(plain, _JSON_LIMIT)
+        return tuple(bounded) if name in _LISTS else bounded
     if name == "idempotency_key":
         return clean_key(value)
     if isinstance(value, str):
@@ -102,6 +109,8 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a task as columns of the table."""
     columns: dict[str, Any] = {}
     for name, value in values.items():
+        if name == "metadata":
+            continue  # of a fleet's task
         if name == "usage":
             columns.update({column: None if value is None else getattr(value, column) for column in _USAGE})
         elif name == "used_before":
@@ -114,7 +123,8 @@ def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _TIMES:
             columns[name] = microseconds(value)
         else:
-            columns[name] = json.dumps(value) if name in _JSON else value
+            is_empty = not value and name in (*_LISTS, *_NEVER_NULL)
+            columns[name] = None if is_empty else json.dumps(value) if name in _JSON else value
     return columns
 
 
@@ -128,9 +138,13 @@ def task_of(row: Any) -> Task:
     values["used_before"] = Usage(*json.loads(values["used_before"] or "[]"))
     for name in _TIMES:
         values[name] = None if values[name] is None else from_microseconds(values[name])
-    for name in _JSON:
+    for name in _OBJECTS:
         values[name] = json_object(values[name])
-    values["metadata"] = values["metadata"] or {}
+    for name in _LISTS:
+        values[name] = tuple(json.loads(values[name] or "[]"))
+    for name in _NEVER_NULL:
+        values[name] = values[name] or {}
+    values["untouched"] = None if values["untouched"] is None else bool(values["untouched"])
     values["input_required"] = bool(values["input_required"])
     values["result_compacted"] = bool(values["result_compacted"])
     values["status"] = values["status"] if values["status"] in get_args(TaskStatus) else "unknown"

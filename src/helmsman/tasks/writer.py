@@ -39,7 +39,6 @@ from helmsman.store.log import NewEvent
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.jobs import RunningJob
 from helmsman.tasks.model import (
-    TIMED_OUT,
     Task,
     TaskChanges,
     TaskDraft,
@@ -155,7 +154,7 @@ class RunningTask:
         if note is not None or missed is not None:
             ending["note"] = " ".join(filter(None, (note, missed)))
         if missed is not None:
-            ending["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
+            ending["timed_out"] = tuple(session.state.timed_out)
         if error is not None:
             ending["error"] = {"code": error.code, "message": error.message, "retryable": error.retryable}
         return ending
@@ -603,7 +602,7 @@ class TaskWriter:
         is_urgent = isinstance(event, QuestionAsked | QuestionClosed)
         if isinstance(event, QuestionClosed) and event.by == str(DEADLINE):
             changes["note"] = session.state.timed_out_note
-            changes["metadata"] = {TIMED_OUT: list(session.state.timed_out)}
+            changes["timed_out"] = tuple(session.state.timed_out)
         self.update(running.id, changes, urgent=is_urgent)
 
     def uncommitted(self, session_id: str) -> int:

@@ -122,4 +122,4 @@ async def test_the_time_of_a_job_counts_from_its_beginning_but_for_the_time_of_p
     assert seconds_left(task, job) == pytest.approx(20, abs=2)
     assert seconds_left(task, replace(job, seconds=60)) == 0
     asked = {"seconds": 10.0, "since": (began + timedelta(seconds=70)).isoformat()}  # and its hub died while it was
-    assert seconds_left(replace(task, metadata={"uncounted": asked}), job) == pytest.approx(60, abs=2)
+    assert seconds_left(replace(task, uncounted=asked), job) == pytest.approx(60, abs=2)

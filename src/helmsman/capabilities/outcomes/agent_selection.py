@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.agents.protocol import Capability
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting
-from helmsman.tasks.model import CHOSEN, account
+from helmsman.tasks.model import account
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ _NEEDED: Final[Mapping[Kind, tuple[Capability, ...]]] = {
 
 def selected_agents(task: Task) -> list[Chosen]:
     """Return the agents stored in a job's task, best first."""
-    return [Chosen(agent, why) for agent, why in task.metadata.get(CHOSEN, ())]
+    return [Chosen(agent, why) for agent, why in task.chosen]
 
 
 async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] = ()) -> list[Chosen]:

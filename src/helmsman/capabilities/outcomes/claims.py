@@ -103,7 +103,7 @@ class ShownDiff:
         return cls(str(root), shown)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form for a task's metadata."""
+        """Return the JSON form for storage."""
         return {
             "root": self.root,
             "files": {path: [list(map(list, one)), end] for path, (one, end) in self.files.items()},
@@ -111,7 +111,7 @@ class ShownDiff:
 
     @classmethod
     def of(cls, kept: Mapping[str, Any]) -> ShownDiff:
-        """Restore from a task's metadata."""
+        """Restore from storage."""
         files = {
             str(path): (tuple((int(first), int(last)) for first, last in ranges), end)
             for path, (ranges, end) in kept["files"].items()

@@ -65,13 +65,13 @@ class Reviewed:
     before: Mapping[str, str] | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form for a task's metadata."""
+        """Return the JSON form for storage."""
         shown = None if self.shown is None else self.shown.as_dict()
         return {"root": self.root, "shown": shown, "before": None if self.before is None else dict(self.before)}
 
     @classmethod
     def of(cls, kept: Any) -> Reviewed | None:
-        """Restore from a task's metadata; None if it is invalid."""
+        """Restore from storage; None if it is invalid."""
         try:
             shown = None if kept["shown"] is None else ShownDiff.of(kept["shown"])
             return cls(root=str(kept["root"]), shown=shown, before=kept["before"])

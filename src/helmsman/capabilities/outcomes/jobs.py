@@ -27,7 +27,7 @@ from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.call_key import call_key
-from helmsman.tasks.model import CHOSEN, POLICY, TaskChanges, TaskDraft
+from helmsman.tasks.model import TaskChanges, TaskDraft
 from helmsman.tasks.outcome import TaskOutcome
 
 if TYPE_CHECKING:
@@ -109,10 +109,8 @@ class Outcomes:
             directory=wanted.directory,
             idempotency_key=idempotency_key or key_of_call,
             job=wanted.kind,
-            metadata={
-                POLICY: self._helm.policy(is_message=False),
-                CHOSEN: [[one.agent, one.why] for one in chosen],
-            },
+            policy=self._helm.policy(is_message=False),
+            chosen=tuple((one.agent, one.why) for one in chosen),
             spec=wanted.as_dict(),
         )
         task, is_fresh = await self._helm.task_writer.enter_job(draft)

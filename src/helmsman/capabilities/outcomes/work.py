@@ -24,7 +24,6 @@ from helmsman.model.events import TurnEnded, Usage
 from helmsman.model.inputs import takes_turn_options, turn_input
 from helmsman.tasks.drafts import NextTurn, next_turn
 from helmsman.tasks.jobs import TurnGate
-from helmsman.tasks.model import SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 1.0
-_CLOCK: Final = "uncounted"
-"""Metadata key for the time that people needed to answer."""
 
 
 class TurnNotDone(HelmsmanError):
@@ -218,7 +215,7 @@ class Work:
     def _note_session(self, session: Session) -> None:
         self.job.sessions[session.id] = None
         told: TaskChanges = {
-            "metadata": {SESSIONS: list(self.job.sessions)},
+            "job_sessions": tuple(self.job.sessions),
             "input_required": asks(self.helm, self.job),
         }
         self.helm.task_writer.update(self.task.id, told)
@@ -295,8 +292,8 @@ class Work:
 
     def _keep_clock(self, clock: dict[str, Any]) -> None:
         """Store the uncounted time, so that the next hub continues with the same limit."""
-        self.task = replace(self.task, metadata={**self.task.metadata, _CLOCK: clock})
-        self.helm.task_writer.update(self.task.id, {"metadata": {_CLOCK: clock}})
+        self.task = replace(self.task, uncounted=clock)
+        self.helm.task_writer.update(self.task.id, {"uncounted": clock})
 
     def consent(self, session: Session) -> Consent:
         """Return consent through a session's question handlers; it holds for the same words in the whole job."""
@@ -351,7 +348,7 @@ def seconds_left(task: Task, wanted: Wanted) -> float:
 
 def _uncounted(task: Task) -> float:
     """Return the time that people have needed so far, including a question that was open when the hub died."""
-    clock = task.metadata.get(_CLOCK) or {}
+    clock = task.uncounted
     since = clock.get("since")
     asking = 0.0 if since is None else (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
     return float(clock.get("seconds", 0.0)) + asking
