@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures import Row
-from helmsman.agents.codex.rollout_usage import RolloutSpending
+from helmsman.agents.codex.rollout_turns import RolloutSpending
 from helmsman.agents.spending import SpendingIndex
 from helmsman.capabilities.spending import all_spendings
 from helmsman.capabilities.usage_report import report

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_usage import RolloutSpending
+from helmsman.agents.codex.rollout_turns import RolloutSpending
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.capabilities import spending
 from helmsman.model.events import Usage

@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from helmsman import load_settings
-from helmsman.agents.codex.carrying import CodexTranscripts
 from helmsman.agents.codex.features import Version
+from helmsman.agents.codex.rollouts import CodexTranscripts
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, descendants
 from helmsman.errors import CannotMove

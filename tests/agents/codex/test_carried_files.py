@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.carrying import CodexTranscripts
 from helmsman.agents.codex.features import Version
-from helmsman.agents.codex.rollouts import NAMES, SESSIONS
+from helmsman.agents.codex.rollouts import NAMES, SESSIONS, CodexTranscripts
 from helmsman.agents.transcripts import NAME, PART_BYTES, OneFile, TranscriptPart
 from helmsman.errors import CannotMove
 

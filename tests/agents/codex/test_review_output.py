@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.reviews import from_record, from_text, is_of, read_review
+from helmsman.agents.codex.rollout_turns import from_record, from_text, is_of, read_review
 from helmsman.agents.protocol import Finding
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.rollout_turns import turns_of
-from helmsman.agents.codex.rollout_usage import read_spending
+from helmsman.agents.codex.rollout_turns import read_spending, turns_of
 
 if TYPE_CHECKING:
     from helmsman.agents.spending import SessionSpending

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.codex.rollout_usage import RolloutSpending
+from helmsman.agents.codex.rollout_turns import RolloutSpending
 from helmsman.agents.spending import SpendingIndex
 from tests.agents.codex.test_rollout_usage import HEAD, begin, count, written
 

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from helmsman.agents.codex.carrying import CodexTranscripts
     from helmsman.agents.codex.engine import AppServerEngine
-    from helmsman.agents.codex.rollout_usage import RolloutSpending
+    from helmsman.agents.codex.rollout_turns import RolloutSpending
+    from helmsman.agents.codex.rollouts import CodexTranscripts
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
     from helmsman.model.events import Failure, PastTurn
@@ -253,14 +253,14 @@ class CodexAgent(Agent):
         return CodexSessions(settings.codex_home)
 
     async def transcripts(self, settings: Settings, env: Mapping[str, str] | None) -> CodexTranscripts | None:
-        from helmsman.agents.codex.carrying import CodexTranscripts
+        from helmsman.agents.codex.rollouts import CodexTranscripts
 
         if settings.codex_remote is not None:
             return None
         return CodexTranscripts(settings.codex_home, (await find_agent(settings, env)).version)
 
     def spending(self, settings: Settings, env: Mapping[str, str] | None) -> RolloutSpending:
-        from helmsman.agents.codex.rollout_usage import RolloutSpending
+        from helmsman.agents.codex.rollout_turns import RolloutSpending
 
         return RolloutSpending(settings.codex_home)
 

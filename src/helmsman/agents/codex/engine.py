@@ -48,7 +48,7 @@ from helmsman.agents.codex.processes import (
     start_failed,
 )
 from helmsman.agents.codex.questions import OpenQuestions, thread_of
-from helmsman.agents.codex.reviews import from_text, is_of, read_review
+from helmsman.agents.codex.rollout_turns import from_text, is_of, read_review
 from helmsman.agents.codex.threads import (
     InheritedThreads,
     SpareThread,

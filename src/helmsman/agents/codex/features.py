@@ -10,16 +10,16 @@ branches can go:
 | difference | until | read by |
 | --- | --- | --- |
 | every notification comes a second time, as `codex/event/*` | 0.93 | `normalise` |
-| a rollout names no turns, and records neither beginning nor completion | 0.93 | `rollout_turns`, `rollout_usage` |
-| turn ids are numbers per thread, not UUIDs | 0.93 | `rollout_usage` |
+| a rollout names no turns, and records neither beginning nor completion | 0.93 | `rollout_turns` |
+| turn ids are numbers per thread, not UUIDs | 0.93 | `rollout_turns` |
 | plan mode's counterpart is called `code`, not `default` | 0.93 | `threads` |
 | the result of a client's tool is `output`, not `contentItems` | 0.93 | `questions` |
 | a running turn's thread cannot be resumed (`THREAD_STATUS`) | 0.104 | `engine` |
 | an MCP tool is approved through `requestUserInput` | 0.115 | `questions` |
 | the sandbox of `codex sandbox` is a subcommand per platform | 0.130 | `sandbox` |
 | a failed turn is recorded as one that completed without a message | 0.130 | `rollout_turns` |
-| a turn begins with a repeated token count | 0.130 | `rollout_usage` |
-| the file of a fork begins with a copy of its parent's lines | 0.145 | `rollout_turns`, `rollout_usage` |
+| a turn begins with a repeated token count | 0.130 | `rollout_turns` |
+| the file of a fork begins with a copy of its parent's lines | 0.145 | `rollout_turns` |
 | turns that were taken back stay in the file (`thread_rolled_back`) | 0.145 | `rollout_turns` |
 | messages are recorded as `user_message` and `agent_message` | 0.149 | `rollouts`, `rollout_turns` |
 | a handshake that offers compression is dropped | 0.165 | `websocket` |

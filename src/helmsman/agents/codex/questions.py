@@ -30,7 +30,7 @@ import anyio
 
 from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.features import Feature
-from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS
+from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS, lines_from_end
 from helmsman.agents.codex.threads import ThreadState
 from helmsman.base.json_values import json_object, mapping, present, rows
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen
@@ -373,8 +373,8 @@ _WRITERS: Final[Mapping[str, Callable[[Mapping[str, Any], tuple[Choice, ...] | N
 # --- proof of the sandbox --------------------------------------------------------------------------------------------
 
 
-_TAILS: Final = (128 * 1024, 4 * 1024 * 1024)
-"""How much of a file's end is read: the call is nearly always in its last lines. A turn that wrote more proves nothing."""
+_TAIL: Final = 4 * 1024 * 1024
+"""Maximum number of bytes read from a file's end. A turn that wrote more proves nothing."""
 
 _COMMAND_KEYS: Final = {"exec_command": "cmd", "shell_command": "command", "shell": "command"}
 """The shells that Codex has offered to models, and where the command is in their arguments."""
@@ -424,8 +424,33 @@ class _Turn:
 
 def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
     path = _file(sessions, thread_id)
-    tails = (_read_tail(path, size, call_id) for size in _TAILS if path is not None)
-    return next((turn for turn in tails if turn is not None), None)
+    if path is None:
+        return None
+    turn, left = _Turn(), _TAIL
+    wanted = json.dumps(call_id).encode()
+    settings: list[Mapping[str, Any]] = []
+    try:
+        with path.open("rb") as file:
+            for line in lines_from_end(file):
+                left -= len(line) + 1
+                if left < 0:
+                    return None
+                if wanted in line:
+                    payload = _payload(line, "response_item")
+                    # The output of one counts, too: that call is over, so it is not the one asked about.
+                    if payload.get("call_id") == call_id:
+                        turn.calls.append({key: payload.get(key) for key in ("type", "name", "namespace", "arguments")})
+                elif b'"thread_settings_applied"' in line[:200]:
+                    settings.append(mapping(_payload(line, "event_msg").get("thread_settings")))
+                elif b'"turn_context"' in line[:200] and (context := _payload(line, "turn_context")):
+                    turn.names_turn = "turn_id" in context
+                    turn.id = context.get("turn_id")
+                    policies = {_policy(one) for one in (context, *settings)}
+                    turn.policy = policies.pop() if len(policies) == 1 else None
+                    return turn
+    except OSError:
+        return None
+    return None
 
 
 def _file(sessions: Path, thread_id: str) -> Path | None:
@@ -452,37 +477,6 @@ def _days_around(thread_id: str) -> list[datetime]:
         return [began + timedelta(days=offset) for offset in (-1, 0, 1)]
     except (ValueError, OverflowError, OSError):
         return []  # no year that there is
-
-
-def _read_tail(path: Path, size: int, call_id: str) -> _Turn | None:
-    try:
-        with path.open("rb") as file:
-            length = file.seek(0, os.SEEK_END)
-            file.seek(max(0, length - size))
-            lines = file.read(size).split(b"\n")
-    except OSError:
-        return None
-    if length > size:
-        del lines[0]  # it begins in the middle of a line
-    turn = _Turn()
-    wanted = json.dumps(call_id).encode()
-    settings: list[Mapping[str, Any]] = []
-    for line in reversed(lines):
-        if wanted in line:
-            payload = _payload(line, "response_item")
-            if (
-                payload.get("call_id") == call_id
-            ):  # the output of one, too: that call is over, so it is not the one asked about
-                turn.calls.append({key: payload.get(key) for key in ("type", "name", "namespace", "arguments")})
-        elif b'"thread_settings_applied"' in line[:200]:
-            settings.append(mapping(_payload(line, "event_msg").get("thread_settings")))
-        elif b'"turn_context"' in line[:200] and (context := _payload(line, "turn_context")):
-            turn.names_turn = "turn_id" in context
-            turn.id = context.get("turn_id")
-            policies = {_policy(one) for one in (context, *settings)}
-            turn.policy = policies.pop() if len(policies) == 1 else None
-            return turn
-    return None
 
 
 def _payload(line: bytes, kind: str) -> Mapping[str, Any]:

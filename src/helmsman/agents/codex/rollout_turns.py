@@ -1,4 +1,4 @@
-"""Read turns from a rollout file, without starting Codex.
+"""Read turns from a rollout file, without starting Codex: outcomes, spending, history and reviews.
 
 `read_turn` and `turns_of` read backwards, a block at a time: files grow to hundreds of megabytes, and recovery nearly always
 asks for the last turn. How a turn is recorded depends on the version:
@@ -20,17 +20,37 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from helmsman.agents.codex.normalise import read_usage, spent_between, turn_failure
-from helmsman.agents.codex.rollouts import read_rollout, readable, rollout_files
-from helmsman.agents.protocol import RecordedTurn
-from helmsman.base.json_values import integer, json_object, mapping, optional_text, sequence, timestamp
+from helmsman.agents.codex.rollouts import (
+    OWN_ID,
+    line_object,
+    lines_from_end,
+    open_to_the_end,
+    read_beginning,
+    read_head,
+    read_rollout,
+    readable,
+    rollout_files,
+)
+from helmsman.agents.protocol import Finding, RecordedTurn, ReviewReport, review_text
+from helmsman.agents.spending import SessionSpending, TurnSpending
+from helmsman.base.json_values import (
+    fraction,
+    integer,
+    json_object,
+    mapping,
+    optional_text,
+    sequence,
+    text,
+    timestamp,
+)
 from helmsman.base.structs import replace
 from helmsman.model.events import (
     AgentMessage,
@@ -42,27 +62,34 @@ from helmsman.model.events import (
     Usage,
     UserMessage,
 )
+from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator, Mapping
 
     from helmsman.model.events import ChangeKind, Item
 
 # --- outcomes, from the end ------------------------------------------------------------------------------------------
 
 
-_BLOCK: Final = 64 * 1024
 _KIND: Final = re.compile(
     rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?'
     rb'"type":"(?P<type>\w{1,40})","payload":\{"type":"(?P<payload>\w{1,40})"'
 )
 """The kind of a line, as every version writes it, without reading all of what may be a megabyte of output."""
 
+_OF_TURNS: Final = frozenset(
+    {
+        *(b"task_started", b"turn_started", b"task_complete", b"turn_complete", b"turn_aborted", b"thread_rolled_back"),
+        *(b"agent_message", b"user_message", b"token_count"),
+    }
+)
 _BEGINS: Final = frozenset({"task_started", "turn_started"})
 _COMPLETES: Final = frozenset({"task_complete", "turn_complete"})
 _ABORTS: Final = "turn_aborted"
 _TAKEN_BACK: Final = "thread_rolled_back"
+_ABSURD: Final = 10**15
+"""No session spends so many tokens: such a count is damage, and would spoil every sum."""
 _NO_REASON: Final = (
     "The turn ended without an answer, and Codex did not record why. Send the session a message to go on."
 )
@@ -94,41 +121,21 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
 
 def turns_of(path: Path) -> Iterator[RecordedTurn]:
     """The turns in a file, last first, read as they are asked for. A file that cannot be read has none."""
-    reader = _Reader()
     try:
         with open_to_the_end(path) as file:
-            for line in lines_from_end(file):
-                yield from reader.take(line)
+            yield from _turns_in(file)
     except OSError:
         return
-    yield from reader.know_spent_before(reader.spent_before)
 
 
-def open_to_the_end(path: Path) -> BinaryIO:
-    """A rollout file for `lines_from_end`. One that is compressed has no end to go to before all of it is unpacked."""
-    if path.suffix != ".zst":
-        return path.open("rb")
-    return io.BytesIO(read_rollout(str(path), lambda file: file.read()) or b"")
-
-
-def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, last first. What comes after the last line feed is a line still being written: it counts if
-    it is complete.
-    """
-    position = file.seek(0, os.SEEK_END)
-    pieces: list[bytes] = []  # of the line that begins before what was read so far, last first
-    while position > 0:
-        size = min(_BLOCK, position)
-        position -= size
-        file.seek(position)
-        first, *lines = file.read(size).split(b"\n")
-        if lines:
-            pieces.append(lines.pop())
-            yield b"".join(reversed(pieces))
-            yield from reversed(lines)
-            pieces = []
-        pieces.append(first)
-    yield b"".join(reversed(pieces))
+def _turns_in(file: BinaryIO) -> Iterator[RecordedTurn]:
+    reader = _Reader()
+    for line in lines_from_end(file):
+        reader.take(line)
+        if reader.known:
+            yield from reader.take_known()
+    reader.end()
+    yield from reader.take_known()
 
 
 # --- from lines to turns ---------------------------------------------------------------------------------------------
@@ -154,20 +161,40 @@ class _Reader:
     """Takes lines from the last to the first. A turn is given out once the spending before it is known too."""
 
     stretch: _Stretch = field(default_factory=_Stretch)
+    known: list[RecordedTurn] = field(default_factory=list)
     waiting: list[tuple[RecordedTurn, Usage | None]] = field(default_factory=list)
     """Turns that lack only what the session had spent before them, with what it had spent after them."""
     is_last: bool = True
     taken_back: int = 0
     """How many of the turns that are still to come were forgotten."""
-    spent_before: Usage = field(default_factory=Usage)
-    """What had been spent before the first count: nothing, but in a fork what its parent had."""
+    first_count: bytes | None = None
+    """The earliest line so far that says how much was spent by then."""
 
-    def take(self, line: bytes) -> Iterator[RecordedTurn]:
+    def take(self, line: bytes) -> None:
         kind = _KIND.match(line)
-        if kind is not None and (kind["type"] == b"response_item" or kind["payload"] == b"item_completed"):
+        if kind is None:
+            self._take_entry(line)
+        elif kind["type"] != b"event_msg" or kind["payload"] not in _OF_TURNS:
             self._pass_over(kind["time"], is_work=kind["type"] == b"response_item" and kind["payload"] != b"message")
-            return
-        entry = json_object(line)
+        elif kind["payload"] == b"token_count":
+            self._pass_over(kind["time"], is_work=False)
+            self._take_count(line)
+        elif kind["payload"] == b"user_message" and not self.stretch.names_no_turn:
+            self._pass_over(kind["time"], is_work=False)
+        else:
+            self._take_entry(line)
+
+    def take_known(self) -> list[RecordedTurn]:
+        """Return the turns of which all is known now, once, last first."""
+        known, self.known = self.known, []
+        return known
+
+    def end(self) -> None:
+        """The beginning of the file was reached."""
+        self._know_spent_before(_spent_before(self.first_count))
+
+    def _take_entry(self, line: bytes) -> None:
+        entry = line_object(line)
         if entry is None:
             return
         payload, time = mapping(entry.get("payload")), timestamp(entry.get("timestamp"))
@@ -175,8 +202,10 @@ class _Reader:
         if entry.get("type") == "turn_context":
             self.stretch.model = self.stretch.model or readable(payload.get("model"))
             self.stretch.names_no_turn = "turn_id" not in payload
+        elif entry.get("type") == "event_msg" and payload.get("type") == "token_count":
+            self._take_count(line)
         elif entry.get("type") == "event_msg":
-            yield from self._take_event(payload, time)
+            self._take_event(payload, time)
 
     def _pass_over(self, time: bytes, *, is_work: bool) -> None:
         stretch = self.stretch
@@ -184,17 +213,19 @@ class _Reader:
         if is_work and stretch.ends_in_message is None:
             stretch.ends_in_message = False  # a tool call or its output, and no message after it
 
-    def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> Iterator[RecordedTurn]:
+    def _take_count(self, line: bytes) -> None:
+        """Codex writes a count after every response of the model. Only the last one of each turn is parsed."""
+        if self.stretch.spent is None or self.waiting:
+            spent = _counts(line, "total_token_usage")
+            if spent is None:
+                return
+            self._know_spent_before(spent)
+            self.stretch.spent = self.stretch.spent or spent
+        self.first_count = line
+
+    def _take_event(self, payload: Mapping[str, Any], time: datetime | None) -> None:
         kind = payload.get("type")
-        if kind == "token_count":
-            info = mapping(payload.get("info"))
-            spent = read_usage(info.get("total_token_usage"))
-            if spent is not None:
-                last = read_usage(info.get("last_token_usage"))
-                self.spent_before = Usage() if last is None else spent_between(last, spent)
-                yield from self.know_spent_before(spent)
-                self.stretch.spent = self.stretch.spent or spent
-        elif kind == "agent_message":
+        if kind == "agent_message":
             if self.stretch.ends_in_message is None:
                 self.stretch.ends_in_message, self.stretch.message = True, readable(payload.get("message"))
         elif kind == _TAKEN_BACK:
@@ -202,11 +233,11 @@ class _Reader:
         elif kind == _ABORTS or kind in _COMPLETES:
             self.stretch = _Stretch(end=payload, ended_at=time, last_written_at=time)
         elif kind in _BEGINS:
-            yield from self._turn_begins(readable(payload.get("turn_id")), time)
+            self._turn_begins(readable(payload.get("turn_id")), time)
         elif kind == "user_message" and self.stretch.names_no_turn:
-            yield from self._turn_begins(None, time)
+            self._turn_begins(None, time)
 
-    def _turn_begins(self, turn_id: str | None, time: datetime | None) -> Iterator[RecordedTurn]:
+    def _turn_begins(self, turn_id: str | None, time: datetime | None) -> None:
         stretch, self.stretch = self.stretch, _Stretch()
         end = stretch.end
         if end is not None and readable(end.get("turn_id")) not in (turn_id, None):
@@ -223,15 +254,28 @@ class _Reader:
         self.is_last = False
         self.taken_back = max(0, self.taken_back - 1)
         if stretch.spent is None and not self.waiting:
-            yield turn
+            self.known.append(turn)
         else:
             self.waiting.append((turn, stretch.spent))
 
-    def know_spent_before(self, spent: Usage) -> Iterator[RecordedTurn]:
+    def _know_spent_before(self, spent: Usage) -> None:
         for turn, after in self.waiting:
             usage = None if after is None else spent_between(spent, after)
-            yield turn if usage is None else replace(turn, usage=usage, spent_before=spent)
-        self.waiting = []
+            self.known.append(turn if usage is None else replace(turn, usage=usage, spent_before=spent))
+        self.waiting.clear()
+
+
+def _counts(line: bytes, name: str) -> Usage | None:
+    usage = read_usage(mapping(mapping(mapping(line_object(line)).get("payload")).get("info")).get(name))
+    return None if usage is None or max(usage.input_tokens, usage.output_tokens) >= _ABSURD else usage
+
+
+def _spent_before(first_count: bytes | None) -> Usage:
+    """What had been spent before the first count of a file: nothing, unless the file goes on from another one."""
+    if first_count is None:
+        return Usage()
+    total, last = _counts(first_count, "total_token_usage"), _counts(first_count, "last_token_usage")
+    return Usage() if total is None or last is None else spent_between(last, total)
 
 
 def _outcome(stretch: _Stretch, end: Mapping[str, Any] | None, *, is_last: bool) -> RecordedTurn:
@@ -255,6 +299,127 @@ def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
     if message is None and "started_at" not in end and not stretch.ends_in_message:
         return RecordedTurn(outcome="failed", error=Failure(code="other", message=_NO_REASON))
     return RecordedTurn(outcome="completed", message=message)
+
+
+# --- spending --------------------------------------------------------------------------------------------------------
+
+# Thousands of files are read for a report, so this is no use of `turns_of`: the kind of each line is found without decoding
+# it, and only one count of each turn is decoded.
+#
+# Up to 0.130 a turn begins with a count that repeats the last one, so only a difference of two counts is a spending. A fork
+# continues the count of its parent. Up to 0.145 its file begins with a copy of the parent's lines: the turns keep their ids,
+# by which a copy is known, but on 0.93 they have none, and all get the time of the copying.
+
+_SPENT_KIND: Final = re.compile(
+    rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?"type":"'
+    rb'(?:event_msg","payload":\{"type":"(?P<event>task_started|turn_started|user_message|token_count)"|(?P<context>turn_context)")'
+)
+_MODEL: Final = re.compile(rb'"model":"((?:[^"\\]|\\.){1,200})"')
+_TURN_ID: Final = re.compile(rb'"turn_id":"([^"\\]{1,200})"')
+_INSTRUCTIONS: Final = b',"base_instructions":'
+_NO_COUNT: Final = b'"token_count","info":null'
+
+
+class RolloutSpending:
+    """The rollout files under a CODEX_HOME. See `helmsman.agents.spending.SpendingFiles`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def files(self) -> Iterable[tuple[str, int, int]]:
+        return rollout_files(self.home)
+
+    def read(self, key: str) -> SessionSpending | None:
+        return read_rollout(key, read_spending)
+
+    def names(self, turn_id: str) -> bool:
+        return OWN_ID.fullmatch(turn_id) is not None  # those of before 0.115 are not, nor are those of `codex exec`
+
+
+def read_spending(file: BinaryIO) -> SessionSpending | None:
+    """What the session in this file has spent; None if it is not a session."""
+    head, _ = read_head(io.BytesIO(_without_instructions(file.readline())))
+    if head is None or head.session_id is None:
+        return None
+    return SessionSpending(
+        agent=DEFAULT_AGENT,
+        session_id=head.session_id,
+        directory=head.directory,
+        created_at=None if head.created_at is None else head.created_at.timestamp(),
+        parent_id=head.parent_id,
+        forked_from=head.forked_from,
+        turns=tuple(_spent_turns(file)),
+    )
+
+
+def _without_instructions(line: bytes) -> bytes:
+    """The first line without the twenty kilobytes of instructions in it and what comes after them."""
+    begin = line.find(_INSTRUCTIONS)
+    shortened = line[:begin] + b"}}"
+    return shortened if begin >= 0 and line_object(shortened) is not None else line
+
+
+@dataclass(slots=True)
+class _SpentTurn:
+    """A turn while its lines are read. `count` is the last line that says how much was spent by then."""
+
+    turn_id: str | None
+    began_at: float
+    model: str | None
+    count: bytes | None = None
+
+
+def _spent_turns(lines: Iterable[bytes]) -> list[TurnSpending]:
+    """The turns that spent something, oldest first."""
+    turns: list[_SpentTurn] = []
+    first_count: bytes | None = None
+    names_turns = False
+    for line in lines:
+        kind = _SPENT_KIND.match(line)
+        if kind is None:
+            continue
+        event = kind["event"]
+        if event == b"token_count":
+            is_whole = line.endswith(b"\n")  # the last one may still be on its way to the disk
+            if turns and is_whole and _NO_COUNT not in line[:200]:
+                turns[-1].count = line
+                first_count = first_count or line
+        elif event == b"user_message":
+            if not names_turns:
+                turns.append(_SpentTurn(None, _seconds(kind["time"]), None))
+        elif event is not None:
+            names_turns = True
+            turns.append(_SpentTurn(_named(_TURN_ID, line), _seconds(kind["time"]), None))
+        elif turns and turns[-1].model is None:
+            turns[-1].model = _named(_MODEL, line)
+    return _differences(turns, _spent_before(first_count))
+
+
+def _differences(turns: list[_SpentTurn], before: Usage) -> list[TurnSpending]:
+    spendings: list[TurnSpending] = []
+    model: str | None = None
+    for turn in turns:
+        model = turn.model or model
+        after = None if turn.count is None else _counts(turn.count, "total_token_usage")
+        if after is None:
+            continue
+        spent = spent_between(before, after)
+        before = after
+        if spent != Usage():
+            spendings.append(TurnSpending(turn.turn_id, turn.began_at, model, *spent.counts))
+    return spendings
+
+
+def _named(pattern: re.Pattern[bytes], line: bytes) -> str | None:
+    found = pattern.search(line)
+    return None if found is None else found[1].decode("utf-8", "replace")
+
+
+def _seconds(time: bytes) -> float:
+    try:
+        return datetime.fromisoformat(time.decode("ascii", "replace")).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return 0.0
 
 
 # --- history, from the beginning -------------------------------------------------------------------------------------
@@ -287,16 +452,14 @@ def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
 
 
 def _parted_from(path: Path, codex_home: Path) -> tuple[Path, int] | None:
-    """The file that this one goes on from, and how many of its bytes it shares."""
-    first = json_object(read_rollout(str(path), lambda file: file.readline(_LONGEST_LINE)) or b"") or {}
-    base = mapping(mapping(first.get("payload")).get("history_base"))
-    parent, end = readable(base.get("thread_id")), integer(base.get("end_byte_offset"))
-    if parent is None or end is None:
+    """Return the file that this one continues, and how many of its bytes it shares."""
+    beginning = read_rollout(str(path), read_beginning)
+    if beginning is None or beginning.base is None:
         return None
-    names = tuple(f"{mark}{parent}.jsonl" for mark in "-_")
+    names = tuple(f"{mark}{beginning.base}.jsonl" for mark in "-_")
     files = (file for file, _, _ in rollout_files(codex_home) if file.removesuffix(".zst").endswith(names))
     found = next(files, None)
-    return None if found is None else (Path(found), end)
+    return None if found is None else (Path(found), beginning.base_end)
 
 
 @dataclass(slots=True)
@@ -323,7 +486,7 @@ class _History:
             if not line:
                 return
             left = None if left is None else left - len(line)
-            if _OF_USE.search(line, 0, _KIND_BYTES) and (entry := json_object(line)) is not None:
+            if _OF_USE.search(line, 0, _KIND_BYTES) and (entry := line_object(line)) is not None:
                 self._take(str(entry.get("type")), mapping(entry.get("payload")))
 
     def _take(self, kind: str, payload: Mapping[str, Any]) -> None:
@@ -403,3 +566,131 @@ def _command(arguments: object) -> str | None:
         words = [word for word in command if isinstance(word, str)]
         return words[-1] if len(words) == 3 and words[1] in ("-c", "-lc") else " ".join(words) or None
     return readable(command)
+
+
+# --- Codex's own review ----------------------------------------------------------------------------------------------
+
+# The reviewer answers in JSON. Codex records that in the session's file (`exited_review_mode`; in paginated files as an
+# item, `ExitedReviewMode`). What it shows is a text made of it, without confidence, and without a priority that is not in
+# the title. So the file is read first, and the text where the file has no answer. Nothing in either raises.
+
+_RECORDED: Final = re.compile(rb'"(?:exited_review_mode|ExitedReviewMode)"')
+_PRIORITY: Final = re.compile(r"^\s*\[P([0-9])\]\s*")
+_HEADING: Final = re.compile(r"^(?:full )?review comments?:\s*$", re.IGNORECASE | re.MULTILINE)
+_COMMENT: Final = re.compile(
+    r"^- (?:\[[ xX]\] )?(?P<title>.+) (?:—|–|--) (?P<file>.+?):(?P<start>[0-9]{1,9})(?:-(?P<end>[0-9]{1,9}))?\s*$"
+)
+
+
+def read_review(path: Path) -> ReviewReport | None:
+    """What the newest review in a rollout file found; None if there is none, it did not end, or it cannot be read."""
+    try:
+        with open_to_the_end(path) as file:
+            for line in lines_from_end(file):
+                if _RECORDED.search(line) and (output := _recorded(line_object(line))) is not None:
+                    return from_record(output)
+    except OSError:
+        return None
+    return None
+
+
+def _recorded(entry: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The reviewer's answer in a line that records the end of a review; None in any other line."""
+    payload = mapping(mapping(entry).get("payload"))
+    ended = mapping(payload.get("item")) if payload.get("type") == "item_completed" else payload
+    if ended.get("type") not in ("exited_review_mode", "ExitedReviewMode"):
+        return None
+    return mapping(ended.get("review_output"))
+
+
+def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
+    """The reviewer's answer as Codex records it; None where it gave none."""
+    if not output:
+        return None
+    if not output.get("findings"):  # Codex is strict: an answer with a field missing it takes for prose
+        output = _answer_in(text(output.get("overall_explanation"))) or output
+    findings = tuple(_finding(mapping(raw)) for raw in sequence(output.get("findings")))
+    explanation = text(output.get("overall_explanation")).strip()
+    return ReviewReport(
+        findings=findings,
+        explanation=explanation,
+        verdict=text(output.get("overall_correctness")).strip() or None,
+        confidence=fraction(output.get("overall_confidence_score")),
+        text=review_text(explanation, findings),
+    )
+
+
+def from_text(shown: str) -> ReviewReport:
+    """The text Codex shows of a review: an explanation, a heading, and the comments as a list."""
+    report = from_record(_answer_in(shown) or {})
+    if report is not None:
+        return report
+    heading = _HEADING.search(shown)
+    if heading is None:
+        return ReviewReport(text=shown, explanation=shown.strip())
+    findings: list[Finding] = []
+    body: list[str] = []
+    for line in [*shown[heading.end() :].splitlines(), "- "]:
+        found = _COMMENT.match(line)
+        if (found or line == "- ") and findings:
+            findings[-1] = _with_body(findings[-1], body)
+        if found:
+            findings.append(_shown_finding(found))
+            body = []
+        else:
+            body.append(line)
+    return ReviewReport(text=shown, findings=tuple(findings), explanation=shown[: heading.start()].strip())
+
+
+def _answer_in(said: str) -> Mapping[str, Any] | None:
+    """The reviewer's answer in a text that should be nothing else; None where there is none."""
+    begin, end = said.find("{"), said.rfind("}")
+    found = json_object(said[begin : end + 1].encode("utf-8", "replace")) if 0 <= begin < end else None
+    return found if found is not None and sequence(found.get("findings")) else None
+
+
+def is_of(report: ReviewReport, shown: str) -> bool:
+    """Whether a text that Codex shows was made of this report."""
+    return report.explanation in shown and all(finding.title in shown for finding in report.findings)
+
+
+def _finding(raw: Mapping[str, Any]) -> Finding:
+    place = mapping(raw.get("code_location"))
+    lines = mapping(place.get("line_range"))
+    title, tagged = _title(text(raw.get("title")))
+    priority = integer(raw.get("priority"))
+    return Finding(
+        title=title,
+        body=text(raw.get("body")).strip(),
+        priority=priority if priority is not None else tagged,
+        confidence=fraction(raw.get("confidence_score")),
+        file=text(place.get("absolute_file_path")) or None,
+        start_line=integer(lines.get("start")),
+        end_line=integer(lines.get("end")),
+    )
+
+
+def _shown_finding(found: re.Match[str]) -> Finding:
+    title, priority = _title(found["title"])
+    start = int(found["start"])
+    return Finding(
+        title=title, priority=priority, file=found["file"], start_line=start, end_line=int(found["end"] or start)
+    )
+
+
+def _with_body(finding: Finding, lines: list[str]) -> Finding:
+    body = "\n".join(line.removeprefix("  ") for line in lines).strip()
+    return Finding(
+        title=finding.title,
+        body=body,
+        priority=finding.priority,
+        file=finding.file,
+        start_line=finding.start_line,
+        end_line=finding.end_line,
+    )
+
+
+def _title(title: str) -> tuple[str, int | None]:
+    """A title without the priority that reviewers put before it."""
+    tag = _PRIORITY.match(title)
+    return (title[tag.end() :].strip(), int(tag[1])) if tag else (title.strip(), None)
