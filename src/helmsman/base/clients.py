@@ -1,11 +1,11 @@
-"""Identity of an MCP client: whose sessions its model may act on.
+"""Identity of an MCP client, which decides on whose sessions its model may act.
 
 A client names itself, and two may use the same name, so the name alone proves nothing. On a pipe the connection is the
-identity. A client that is started again has a new pipe. It is taken for the earlier one when it has the same name and the
-same directory, and the process behind the earlier pipe has ended. While both run, they are two clients.
+identity. A restarted client has a new pipe. It counts as the earlier one if it has the same name and the same
+directory, and the process behind the earlier pipe has ended. While both run, they are two clients.
 
-Over HTTP every client has the same token, and requests of protocol 2026-07-28 belong to no connection. There the name is all
-that tells clients apart: clients of one name are one client.
+Over HTTP every client has the same token, and requests of protocol 2026-07-28 belong to no connection. There only the
+name distinguishes clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NAME_CHARS: Final = 200
 
 
 class McpClient(Value, frozen=True):
-    """One MCP client. `connection` is the id of its pipe, `HTTP` or `HANDED`; `process` is the one behind a pipe."""
+    """MCP client. `connection` is the id of its pipe, `HTTP` or `HANDED`; `process` is the one behind a pipe."""
 
     connection: str
     name: str

@@ -25,7 +25,7 @@ def require_asyncio() -> None:
     """Require an event loop of asyncio: processes, WebSockets and the MCP SDK need one.
 
     Raises:
-        NeedsAsyncio: There is none.
+        NeedsAsyncio: The event loop is another one.
     """
     try:
         asyncio.get_running_loop()

@@ -1,9 +1,10 @@
-"""One JSON-RPC peer for any transport, with the `jsonrpc` field or, as `codex app-server` has it, without.
+"""JSON-RPC peer for any transport, with the `jsonrpc` field or, as in `codex app-server`, without.
 
-One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the other
-side to a callback that must not block (a callback that raises is logged, and the reader continues). One writer owns the
-outgoing side, so sending never blocks the sender and never holds a lock. When the transport ends, every waiter gets the
-reason; a request without a handler is answered with an error, so nothing hangs and nothing is accepted by accident.
+One reader owns the incoming side and only routes: a response goes to its waiter, a notification or a request of the
+other side to a callback that must not block (a callback that raises is logged, and the reader continues). One writer
+owns the outgoing side, so sending never blocks the sender and never holds a lock. When the transport ends, every waiter
+gets the reason; a request without a handler is answered with an error, so nothing hangs and nothing is accepted by
+accident.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def read_output(text: str, schema: Mapping[str, Any]) -> tuple[Any, str | None]:
 
     try:
         output = json.loads(text)
-        # a registry of its own, so that references in a schema fetch nothing
+        # an empty registry, so that references in a schema fetch nothing
         validator_for(dict(schema))(dict(schema), registry=Registry()).validate(output)
     except (ValueError, RecursionError) as error:
         return None, f"is not JSON ({error})"

@@ -186,7 +186,7 @@ def _apply_to_index(git: Git, diff: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """One path on which two trees differ; a rename is a deletion and an addition."""
+    """Path that differs between two trees; a rename is a deletion and an addition."""
 
     path: str
     is_deletion: bool

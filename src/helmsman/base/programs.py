@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 ROOTS_FILE = "writable-roots"
-"""In the state directory: the real paths that sessions may write, between NULs."""
+"""File in the state directory with the real paths that sessions may write, separated by NULs."""
 _CHECKED_SECONDS = 5.0
 """PATH is examined again after this time: a repository may have been made around one of its entries."""
 _MOST_LINKS = 40
@@ -134,7 +134,7 @@ def python_places() -> list[str]:
 
 
 def installation_places() -> list[str]:
-    """Return where the code is that this process runs: the package itself, and Python with what is installed there."""
+    """Return the directories of the running code: the package, and Python with its installed packages."""
     return [os.path.dirname(os.path.dirname(os.path.realpath(__file__))), *python_places()]  # noqa: PTH120
 
 
@@ -240,7 +240,7 @@ def _append(file: str, lines: bytes) -> None:
 
 
 class Places:
-    """Where programs may not be: decided by the user's home and by the writable roots of known sessions."""
+    """Places that programs must not come from, according to the user's home and the writable roots of known sessions."""
 
     __slots__ = ("_home", "roots")
 

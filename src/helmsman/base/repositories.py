@@ -24,10 +24,10 @@ def is_root(place: str) -> bool:
 
 
 def enclosing_roots(directory: str, home: str) -> list[str]:
-    """Return the roots of all repositories that a directory is in, the innermost first.
+    """Return the roots of all repositories around a directory, innermost first.
 
-    A repository in the user's home, or above it, holds settings and not the projects below. It counts only for what is in no
-    other repository.
+    A repository in the user's home, or above it, holds settings, not the projects below. It counts only if there is no
+    other one.
     """
     roots = [place for place in upwards(directory) if is_root(place)]
     below = [root for root in roots if root not in set(upwards(home))]

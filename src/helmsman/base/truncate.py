@@ -14,23 +14,23 @@ from typing import Any, Final
 from helmsman.base.structs import Value
 
 LINE_CHARS: Final = 2_000
-"""One line of recent output."""
+"""Limit for a line of recent output."""
 OUTPUT_CHARS: Final = 32_000
-"""All lines of recent output, or of one command in a transcript."""
+"""Limit for all lines of recent output, or for one command in a transcript."""
 TEXT_CHARS: Final = 100_000
-"""One text that an agent is handed: a result, a plan, a diff. About 25,000 tokens, which is what clients take at most."""
+"""Limit for a text to an agent: a result, a plan, a diff. About 25,000 tokens, the maximum of most clients."""
 QUESTION_CHARS: Final = 50_000
 """Text of a question for an agent.
 
 With its details it always fits into an answer. An agent cannot approve a longer one.
 """
 ANSWER_CHARS: Final = 400_000
-"""One result of a call, as JSON."""
+"""Limit for the result of one call, as JSON."""
 KEPT_CHARS: Final = 2 * 1024 * 1024
-"""One text of a session in progress, or one command's output: twice Codex's own limit."""
+"""Limit for one text of a session in progress, or one command's output: twice Codex's own limit."""
 
 MESSAGE_CHARS: Final = 10_000
-"""One message of Helmsman that quotes something: an error, a note."""
+"""Limit for a message of Helmsman that quotes something: an error, a note."""
 
 _LEAST_CHARS: Final = 200
 _MAX_DEPTH: Final = 12

@@ -180,7 +180,7 @@ class PipeServer:
 
 
 class PipeConnection:
-    """One connected pipe."""
+    """Connected pipe."""
 
     def __init__(self, hello: _Hello, connection: Connection, epoch: int, calls: CallLog) -> None:
         self._calls = calls

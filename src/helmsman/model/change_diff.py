@@ -1,4 +1,4 @@
-"""The changes of files that an agent tells of, as the unified diff that `git apply` takes."""
+"""Build a unified diff for `git apply` from the file changes that an agent reports."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NO_FINAL_NEWLINE: Final = "\\ No newline at end of file\n"
 
 
 def file_change_diff(changes: Iterable[PathChange], directory: str | None = None) -> str:
-    """One unified diff of all changes, which `git apply` accepts in `directory`.
+    """Return one unified diff of all changes, which `git apply` accepts in `directory`.
 
-    Agents name files by absolute paths. Those under `directory` become relative to it; others keep their whole path, with
-    the slash that it begins with (`a//etc/hosts`): without it, it would be the path of a file in there.
+    Agents name files by absolute paths. Those under `directory` become relative to it. Others keep their whole path
+    with its leading slash (`a//etc/hosts`): without the slash, it would be a path inside the directory.
     """
     return "".join(_one_file(change, directory) for change in changes)
 
 
 def diff_lines(content: str) -> list[str]:
-    """The lines of a file as a diff has them: git ends a line at a line feed only, and marks a last one that has none."""
+    """Split content into the lines of a diff. Git ends lines at line feeds only, and marks a last line without one."""
     lines = [line + "\n" for line in content.split("\n")]
     last = lines.pop()
     return lines if last == "\n" else [*lines, last + _NO_FINAL_NEWLINE]
@@ -54,7 +54,7 @@ def _one_file(change: PathChange, directory: str | None) -> str:
 
 
 def _whole_file(mark: str, content: str) -> str:
-    """The single hunk that adds (`+`) or deletes (`-`) all of a file."""
+    """Return the single hunk that adds (`+`) or deletes (`-`) a whole file."""
     if not content:
         return ""
     lines = content.split("\n")
@@ -79,7 +79,7 @@ def _with_slashes(path: str) -> str:
 
 
 def _quoted(path: str) -> str:
-    """The path as git writes it: quoted in C style where it holds a quote, a backslash or a control character."""
+    """Return the path as git writes it: quoted in C style if it contains a quote, a backslash or a control character."""
     if not any(char in '"\\\x7f' or char < " " for char in path):
         return path
     return '"' + "".join(_escaped(char) for char in path) + '"'
@@ -92,5 +92,8 @@ def _escaped(char: str) -> str:
 
 
 def _after_mark(path: str) -> str:
-    """A name with spaces ends with a tab in the --- and +++ lines, or git would look for a date in it."""
+    """Return the path for the --- and +++ lines.
+
+    A path with spaces ends with a tab, or git would look for a date in it.
+    """
     return path + "\t" if " " in path and not path.startswith('"') else path

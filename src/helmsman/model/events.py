@@ -35,10 +35,11 @@ StepStatus = Literal["pending", "in_progress", "completed"]
 ChangeKind = Literal["add", "delete", "update"]
 NoticeKind = Literal["warning", "retry", "network", "rate_limit", "engine"]
 RequestedTurn = Literal["message", "plan", "other"]
-"""A message that work is done for, one that a plan is made for, or a turn that no message can continue, such as a review."""
+"""Kind of a requested turn: a message, a message to plan for, or a turn that no message can continue, such as a review.
+"""
 
 USAGE_LIMIT: Final = "usage_limit_exceeded"
-"""The code of a failure: what the account may use is used up for now."""
+"""Failure code of a reached usage limit of the account."""
 
 _SUMMARY_WIDTH = 200
 
@@ -125,7 +126,7 @@ class PlanStep(Value, frozen=True):
 
 
 class PathChange(Value, frozen=True, kw_only=True):
-    """One file of a file change. `diff` is a unified diff's hunks (or the whole content of a file added or deleted)."""
+    """Changed file. `diff` is a unified diff's hunks (or the whole content of a file added or deleted)."""
 
     path: str
     kind: ChangeKind
@@ -136,7 +137,7 @@ class PathChange(Value, frozen=True, kw_only=True):
 
 
 class AgentState(Value, frozen=True, kw_only=True):
-    """A sub-agent as its parent sees it."""
+    """State of a sub-agent, for its parent."""
 
     id: str
     status: str
@@ -144,7 +145,7 @@ class AgentState(Value, frozen=True, kw_only=True):
 
 
 class RateLimit(Value, frozen=True, kw_only=True):
-    """One window of the account's rate limit."""
+    """Window of the account's rate limit."""
 
     name: str
     used_percent: float
@@ -156,16 +157,16 @@ class RateLimit(Value, frozen=True, kw_only=True):
 
 
 class BaseItem(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, forbid_unknown_fields=True):
-    """One thing done in a turn. Ids are unique within a turn only."""
+    """Step of a turn. Ids are unique within a turn only."""
 
     type: ClassVar = Tag()
     gist: ClassVar[str] = "text"
-    """The field that says most."""
+    """Name of the most informative field."""
     id: str
     status: ItemStatus = "completed"
 
     def summary(self) -> str:
-        """The item in a line, for lists and logs."""
+        """Return the item in one line, for lists and logs."""
         return _one_line(getattr(self, self.gist, ""))
 
     def to_json(self) -> dict[str, Any]:
@@ -250,7 +251,7 @@ class WebSearch(BaseItem, frozen=True, kw_only=True):
 
 
 class TodoList(BaseItem, frozen=True, kw_only=True):
-    """The agent's plan as steps with their state."""
+    """Plan of the agent: steps with their state."""
 
     steps: tuple[PlanStep, ...] = ()
     explanation: str | None = None
@@ -262,13 +263,13 @@ class TodoList(BaseItem, frozen=True, kw_only=True):
 
 
 class ProposedPlan(BaseItem, frozen=True, kw_only=True, tag="plan"):
-    """The text of a plan made in plan mode."""
+    """Plan made in plan mode, as text."""
 
     text: str = ""
 
 
 class CollabToolCall(BaseItem, frozen=True, kw_only=True):
-    """A call that starts, feeds or awaits sub-agents; `agents` holds those it concerns."""
+    """Call that starts, feeds or awaits sub-agents; `agents` holds those it concerns."""
 
     tool: str = ""
     prompt: str | None = None
@@ -284,7 +285,7 @@ class ImageView(BaseItem, frozen=True, kw_only=True):
 
 
 class ContextCompaction(BaseItem, frozen=True, kw_only=True):
-    """The agent has shortened its context."""
+    """Compaction of the agent's context."""
 
 
 class Review(BaseItem, frozen=True, kw_only=True):
@@ -295,7 +296,7 @@ class Review(BaseItem, frozen=True, kw_only=True):
 
 
 class ErrorItem(BaseItem, frozen=True, kw_only=True, tag="error"):
-    """A warning or an error that the agent reports as part of its work. It does not end the turn."""
+    """Warning or error that the agent reports as part of its work. It does not end the turn."""
 
     gist: ClassVar[str] = "message"
     message: str = ""
@@ -318,7 +319,7 @@ class Decision(BaseItem, frozen=True, kw_only=True):
 
 
 class UnknownItem(BaseItem, frozen=True, kw_only=True, tag="unknown"):
-    """An item of a type this version of Helmsman does not know, as it came."""
+    """Item of a type that this version of Helmsman does not know, unchanged."""
 
     gist: ClassVar[str] = "name"
     name: str = ""
@@ -350,7 +351,7 @@ Item: TypeAlias = (
 
 
 class PastTurn(Value, frozen=True, kw_only=True):
-    """A turn and its items. `status` is `completed`, `failed`, `interrupted` or `inProgress`."""
+    """Turn and its items. `status` is `completed`, `failed`, `interrupted` or `inProgress`."""
 
     id: str
     status: str
@@ -358,7 +359,7 @@ class PastTurn(Value, frozen=True, kw_only=True):
 
 
 class Source(NamedTuple):
-    """A line in the output of a supervised agent: the id of the process, and the offset of the line's first byte."""
+    """Line in the output of a supervised agent: the id of the process, and the offset of the line's first byte."""
 
     process: str
     offset: int
@@ -419,7 +420,7 @@ class Event(Value, frozen=True, kw_only=True, tag_field="type", tag=snake_case, 
 
 
 class ToolCalled(Event, frozen=True, kw_only=True):
-    """The agent calls a function that a client has offered, and waits for its result (`Engine.answer_tool`).
+    """Call of a function that a client has offered. The agent waits for its result (`Engine.answer_tool`).
 
     The event is for the client that has the function. The session itself gets an item.
     """
@@ -443,11 +444,11 @@ class TurnRequested(Event, frozen=True, kw_only=True):
 
 
 class TurnStarted(Event, frozen=True, kw_only=True):
-    """The engine has begun the turn and given it an id."""
+    """Start of a turn in the engine, with its id."""
 
 
 class TurnEnded(Event, frozen=True, kw_only=True):
-    """The end of a turn. `final_message` is set only if the engine repeats it here; the items are authoritative.
+    """End of a turn. `final_message` is set only if the engine repeats it here; the items are authoritative.
 
     With `continues` the work continues: Helmsman requests the session's next turn right after this one.
     """
@@ -459,25 +460,25 @@ class TurnEnded(Event, frozen=True, kw_only=True):
 
 
 class ItemStarted(Event, frozen=True, kw_only=True):
-    """An item has begun. It is there as far as it is known."""
+    """Start of an item, with the fields known so far."""
 
     item: Item
 
 
 class ItemUpdated(Event, frozen=True, kw_only=True):
-    """More is known of an item."""
+    """Update of an item."""
 
     item: Item
 
 
 class ItemEnded(Event, frozen=True, kw_only=True):
-    """An item is complete."""
+    """End of an item, which is now complete."""
 
     item: Item
 
 
 class ItemDelta(Event, frozen=True, kw_only=True):
-    """A piece of text of an item still being written. Shown live and folded into the item, never stored."""
+    """Text that is added to an item in progress. Shown live and folded into the item, never stored."""
 
     item_id: str
     item_type: str
@@ -485,7 +486,7 @@ class ItemDelta(Event, frozen=True, kw_only=True):
 
 
 class DiffUpdated(Event, frozen=True, kw_only=True):
-    """All the turn has changed so far, as one unified diff."""
+    """Diff of the turn so far, as one unified diff."""
 
     diff: str
 
@@ -520,9 +521,9 @@ class RateLimitsReported(Event, frozen=True, kw_only=True):
 
 
 class SettingsApplied(Event, frozen=True, kw_only=True):
-    """The policy the engine says is in force from now on, in the spellings of `helmsman.model.options`.
+    """Policy in force from now on, as the engine reports it, in the values of `helmsman.model.options`.
 
-    `enforced` says whether something holds the agent to that sandbox; None where it is the agent's own.
+    `enforced` says whether a sandbox enforces it; None for the agent's own sandbox.
     """
 
     model: str | None = None
@@ -532,20 +533,20 @@ class SettingsApplied(Event, frozen=True, kw_only=True):
 
 
 class SessionRenamed(Event, frozen=True, kw_only=True):
-    """The session was renamed, or lost its name."""
+    """New name of the session, or none."""
 
     name: str | None
 
 
 class TurnsForgotten(Event, frozen=True, kw_only=True):
-    """The last turns were taken out of the session; `final_message` is that of the turn which is the last one now."""
+    """Removal of the last turns; `final_message` is that of the turn which is now the last one."""
 
     count: int
     final_message: str | None = None
 
 
 class TurnAdopted(Event, frozen=True, kw_only=True):
-    """A process took over the turn of one that was killed. What the agent said in between may be missing."""
+    """Takeover of a turn whose process was killed. Output in between may be missing."""
 
 
 class HistoryImported(Event, frozen=True, kw_only=True):
@@ -571,7 +572,7 @@ class Untranslated(Event, frozen=True, kw_only=True):
 
 
 class QuestionAsked(Event, frozen=True, kw_only=True):
-    """The agent waits for an answer."""
+    """Question of the agent, which waits for an answer."""
 
     question: Question
 
@@ -582,7 +583,7 @@ class QuestionAsked(Event, frozen=True, kw_only=True):
 
 
 class QuestionClosed(Event, frozen=True, kw_only=True):
-    """A question was closed: `by` and `door` say who or what closed it (`helmsman.model.answered_by`).
+    """End of a question: `by` and `door` say what closed it (`helmsman.model.answered_by`).
 
     `about` is the question in a line. Without an `answer` it was withdrawn.
     """
@@ -596,7 +597,7 @@ class QuestionClosed(Event, frozen=True, kw_only=True):
 
 
 class EngineGone(Event, frozen=True, kw_only=True):
-    """The engine died or was closed while it held this session; whatever was running has ended."""
+    """End of the engine of this session; whatever was running has ended."""
 
     failure: Failure
 
@@ -616,7 +617,7 @@ class SessionFact(Event, frozen=True, kw_only=True):
 
 
 class OptionsChanged(SessionFact, frozen=True, kw_only=True):
-    """The session uses these options, or these limits, from the next turn on. None keeps the present ones."""
+    """New options or limits of the session, from the next turn on. None keeps the present ones."""
 
     exact: ClassVar[tuple[str, ...]] = ("options",)
     options: SessionOptions | None = None
@@ -624,27 +625,27 @@ class OptionsChanged(SessionFact, frozen=True, kw_only=True):
 
 
 class WorktreeAssigned(SessionFact, frozen=True, kw_only=True):
-    """The session works in this worktree. None: the worktree was removed."""
+    """Worktree of the session. None: the worktree was removed."""
 
     exact: ClassVar[tuple[str, ...]] = ("worktree",)
     worktree: Worktree | None = None
 
 
 class PlaceRecorded(SessionFact, frozen=True, kw_only=True):
-    """A turn is about to work in this directory, for comparison before the next turn."""
+    """Directory of the next turn, for comparison before the turn after that."""
 
     place: DirectoryIdentity | None = None
 
 
 class OwnerChanged(SessionFact, frozen=True, kw_only=True):
-    """The session belongs to this MCP client. None: it belongs to the user."""
+    """Owner of the session, an MCP client. None: it belongs to the user."""
 
     exact: ClassVar[tuple[str, ...]] = ("owner",)
     owner: McpClient | None = None
 
 
 class HandedOver(SessionFact, frozen=True, kw_only=True):
-    """The session continues a session of another agent."""
+    """Handover: the session continues a session of another agent."""
 
     from_session: str
 
@@ -656,27 +657,33 @@ class RemarksChanged(SessionFact, frozen=True, kw_only=True):
 
 
 class GoalChanged(SessionFact, frozen=True, kw_only=True):
-    """The agent pursues this objective turn after turn. None: it pursues none."""
+    """Objective that the agent pursues turn after turn. None: it pursues none."""
 
     exact: ClassVar[tuple[str, ...]] = ("goal",)
     goal: str | None = None
 
 
 class RuleAdded(SessionFact, frozen=True, kw_only=True):
-    """A rule decides questions for the rest of the session. None: the rule held a secret, so the log does not have it."""
+    """Rule that decides questions for the rest of the session.
+
+    None: the rule held a secret, so the log does not have it.
+    """
 
     exact: ClassVar[tuple[str, ...]] = ("rule",)
     rule: Rule | None = None
 
 
 class TaskLinked(SessionFact, frozen=True, kw_only=True):
-    """A task belongs to the session."""
+    """Task of the session."""
 
     task_id: str
 
 
 class MessageQueued(SessionFact, frozen=True, kw_only=True):
-    """A message waits for the end of the turn, as the last one or as the first. Its task holds what is needed to run it."""
+    """Message that waits for the end of the turn, as the last one or as the first.
+
+    Its task holds what is needed to run it.
+    """
 
     task_id: str
     text: str = ""
@@ -685,20 +692,20 @@ class MessageQueued(SessionFact, frozen=True, kw_only=True):
 
 
 class MessageDelayed(SessionFact, frozen=True, kw_only=True):
-    """A waiting message is not sent before this time."""
+    """Earliest time of a waiting message."""
 
     task_id: str
     not_before: datetime
 
 
 class MessageUnqueued(SessionFact, frozen=True, kw_only=True):
-    """A waiting message was taken back."""
+    """Removal of a waiting message."""
 
     task_id: str
 
 
 class AnswerGiven(SessionFact, frozen=True, kw_only=True):
-    """An answer is about to be given to the agent. The fields are those of `QuestionClosed`, which follows."""
+    """Answer that is about to be given to the agent. The fields are those of `QuestionClosed`, which follows."""
 
     question_id: str
     answer: str
@@ -707,36 +714,39 @@ class AnswerGiven(SessionFact, frozen=True, kw_only=True):
 
 
 class SteerRequested(SessionFact, frozen=True, kw_only=True):
-    """A message is about to be put into the running turn. `call` is the key of the call that asks for it."""
+    """Message that is about to be put into the running turn. `call` is the key of the call that requests it."""
 
     text: str
     call: str | None = None
 
 
 class SteerFailed(SessionFact, frozen=True, kw_only=True):
-    """The running turn did not take a message."""
+    """Message that the running turn did not accept."""
 
     text: str
 
 
 class InterruptRequested(SessionFact, frozen=True, kw_only=True):
-    """The running turn is about to be stopped. With a `failure` it ends as failed, else as interrupted."""
+    """Interrupt that is about to stop the running turn.
+
+    With a `failure` the turn ends as failed, otherwise as interrupted.
+    """
 
     failure: Failure | None = None
 
 
 class InterruptFailed(SessionFact, frozen=True, kw_only=True):
-    """The running turn could not be stopped, and continues."""
+    """Interrupt that failed. The running turn continues."""
 
 
 class ApplyRequested(SessionFact, frozen=True, kw_only=True):
-    """The changes in the session's worktree are about to be applied. `digest` is that of the diff that was looked at."""
+    """Changes in the session's worktree that are about to be applied. `digest` is that of the diff that was shown."""
 
     digest: str | None = None
 
 
 class RewindRequested(SessionFact, frozen=True, kw_only=True):
-    """The session is about to be taken back, or a rewind to be undone, as the preview with this `digest` has shown."""
+    """Rewind of the session, or its undo, that is about to happen, as shown in the preview with this `digest`."""
 
     digest: str
     undo: bool = False

@@ -37,7 +37,10 @@ _NOT_SHOWN: Final = frozenset(["sandbox", "prefixes", "headers", "approvalKind",
 _GRANTS: Final = frozenset(["Permission", "Adds", "Changes", "Copies", "Deletes", "Moves"])
 """Labels that may repeat, each with one thing that a yes grants."""
 _LONG_VALUE: Final = TEXT_CHARS
-"""A parameter may be a whole file. Shorter values are shown in full: the end may be the important part."""
+"""Length from which a parameter is cut: it may be a whole file.
+
+Shorter values are shown in full, since the end may matter.
+"""
 _EMPTY_LINES: Final = 3
 _CUT: Final = "    (cut here:"
 _LINE_CHARS: Final = 200

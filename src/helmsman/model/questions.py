@@ -69,9 +69,10 @@ class Prompt(Value, frozen=True, kw_only=True):
 
 
 class Question(Value, frozen=True, kw_only=True):
-    """One request of an agent, which `asker` names. `details` holds what one needs to see to decide: command, directory,
-    diff, reason, …, as the agent said it; `question_text.describe` puts it into words that are safe to show. `environment`
-    is where a command would run.
+    """Request of an agent, which `asker` names.
+
+    `details` holds the facts for a decision: command, directory, diff, reason, …, as the agent reported them;
+    `question_text.describe` puts them into words that are safe to show. `environment` is where a command would run.
     """
 
     id: str

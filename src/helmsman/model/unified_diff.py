@@ -1,6 +1,6 @@
 """Parse unified diffs as git does, without losing a line.
 
-Lines end at `\n` only. Inside a hunk, its header decides how many lines belong to it. So a removed line that reads `--
+Lines end at `\\n` only. Inside a hunk, its header decides how many lines belong to it. So a removed line that reads `--
 a/x` (`--- a/x` in the diff) is a removed line, and a file may contain a diff. The parser drops only headers that repeat
 the file's path and kind. Unparsable content is kept as it is: a line outside of any hunk alone, a file whose hunks do
 not add up as a whole.
@@ -327,7 +327,7 @@ def _unescaped(found: re.Match[bytes]) -> bytes:
 
 
 class FileStat(Value, frozen=True, kw_only=True):
-    """One changed file. `old_path` is where it was, when renamed or copied; `mode` is a change of its mode alone.
+    """Changed file. `old_path` is the previous path of a renamed or copied file; `mode` is a change of the mode alone.
 
     `added` and `removed` count lines; None for a binary file.
     """

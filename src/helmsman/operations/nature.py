@@ -14,7 +14,7 @@ Repeat = Literal["freely", "finds out", "never"]
 
 
 class Nature(Value, frozen=True):
-    """The effect of a call.
+    """Effect of a call.
 
     Attributes:
         reads: It changes nothing.
@@ -39,7 +39,7 @@ ACTS: Final = Nature(destroys=True, reaches_out=True)
 STARTS: Final = replace(ACTS, repeat="finds out")  # the task that it creates tells whether it ran
 REVIEWS: Final = Nature(reaches_out=True)
 STARTS_REVIEW: Final = replace(REVIEWS, repeat="finds out")
-ANSWERS: Final = replace(ACTS, repeat="finds out")  # the first answer counts, and it is recorded whose that was
+ANSWERS: Final = replace(ACTS, repeat="finds out")  # the first answer counts, and its author is recorded
 STOPS: Final = Nature(destroys=True, idempotent=True, repeat="freely")
 INTERRUPTS: Final = replace(STOPS, completes=True)
 FORGETS: Final = Nature(destroys=True)

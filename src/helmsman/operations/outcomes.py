@@ -75,10 +75,10 @@ async def _asked(call: OperationCall, args: shapes.OutcomeInput, output: type[Ou
 
 
 async def _job(call: OperationCall, args: shapes.OutcomeInput) -> Task:
-    """The job to follow.
+    """Return the job to follow.
 
     Raises:
-        InvalidInput: It is none, or one of another kind.
+        InvalidInput: It is not a job, or has another kind.
     """
     begins = set(args.model_fields_set) - {"task_id", "timeout_sec", "wait_sec", "cancel", "with_diff", "with_output"}
     if begins:

@@ -12,7 +12,7 @@ from helmsman.shapes.session_status import started
 
 
 class PlanInput(StartInput):
-    """The options of {tool}_start: they hold for the work, once the plan is approved."""
+    """Options of {tool}_start: they hold for the work, once the plan is approved."""
 
 
 @operation(

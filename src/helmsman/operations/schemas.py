@@ -1,7 +1,7 @@
-"""The schema of a model as clients get it: what one must read to call a tool and to understand its answer, and no more.
+"""Schemas of tools for clients, reduced to what is needed to call a tool and to understand its answer.
 
-Clients put it into their model's context, in every conversation anew. Pydantic's own says much twice: a title that is the
-name again, `anyOf … null` and `default: null` around whatever can be left out, a definition for what occurs once.
+Clients put them into their model's context in every conversation. Pydantic's own schemas are redundant: a title that
+repeats the name, `anyOf … null` and `default: null` for every optional field, a definition for a type that occurs once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _DEFS: Final = "#/$defs/"
 def listed_schema(
     model: type[BaseModel], mode: Literal["validation", "serialization"], *, in_full: bool = False
 ) -> dict[str, Any]:
-    """Return the schema of what a tool takes (`validation`) or gives (`serialization`).
+    """Return the schema of a tool's input (`validation`) or output (`serialization`).
 
-    It has no `$ref`: every definition stands where it is used, because some clients drop `$defs` and then refuse the whole
-    listing (TypeScript SDK 1.22). In an answer it is described only where it first stands. A type that contains itself is
-    listed down to its first repetition, which may be anything of its kind. Parameters that are marked as unlisted are left
-    out, except `in_full`. Made once in a process: it takes long.
+    It has no `$ref`: definitions are inlined, because some clients drop `$defs` and then refuse the whole listing
+    (TypeScript SDK 1.22). In an output, only the first occurrence has a description. A recursive type is expanded down
+    to its first repetition, which then accepts anything. Unlisted parameters are left out, except with `in_full`.
+    Cached, because it is slow.
     """
     schema = model.model_json_schema(by_alias=True, mode=mode)
     properties = schema.get("properties", {})
@@ -35,7 +35,7 @@ def listed_schema(
 
 
 def _for_callers(definition: dict[str, Any]) -> dict[str, Any]:
-    """Without the docstring of its class, which is for whoever reads the code."""
+    """Remove the docstring of the class, which is for developers."""
     return {key: part for key, part in definition.items() if key != "description"}
 
 
@@ -64,7 +64,7 @@ def _shortened(
     if "default" in schema and not (takes and _is_worth_listing(schema["default"])):
         del schema["default"]
     if ("enum" in schema or "const" in schema) and not takes:
-        schema.pop("type", None)  # the values say it; of what a tool takes some clients want to hear it all the same
+        schema.pop("type", None)  # implied by the values; for inputs, some clients require it
     for key in ("items", "additionalProperties"):
         if isinstance(schema.get(key), dict):
             schema[key] = _shortened(schema[key], definitions, described=described, takes=takes)
@@ -73,7 +73,7 @@ def _shortened(
     if "properties" in schema:
         required = [
             name for name in schema.get("required", ()) if takes or not _can_be_null(schema["properties"][name])
-        ]  # what is None is left out of an answer
+        ]  # None is left out of an answer
         if required:
             schema["required"] = required
         else:
@@ -92,12 +92,12 @@ def _can_be_null(schema: dict[str, Any]) -> bool:
 
 
 def _is_worth_listing(default: Any) -> bool:
-    """Whether one has to be told of a default. Of what is off, empty or nothing when it is left out, nobody has."""
+    """Return whether a default is worth listing. False, empty and missing are the expected defaults."""
     return default is not None and default is not False and default not in ([], {})
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of what can be left out: then it need not be null. (A null is taken, and never given.)"""
+    """Return the schema of an optional field without null, which is accepted but never returned."""
     parts = [part for part in schema.get("anyOf", ()) if part != {"type": "null"}]
     rest = {key: value for key, value in schema.items() if key != "anyOf"}
     match parts:

@@ -39,7 +39,7 @@ class AgentOutput(Output):
 
 
 def state_in_words(output: Any) -> str:
-    """Of whatever has a session and its status."""
+    """Describe any output with a session and its status."""
     words = f"{output.session_id}: {output.status}"
     if isinstance(output, contract.StartOutput):
         words += f"\nWorktree: {output.worktree.path} on {output.worktree.branch}" if output.worktree else ""
@@ -88,7 +88,7 @@ async def start(call: OperationCall, args: contract.StartInput) -> contract.Star
 async def say(call: OperationCall, args: contract.SayInput) -> contract.SayOutput:
     """Continue a session with another message: any on this machine, also of earlier runs or made by a person in the
     terminal. Returns at once; follow with {tool}_wait."""
-    # By this client's settings, not those of whoever had the session before.
+    # Use this client's settings, not those of the session's previous user.
     session = await call.helm.say(args.session_id, args.message, on_question=call.on_question, **args.options())
     before = done_before()
     handed_over_from = session.handed_over_from if session.id != args.session_id else None

@@ -1,8 +1,8 @@
-"""The table of operations: what users can ask for, each declared once.
+"""Table of operations: what users can ask for, each declared once.
 
 An operation is a function with models for its input and output, a title and a docstring as templates
-(`helmsman.operations.texts`), and its nature (`helmsman.operations.nature`). `operations.toolsets` lists
-them. MCP tools and `docs/reference.md` are derived from these declarations.
+(`helmsman.operations.texts`), and its nature (`helmsman.operations.nature`). `operations.toolsets` lists them. MCP
+tools and `docs/reference.md` are derived from these declarations.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ InputT = TypeVar("InputT", bound=Input)
 
 @dataclass(frozen=True)
 class Deferred:
-    """What a front end tells its client instead of an output, in the protocol of that front end."""
+    """Protocol-specific reply of a front end instead of an output."""
 
     reply: Any
 
 
 class UserConfirmation(Protocol):
-    """A user's confirmation of something that a model has proposed."""
+    """Confirmation by the user of a model's proposal."""
 
     answered: str | None
-    """What was confirmed or declined, if the call brings the user's answer."""
+    """Subject that was confirmed or declined, if the call brings the user's answer."""
     is_yes: bool
 
     async def ask(self, what: str, message: str, confirmed: Callable[[], Awaitable[object]]) -> Deferred | None:
@@ -50,14 +50,14 @@ class UserConfirmation(Protocol):
 
 
 class OperationCall(Protocol):
-    """One call of an operation: the service that carries it out, and the client that called."""
+    """Call of an operation: the service that carries it out, and the client that called."""
 
     @property
     def helm(self) -> AgentService: ...
 
     @property
     def agent(self) -> str:
-        """The agent whose tool was called, for operations that every agent has."""
+        """Agent whose tool was called, for operations that every agent has."""
         ...
 
     @property
@@ -119,12 +119,12 @@ class Operation(Generic[InputT]):
 
     @property
     def can_run_elsewhere(self) -> bool:
-        """Whether a call may name another machine to run on."""
+        """True if a call may name another machine to run on."""
         return self.name.startswith("{tool}_")
 
     @cached_property
     def description(self) -> str:
-        """What it does, for users and models, as a template."""
+        """Description for users and models, as a template."""
         return " ".join((self.run.__doc__ or "").split())
 
     @cached_property

@@ -24,11 +24,11 @@ _TOOL_NAME: Final = re.compile(r"\b(codex|agent)_[a-z_]+")
 
 
 class Voice(Value, frozen=True):
-    """Whose tools a text is about: the values of its placeholders."""
+    """Agent that a text is about: the values of its placeholders."""
 
     words: Mapping[str, str]
     is_other: bool = False
-    """Whether it speaks of one agent that is not Codex."""
+    """True for a single agent other than Codex."""
 
     def render(self, template: str) -> str:
         """Return the text. Braces around other words stay, as in an example of JSON."""

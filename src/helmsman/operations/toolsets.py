@@ -1,4 +1,4 @@
-"""Which operations each toolset offers, and the instructions that teach a model to use them."""
+"""Operations of each toolset, and the instructions that teach a model to use them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The dashboard: a page for people, and the HTTP API under it."""
+"""Dashboard: the page, and the HTTP API that it uses."""

@@ -1,4 +1,4 @@
-"""The routes that do something: say, steer, interrupt, answer, cancel."""
+"""Routes that change something: say, steer, interrupt, answer, cancel."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Acting:
         return state_of(await self._helm.respond(session_id(request), question_id, given.answers, by=_by(request)))
 
     async def shown(self, request: Request) -> dict[str, Any]:
-        """A page says what a person has before them: deadlines of questions stand still, for the length of a lease."""
+        """Record which questions a page shows. Their deadlines are paused for the length of a lease."""
         given = await body(request, ShownInput)
         viewer = f"page {given.page}"
         told: list[dict[str, Any]] = []
@@ -119,10 +119,10 @@ class Acting:
 
 
 def _by(request: Request) -> AnsweredBy:
-    """Who logged in is a person; who has the token itself is a program, as far as anybody can tell."""
+    """Return who answers: a user with a login, or a program with the token."""
     return AnsweredBy("program", door="api") if "authorization" in request.headers else PERSON_IN_DASHBOARD
 
 
 def state_of(session: Session) -> dict[str, Any]:
-    """What an act on a session answers."""
+    """Return the result of an action on a session."""
     return {"sessionId": session.id, "status": session.status}

@@ -1,4 +1,4 @@
-"""The dashboard's HTTP API: every route, field and event. The page (`static/`) is written against this text.
+"""Dashboard's HTTP API: every route, field and event. The page (`static/`) is written against this text.
 
 Everything under `/api` is JSON in UTF-8, camelCase, `Cache-Control: no-store`; what is unknown is left out. Whatever Codex
 printed is text, with what would not be seen written out (but not in `details` and `options`): show it as text. Times are
@@ -268,14 +268,14 @@ if TYPE_CHECKING:
 
 
 class Dashboard:
-    """The routes above on one Helmsman. The server decides who may use them."""
+    """Routes of the dashboard for one Helmsman. The server decides who may use them."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
         self.live = Live(helm)
 
     def routes(self) -> list[Route]:
-        """All but those to get in, which are for a server."""
+        """Return all routes except those for logging in, which only a server has."""
         helm, transcripts = self._helm, Transcripts(self._helm)
         reading = Reading(helm, transcripts)
         acting = Acting(helm)
@@ -353,12 +353,12 @@ class Dashboard:
         ]
 
     async def stream(self, request: Request) -> EventStream:
-        """What changes, as it changes."""
+        """Stream changes."""
         return self.live.stream(request.headers.get("last-event-id") or text(request, "lastEventId"))
 
 
 def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) -> list[Route]:
-    """All of it, and the user's other machines beside it."""
+    """Return all routes, including those for the user's other machines."""
     dashboard = Dashboard(helm)
     login_routes = LoginRoutes(logins, challenges)
     hosts = HostRoutes(helm, dashboard.live)

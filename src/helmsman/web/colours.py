@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 CLASSES: Final = ("kw", "str", "com", "num", "fn", "bi")
 CHANGED: Final = "word"
-"""Of a word that its line has and the line it took the place of has not."""
+"""Class of a word that differs from the line that was replaced."""
 
 _KINDS: Final = (
     (Comment, "com"),
@@ -42,9 +42,9 @@ _KINDS: Final = (
 )
 _MOST_CHARS: Final = 200_000
 _LONGEST_LINE: Final = 1000
-"""Minified or made to be slow; either way nobody reads it for its colours."""
+"""Longer lines are minified or malicious, and are not highlighted."""
 _MOST_LINES: Final = 10_000
-"""Of a whole diff. Further files are shown without colours."""
+"""Highlighted lines of a diff. Further files have no colours."""
 _WORDS: Final = re.compile(r"\w+|\s+|[^\w\s]")
 _COMPARED: Final = 400
 """Characters of a line that are compared word by word."""
@@ -52,11 +52,11 @@ _ALIKE: Final = 0.5
 """Lines that have less in common are no two versions of one line."""
 
 _Piece = tuple[str, str]
-"""A class, or none, and the text."""
+"""Class (or none) and text."""
 
 
 def in_language(code: str, language: str) -> Iterator[_Piece]:
-    """The code in pieces; one without a class where the language is not known."""
+    """Yield the code in pieces; one piece without a class for an unknown language."""
     yield from _pieces(code, _by_name(language.lower()))
 
 
@@ -75,7 +75,7 @@ def colour_files(files: Iterable[dict[str, Any]]) -> None:
 
 
 def _colour_hunk(lines: Sequence[list[Any]], lexer: Lexer | None) -> None:
-    """Both versions are read as a whole, since what a line means depends on those before it."""
+    """Highlight both versions as a whole, since the meaning of a line depends on earlier ones."""
     coloured: dict[int, list[_Piece]] = {}
     for kinds in (("remove", "same"), ("add", "same")):
         side = [line for line in lines if line[0] in kinds]
@@ -146,7 +146,9 @@ def _lines_of(pieces: Iterable[_Piece]) -> list[list[_Piece]]:
 
 
 def _changed_words(lines: Sequence[list[Any]]) -> dict[int, list[tuple[int, int]]]:
-    """Where lines differ from those they took the place of: the first removed one from the first added one, and so on."""
+    """Return the ranges that differ from the replaced lines: the first removed line is compared with the first added
+    one, and so on.
+    """
     found: dict[int, list[tuple[int, int]]] = {}
     removed: list[list[Any]] = []
     for kind, group in groupby(lines, lambda line: line[0]):
@@ -181,7 +183,7 @@ def _ranges(words: Sequence[str], parts: Iterable[tuple[int, int]]) -> list[tupl
 
 
 def _marked(pieces: Iterable[_Piece], ranges: Sequence[tuple[int, int]]) -> list[_Piece]:
-    """The pieces with `CHANGED` in the class of what is in one of the ranges."""
+    """Yield the pieces with `CHANGED` added to the classes of text inside the ranges."""
     edges = sorted({edge for one in ranges for edge in one})
     shown: list[_Piece] = []
     place = 0

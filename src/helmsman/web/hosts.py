@@ -1,8 +1,8 @@
-"""The user's other machines in the dashboard: what is about one of them is asked of the dashboard there.
+"""User's other machines in the dashboard: requests about them are forwarded to their dashboards.
 
-`?host=NAME`, or an id that begins with `NAME:`, says so. The request goes over the connection to that machine's hub, and the
-answer comes back with ids that say where they are from. No machine is believed more than it has to be: what it calls HTML is
-made anew here, ids cannot be those of this machine, and whoever is slow or away holds up nobody but who asks for it.
+`?host=NAME`, or an id that begins with `NAME:`, selects a machine. The request goes over the connection to that
+machine's hub, and ids in the answer get the machine's name as a prefix. Other machines are not trusted: HTML is
+rendered again here, ids cannot refer to this machine, and a slow machine delays only its own requests.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ log = logging.getLogger(__name__)
 _NAMING: Final = ("session_id", "task_id", "question_id")
 _LOOK_SECONDS: Final = 30.0
 _AWAY_SECONDS: Final = 3.0
-"""So long a look waits for a connection that is being looked for."""
+"""Seconds that a read waits for a connection in progress."""
 _ACT_SECONDS: Final = 600.0
 _SHOWN_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 40.0
-"""A machine that works says within half of this that nothing has changed."""
+"""Timeout of a poll. A working machine answers within half of this, even without changes."""
 _POLL_PAUSE_SECONDS: Final = 0.25
-"""What a machine says is listened to no more often than this, however often it speaks."""
+"""Minimum pause between polls, however often a machine has changes."""
 _STATE_SECONDS: Final = 1.0
 _PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 _MOST_CHANGES: Final = 200
-"""Of more than so many at once it is only said that something has changed there."""
+"""Limit of changes that are forwarded one by one. Beyond it, only the fact that there are changes is."""
 _KINDS: Final = frozenset({"status", "items", "text", "question", "details", "tasks", "sessions"})
 _VERBATIM: Final = frozenset({"options", "details", "labels", "descriptions"})
-"""What goes back as it came, so it is not made visible; the page puts it down as text."""
+"""Fields that return to the machine unchanged, so they are not sanitized. The page shows them as text."""
 _LOST: Final = "The connection is lost. It is being looked for again; work goes on there."
 
 
@@ -85,7 +85,7 @@ class HostRoutes:
         return states
 
     def before(self, route: Route) -> Route:
-        """The route, for other machines too."""
+        """Wrap a route so that it also serves other machines."""
         here: Callable[[Request], Awaitable[ASGIApp]] = route.endpoint
 
         async def choose(request: Request) -> ASGIApp:
@@ -155,7 +155,7 @@ class HostRoutes:
         return elsewhere(made("", told), host)
 
     async def _shown(self, here: Callable[[Request], Awaitable[ASGIApp]], request: Request) -> ASGIApp:
-        """What is on a screen, told to whichever machine it is of."""
+        """Forward shown questions to their machines."""
         given = await body(request, ShownInput)
         links = self._helm.hosts
         parts: dict[str | None, dict[str, Any]] = {None: {"page": given.page}}
@@ -247,7 +247,7 @@ def _nonsense(host: str) -> HostUnreachable:
 
 
 def _with_body(request: Request, content: Mapping[str, Any]) -> Request:
-    """The request with another body."""
+    """Return the request with another body."""
     told = [{"type": "http.request", "body": json.dumps(content).encode(), "more_body": False}]
 
     async def receive() -> Any:

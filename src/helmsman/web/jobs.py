@@ -1,4 +1,4 @@
-"""The routes of jobs: an outcome is asked for, and what became of it is shown, with the evidence."""
+"""Routes of jobs: start one, and show its outcome with the evidence."""
 
 from __future__ import annotations
 

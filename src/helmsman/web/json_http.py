@@ -1,4 +1,4 @@
-"""JSON over HTTP: what comes in, checked; what goes out, whatever it holds; errors with a fitting status."""
+"""JSON over HTTP: validated requests, responses, and errors with a matching status."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES: Final = 16 * 1024 * 1024
-"""Of a request: the longest prompt Codex takes, with every character escaped, and what goes with it."""
+"""Limit of a request body: Codex's longest prompt with every character escaped, and its options."""
 
 STRANGERS_BODY_BYTES: Final = 4096
-"""Of a request by somebody who has not shown who he is: a code or a proof, with room."""
+"""Limit of an unauthenticated request body: a code or a proof."""
 STRANGERS_BODY: Final = "helmsman.strangers_body"
-"""In the scope of such a request."""
+"""Scope key that marks such a request."""
 
 _NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _STATUS: Final[Mapping[str, int]] = {
@@ -57,7 +57,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "too_many_streams": 503,
 }
 _OTHER_ERRORS: Final = 502
-"""What is left is trouble with Codex, its engine or the cloud."""
+"""Status of all other errors, which concern Codex, its engine or the cloud."""
 
 Endpoint: TypeAlias = "Callable[[Request], Awaitable[Mapping[str, Any] | ASGIApp]]"
 
@@ -65,13 +65,13 @@ InputT = TypeVar("InputT", bound=Input)
 
 
 class NotFound(HelmsmanError):
-    """There is nothing at this address."""
+    """Address does not exist."""
 
     code = "not_found"
 
 
 class TooLarge(HelmsmanError):
-    """The request is too large; nothing was done."""
+    """Request is too large; nothing was done."""
 
     code = "too_large"
 
@@ -86,7 +86,7 @@ def respond_with_error(error: HelmsmanError) -> Response:
 
 
 def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], Awaitable[ASGIApp]]:
-    """The endpoint with its result and its errors as JSON; its own response stays as it is."""
+    """Wrap an endpoint so that its result and errors become JSON. A response passes unchanged."""
 
     async def answer(request: Request) -> ASGIApp:
         try:
@@ -104,7 +104,7 @@ def answering(endpoint: Endpoint, *, status: int = 200) -> Callable[[Request], A
 
 
 async def whole_body(request: Request) -> bytes:
-    """What a request brings along.
+    """Return the body of a request.
 
     Raises:
         TooLarge: It is too large.
@@ -119,10 +119,10 @@ async def whole_body(request: Request) -> bytes:
 
 
 async def body(request: Request, takes: type[InputT]) -> InputT:
-    """The arguments in a request's body.
+    """Parse the JSON body of a request.
 
     Raises:
-        InvalidInput: It is no JSON object, or has other fields.
+        InvalidInput: It is not a JSON object, or has other fields.
         TooLarge: It is too large.
     """
     content = await whole_body(request)
@@ -134,20 +134,20 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
 
 
 def session_id(request: Request) -> str:
-    """The session that the address names."""
+    """Return the session id in the path."""
     return str(request.path_params["session_id"])
 
 
 def text(request: Request, name: str) -> str | None:
-    """A parameter of the address; an empty one counts as left out."""
+    """Return a query parameter; None if it is missing or empty."""
     return request.query_params.get(name) or None
 
 
 def number(request: Request, name: str, default: int | None = None, *, least: int = 0, most: int = 2**53) -> int | None:
-    """A whole number in the address.
+    """Return a whole number from the query.
 
     Raises:
-        InvalidInput: It is none.
+        InvalidInput: It is not a number, or out of range.
     """
     given = text(request, name)
     if given is None:

@@ -1,8 +1,8 @@
-"""What changes, told as it changes: one stream of server-sent events for each reader.
+"""Stream of changes: server-sent events for each reader.
 
-Nothing is queued for anybody. There is one table of what last changed in which session, in the order of change; a reader
-is told all that is newer than what it was told last, a few times a second at most. So five hundred streaming sessions are
-one small message, a reader that is slow or was away for a while misses nothing, and none of them holds up anything.
+There are no queues. One table holds the last change of each session, in order of change. A few times per second at
+most, a reader gets everything newer than its last event. So five hundred streaming sessions need one small message, a
+slow or reconnecting reader misses nothing, and no reader delays another.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ HEARTBEAT_SECONDS: Final = 15.0
 _MIN_INTERVAL: Final = 0.25
 _WATCH_SECONDS: Final = 1.0
 _LIST_EVERY: Final = 5
-"""How many looks at the registry go to one at the sessions on disk, which costs more."""
+"""Looks at the registry for each look at the sessions on disk, which costs more."""
 _LIST_WATCHED: Final = 50
 _MAX_SESSIONS: Final = 10_000
 _MAX_READERS: Final = 100
 _EVERYBODY: Final = ""
-"""In place of a session, for what concerns no single one."""
+"""Key for changes that concern no single session."""
 
 _KINDS: Final = (
     (events.ItemDelta, "text"),
@@ -51,14 +51,14 @@ _KINDS: Final = (
 
 
 class TooManyStreams(HelmsmanError):
-    """As many browsers listen as may."""
+    """Maximum number of browsers is connected."""
 
     code = "too_many_streams"
     retryable = True
 
 
 class Live:
-    """The changes of one Helmsman's sessions and of its registry."""
+    """Changes of one Helmsman's sessions and of its registry."""
 
     def __init__(self, helm: HelmsmanService, *, heartbeat: float = HEARTBEAT_SECONDS) -> None:
         self._helm = helm
@@ -71,7 +71,7 @@ class Live:
         self._readers = 0
         self._watching = False
         self.on_reader: Callable[[], None] = lambda: None
-        """Told when somebody begins to listen."""
+        """Called when a reader connects."""
         helm.listen(self._on_event)
 
     # --- what changed ------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Live:
         self._changed = anyio.Event()
 
     def _since(self, count: int) -> list[dict[str, Any]]:
-        """All that changed after `count`, oldest first."""
+        """Return everything that changed after `count`, oldest first."""
         found: list[dict[str, Any]] = []
         for session_id, kinds in reversed(self._changes.items()):
             newer = sorted(kind for kind, number in kinds.items() if number > count)
@@ -112,10 +112,10 @@ class Live:
     # --- readers -----------------------------------------------------------------------------------------------------
 
     def stream(self, last_event_id: str | None) -> EventStream:
-        """The changes after an event, as a response.
+        """Return a response with the changes after an event.
 
         Raises:
-            TooManyStreams: There are too many already.
+            TooManyStreams: The limit is reached.
         """
         if self._readers >= _MAX_READERS:
             raise TooManyStreams("Too many browsers listen already. Close some of the dashboard's windows.")
@@ -144,7 +144,7 @@ class Live:
             self._readers -= 1
 
     async def changes(self, last_event_id: str | None, patience: float) -> dict[str, Any]:
-        """The changes after an event, for one reader that asks again and again; waits if there are none."""
+        """Return the changes after an event, for a polling reader; wait if there are none."""
         self._readers += 1
         self._watch()
         try:
@@ -155,7 +155,7 @@ class Live:
             if told == self._count:
                 with anyio.move_on_after(patience):
                     await changed.wait()
-                    await anyio.sleep(_MIN_INTERVAL)  # what comes next comes along
+                    await anyio.sleep(_MIN_INTERVAL)  # so that further changes are included
             changes = self._since(told) if told < self._count else []
             return {"id": self._id(self._count), "resumed": True, "changes": changes}
         finally:
@@ -189,7 +189,7 @@ class Live:
             self._helm.in_background(self._watch_others)
 
     async def _watch_others(self) -> None:
-        """While somebody listens, look whether other processes have changed something."""
+        """While there are readers, look for changes by other processes."""
         version: Any = None
         told = self._helm.notices.revision
         listed: Any = None

@@ -1,13 +1,13 @@
-"""Who may use the dashboard: people who came with a one-time code, and then have a cookie.
+"""Login to the dashboard with a one-time code, then a cookie.
 
-A code is made for whoever has proved to have the token (`web/proof.py`), is short enough to be typed, good for ten minutes
-and for one login. It is never part of an address that is sent anywhere or given to a program: another user of the machine
-can read the command line of a browser.
+A code is issued to a client that has proved that it has the token (`web/proof.py`). It is short enough to type, and
+valid for ten minutes and one login. It is never part of a URL that is sent or passed to a program: other users of the
+machine can read the command line of a browser.
 
-The cookie is a signature of its own end with a key that lives as long as the process that has the port. Browsers send a
-cookie to every port of its host: whoever takes the port after that has ended gets it from the page that is still open, and
-must find it worthless. A browser also sends it with requests that other sites caused, if they are clever enough, so it alone
-changes nothing: `is_from_page` wants to see that the page itself asked.
+The cookie is its expiry time, signed with a key that lives as long as the process that has the port. Browsers send a
+cookie to every port of its host, so a program that takes the port afterwards gets it from an open page, and must not be
+able to use it. A browser may also send it with requests that other sites cause, so the cookie alone permits no change:
+`is_from_page` checks that the page itself sent the request.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ if TYPE_CHECKING:
 CODE_SECONDS: Final = 600
 _COOKIE_SECONDS: Final = 30 * 86400
 _MAX_CODES: Final = 32
-"""So many codes may wait to be used; one more, and the oldest is of no use any more."""
+"""Codes that may be valid simultaneously. A further one invalidates the oldest."""
 _ALPHABET: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _MISREAD: Final = str.maketrans("OIL", "011", " -\t")
 _CODE_LENGTH: Final = 12
-"""60 bits: nobody guesses one of 32 in ten minutes, so no limit on attempts is needed that could lock the person out."""
+"""60 bits cannot be guessed in ten minutes. So attempts need no limit, which could lock out the user."""
 PAGE_HEADER: Final = "x-helmsman"
-"""Only a page of our own can send it: elsewhere the browser would have to ask us first, and we do not answer that."""
+"""Header that only our own page can send: for others the browser would ask first, and the server does not allow it."""
 FRAGMENT: Final = "#login="
-"""The page takes a code from behind this in its address, which a browser keeps to itself."""
+"""Page reads the code from the fragment of its URL, which browsers do not send."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A one-time code and when it ends, in seconds since 1970."""
+    """One-time code and its expiry, in seconds since 1970."""
 
     value: str
     expires_at: float
@@ -64,14 +64,14 @@ class Logins:
         taken_back: Iterable[str] = (),
         on_taken_back: Callable[[str], None] = lambda _cookie: None,
     ) -> None:
-        """Make new cookies, or take over those of an earlier hub.
+        """Create a key for cookies, or take over an earlier hub's.
 
         Args:
-            secure: The server speaks TLS, and so must the cookie.
-            clock: Gives seconds since 1970.
-            key: What cookies are signed with; one of its own by default.
-            taken_back: Cookies that were given back.
-            on_taken_back: Is told of every further one.
+            secure: The server uses TLS, so the cookie requires it.
+            clock: Returns seconds since 1970.
+            key: Signing key of the cookies; a new one by default.
+            taken_back: Cookies that were revoked by a logout.
+            on_taken_back: Called with each further one.
         """
         self._key = key or secrets.token_bytes(32)
         self._secure = secure
@@ -83,7 +83,7 @@ class Logins:
     # --- codes -------------------------------------------------------------------------------------------------------
 
     def new_code(self) -> Code:
-        """A code for one login."""
+        """Create a code for one login."""
         self._drop_old_codes()
         while len(self._codes) >= _MAX_CODES:
             del self._codes[next(iter(self._codes))]
@@ -104,7 +104,7 @@ class Logins:
         return bool(matching)
 
     def is_waiting(self, code: Code) -> bool:
-        """Return whether nobody has used the code yet, and somebody still may."""
+        """Return whether the code is unused and has not expired."""
         self._drop_old_codes()
         return _digest(code.value) in self._codes
 
@@ -139,8 +139,8 @@ class Logins:
     def knows(self, scope: Scope, headers: Headers) -> bool:
         """Return whether the request comes from a browser that has logged in.
 
-        The browser sends the cookies of every server on this host along, whatever is in them: none of those may be in the
-        way, and one of our name that somebody else made does not replace ours.
+        The browser sends the cookies of all servers on this host. None of them may interfere, even one with our name
+        and another value.
         """
         return bool(self._own_cookies(scope, headers))
 
@@ -162,7 +162,10 @@ def is_same_site(headers: Headers) -> bool:
 
 
 def is_from_page(scope: Scope, headers: Headers) -> bool:
-    """Whether a page of this very server sent it. The Guard lets any port of our host through; here it must be ours."""
+    """Return whether a page of this very server sent the request.
+
+    The Guard accepts any port of our host; here it must be ours.
+    """
     origin = headers.get("origin")
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     return (

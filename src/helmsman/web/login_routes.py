@@ -1,4 +1,4 @@
-"""The routes by which one gets in and out: a code for a cookie, a proof for a code."""
+"""Routes for login and logout: a code for a cookie, a proof for a code."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class CodeInput(ProofInput):
 
 
 class WrongCode(HelmsmanError):
-    """A code that was used, is too old, or was never made."""
+    """Code was used, has expired, or never existed."""
 
     code = "wrong_code"
 
 
 class WrongProof(HelmsmanError):
-    """A proof that does not show that its sender has the token."""
+    """Proof does not show that its sender has the token."""
 
     code = "wrong_proof"
 

@@ -1,10 +1,10 @@
-"""A model's Markdown as HTML that can do nothing but be read.
+"""Render a model's Markdown as inert HTML.
 
-The parser treats HTML as text and writes only tags of its own; nh3 (ammonia) then lets through only the tags and attributes
-listed below. Nothing is fetched: an image becomes a link to it. A link that does not lead to the web shows where it leads
-and cannot be clicked.
+The parser treats HTML as text and writes only tags of its own; nh3 (ammonia) then removes all tags and attributes that
+are not listed below. Nothing is fetched: an image becomes a link to it. A link that does not lead to the web shows its
+target and cannot be clicked.
 
-Imported only where something is shown.
+Imported on first use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markdown_it.utils import OptionsDict
 
 _MOST_CHARS: Final = 400_000
-"""A longer text is shown as it stands."""
+"""Longer text is shown as plain text."""
 _KEPT: Final = 1000
 _SCHEMES: Final = ("https://", "http://", "mailto:")
 _ADDRESS: Final = re.compile(r"\bhttps?://[^\s<>\"'`|\\]+")
@@ -56,14 +56,14 @@ _CLEANER: Final = nh3.Cleaner(
 
 @lru_cache(_KEPT)
 def as_html(text: str) -> str | None:
-    """The text as HTML; None where it is better read as it stands."""
+    """Return the text as HTML; None if plain text is better."""
     if len(text) > _MOST_CHARS:
         return None
     return visible(_CLEANER.clean(_PARSER.render(text)))  # last, since the text of an entity may be anything
 
 
 def with_html(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry of a transcript, with `html` where what its item says is Markdown."""
+    """Add `html` to an entry of a transcript whose item is Markdown."""
     item = entry["item"]
     if item["type"] not in _SAID or not item.get("text"):
         return dict(entry)

@@ -1,4 +1,4 @@
-"""The routes behind the form for a new session: models, directories, images, what "as configured" comes to; its start."""
+"""Routes of the form for a new session: models, directories, images, effective configuration; and its start."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 IMAGE_BYTES: Final = 8 * 1024 * 1024
 _KEPT_SECONDS: Final = 7 * 24 * 3600.0
-"""A message that waits for its turn still has its images; the agent keeps those that it was shown."""
+"""Lifetime of images, which queued messages still need. The agent keeps those that it was shown."""
 _DIRECTORIES: Final = 50
 _LOOKED_AT: Final = 10_000
 _KINDS: Final = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF87a": "gif", b"GIF89a": "gif"}
@@ -61,7 +61,9 @@ class NewSessions:
         return started(await self._helm.start(given.prompt, **given.options())).as_dict()
 
     def _refuse_taken(self, directory: str) -> None:
-        """A worktree is one session's: what a second one changed there would be applied, or discarded, with the first."""
+        """Refuse the worktree of another session: its changes would be applied or discarded together with that
+        session's.
+        """
         place = from_here(directory).absolute()
         for tree in read_records(self._helm.settings.state_dir):
             if tree.session_id is not None and is_inside(place, [tree.path.resolve()]):
@@ -124,7 +126,7 @@ class NewSessions:
 
 
 def _below(parent: Path, name: str) -> Iterator[str]:
-    """The directories in one whose names begin so; hidden ones only where that is asked for."""
+    """Yield the directories whose names have this prefix, hidden ones only if it begins with a dot."""
     try:
         with os.scandir(parent) as entries:
             for _, entry in zip(range(_LOOKED_AT), entries, strict=False):

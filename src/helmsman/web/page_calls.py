@@ -1,6 +1,6 @@
-"""The dashboard's API for the dashboard of another machine: the same routes, asked by a call instead of by HTTP.
+"""Dashboard API for the dashboard of another machine: the same routes, by call instead of HTTP.
 
-Whoever asks has come through the hub's own door, so nobody has to log in, and the routes for that are left out.
+The caller is connected through the hub, so the routes for login are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from helmsman.service import HelmsmanService
 
 _PATIENCE_SECONDS: Final = 25.0
-"""A call that waits for changes is answered by then."""
+"""Timeout of a call that waits for changes."""
 _NOT_FOUND: Final = 404
 
 
@@ -33,7 +33,7 @@ class PageCalls:
         self._router = Router(dashboard.routes())
 
     async def answer(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
-        """The status, and what is JSON."""
+        """Return status and JSON content."""
         status, content = _NOT_FOUND, bytearray()
         incoming: list[Message] = [{"type": "http.request", "body": body.encode("utf-8", "surrogatepass")}]
 
@@ -56,5 +56,5 @@ class PageCalls:
         return status, json.loads(content or b"{}")
 
     async def changes(self, last_event_id: str | None) -> Mapping[str, Any]:
-        """What has changed since, or `resumed: false`: anything may have."""
+        """Return the changes since an event, or `resumed: false` if they are unknown."""
         return await self._live.changes(last_event_id, _PATIENCE_SECONDS)

@@ -1,9 +1,10 @@
-"""Two programs of one user prove to each other that they have the same token, without telling it.
+"""Mutual proof that two programs of one user have the same token, without sending it.
 
-Whoever takes a free port is asked whatever its clients ask there, so nothing secret may be sent before the server has proved
-who it is. Each side signs the other's random number with a key made from the token, and the **place**: address and port of
-the connection, as its own end of the socket has them. A thief on another port who passes everything on to the real server
-gets a proof for the real server's port, which the client does not take, and cannot use the client's, which is for his own.
+A program that takes a free port receives the requests of its clients, so nothing secret may be sent before the server
+has proved its identity. Each side signs the other's nonce with a key derived from the token, together with the
+**place**: address and port of the connection, as its own socket has them. An attacker on another port who relays
+everything gets a proof for the real server's port, which the client rejects, and a proof of the client for the
+attacker's port, which is useless.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PROOF_PATH: Final = "/api/proof"
 CODE_PATH: Final = "/api/proof/code"
 
 _SECONDS: Final = 30
-"""From the server's proof to the client's."""
+"""Seconds between the server's proof and the client's."""
 
 
 def new_nonce() -> str:
@@ -30,9 +31,9 @@ def new_nonce() -> str:
 
 
 def place(host: str, port: int) -> str:
-    """The listening end of a connection, in words that both ends come to by themselves.
+    """Return the listening end of a connection in a form that both ends derive.
 
-    A loopback address is another place on every machine, and a home directory, with the token in it, may be on several.
+    Loopback addresses exist on every machine, and a home directory with the token may be shared between machines.
     """
     address = ip_address(host.partition("%")[0])
     address = getattr(address, "ipv4_mapped", None) or address
@@ -53,7 +54,7 @@ def is_proof(given: str, expected: str) -> bool:
 
 
 class Challenges:
-    """The server's side. A challenge is remembered only once it was answered rightly: asking for many costs nothing."""
+    """Server side. A challenge is stored only once it was answered correctly, so requesting many costs nothing."""
 
     def __init__(self, token: str, *, clock: Callable[[], float] = time.time) -> None:
         self._token = token
@@ -62,7 +63,7 @@ class Challenges:
         self._used: dict[str, float] = {}
 
     def answer(self, nonce: str, place: str) -> tuple[str, str]:
-        """A challenge for the client, and the proof that this is its server."""
+        """Return a challenge for the client, and the server's own proof."""
         content = f"{self._clock() + _SECONDS:.3f}~{new_nonce()}"
         challenge = f"{content}~{_signed(self._key, content, nonce)}"
         return challenge, server_proof(self._token, nonce, challenge, place)
@@ -71,7 +72,7 @@ class Challenges:
         """Return whether the client has proved itself, for the first time with this challenge."""
         content, _, signature = challenge.rpartition("~")
         if not is_proof(signature, _signed(self._key, content, nonce)):
-            return False  # not a challenge of ours
+            return False  # not one of our challenges
         now, ends_at = self._clock(), float(content.partition("~")[0])
         self._used = {used: end for used, end in self._used.items() if end > now}
         if ends_at <= now or challenge in self._used:
@@ -83,6 +84,6 @@ class Challenges:
 
 
 def _signed(key: str, *parts: str) -> str:
-    """The parts are told apart by their lengths: none can be taken for another."""
+    """Sign the parts with their lengths, so that they cannot be confused."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hmac.new(key.encode(), b"helmsman proof " + text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()

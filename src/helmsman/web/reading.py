@@ -1,4 +1,4 @@
-"""The routes that look: sessions, transcripts, questions, tasks, engines, usage, notices, search."""
+"""Routes that only read: sessions, transcripts, questions, tasks, engines, usage, notifications, search."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
 _SESSIONS: Final = 50
 _MAX_SESSIONS: Final = 200
 _RUNNING_LOOKED_FOR: Final = 500
-"""Sessions with a turn under way are among the newest so many on disk, or not on disk yet."""
+"""Number of newest sessions on disk that are searched for running turns."""
 _ENTRIES: Final = 100
 _MAX_ENTRIES: Final = 500
 _PAGE_CHARS: Final = 1024 * 1024
 _TEXT_CHARS: Final = 8000
 _WHOLE_CHARS: Final = 4 * 1024 * 1024
 _ROLLOUT_BYTES: Final = 64 * 1024 * 1024
-"""A larger file is not read for the times of its turns; those that were tasks have them anyway."""
+"""Limit for reading a rollout for the times of turns; turns that are tasks have them anyway."""
 _DIRECTORIES: Final = 20
 _TASKS_SEARCHED: Final = 1000
 _SEARCH_PATIENCE: Final = 0.05
 """Search while the user types: report how much is not indexed yet, and let the page ask again."""
 _USAGE_ROWS: Final = 400
 _LOOKED_AT: Final = 5000
-"""So many sessions at most are looked at for a page of those that are filtered for."""
+"""Limit of sessions that are searched for a filtered page."""
 
 ListedState = Literal["active", "awaiting_approval", "done", "error", "interrupted", "denied"]
 
@@ -112,7 +112,7 @@ class Reading:
         if switch(request, "running"):
             return {"sessions": await self._spent(list(filter(is_wanted, await self._running())))}
         is_start = cursor is None and query is None and directory is None
-        new = await self._not_on_disk_yet() if is_start else []  # before the list: what is written meanwhile is in that
+        new = await self._not_on_disk_yet() if is_start else []  # before the list, which then includes later sessions
         count = limit(request, _SESSIONS, _MAX_SESSIONS)
         found: list[dict[str, Any]] = []
         looked_at = 0
@@ -136,7 +136,7 @@ class Reading:
     async def _wanted(
         self, agent: str | None, project: str | None, state: str | None
     ) -> Callable[[Mapping[str, Any]], bool]:
-        """Whether a listed session is of an agent, of a project (its worktrees too), and how its last turn ended."""
+        """Return a filter by agent, project (including its worktrees) and outcome of the last turn."""
         if state is not None:
             _one_of("state", state, ListedState)
         project_of = await anyio.to_thread.run_sync(projects, self._helm.settings.state_dir)
@@ -151,13 +151,13 @@ class Reading:
         return is_wanted
 
     async def _spent(self, sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What each has cost and how long it has worked, as far as that is known."""
+        """Add cost and working time to sessions, if known."""
         tasks = await self._helm.tasks.of_sessions([one["sessionId"] for one in sessions])
         known = self._spendings.now()
         return [one | present(self._spendings.of(one["sessionId"], tasks[one["sessionId"]], known)) for one in sessions]
 
     async def _running(self) -> list[dict[str, Any]]:
-        """The sessions with a turn under way, here or in another process, newest first."""
+        """Return the sessions with a running turn, in any process, newest first."""
         ids = [session.id for session in self._helm.sessions.values() if session.state.is_running]
         try:
             registered, _ = await self._helm.tasks.list(status=("pending", "working"), limit=1000)
@@ -206,7 +206,7 @@ class Reading:
         }
 
     async def _times(self, session: Session, turn_ids: set[str | None]) -> dict[str, dict[str, Any]]:
-        """When turns that are no tasks began and ended, as Codex wrote it down."""
+        """Return start and end of turns that are not tasks, from Codex's record."""
         if not turn_ids:
             return {}
         info = await self._helm.agent_records.find(session.id)
@@ -266,7 +266,7 @@ class Reading:
         }
 
     async def _summary(self, session: Session) -> str | None:
-        """What a session is about, as the list has it. Where another process began it, only its file says so."""
+        """Return the summary of a session as in the list. For sessions of other processes only its file has it."""
         info = await self._helm.agent_records.find(session.id)
         return None if info is None else one_line(info.about)
 
@@ -374,19 +374,19 @@ class Reading:
         return shown | present({"unread": result.unread})
 
     def _listed_task(self, task: Task) -> dict[str, Any]:
-        """A task in a list, with long texts cut: the page of the task has them."""
+        """Return a task for a list, with truncated texts."""
         return dict(safe(shortened(task_as_dict(task, self._helm.task_writer), _TEXT_CHARS)[0]))
 
 
 def _projects(sessions: Sequence[SessionInfo], state_dir: Path) -> list[str]:
-    """Where these sessions worked, each place once, as far as it is there: never the worktree of one. Blocks."""
+    """Return the existing directories of these sessions, without duplicates and worktrees. Blocks."""
     project = projects(state_dir)
     found = dict.fromkeys(place for info in sessions if (place := project(info.directory)) is not None)
     return [place for place in found if Path(place).is_dir()]
 
 
 def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As many of the first entries as a page has room for, but at least one."""
+    """Return as many of the first entries as fit on a page, at least one."""
     room = _PAGE_CHARS
     for place, one in enumerate(entries):
         room -= len(json_line(one))
@@ -398,7 +398,7 @@ def _fitting(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _with_html(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     from helmsman.web.markdown import (
         with_html,
-    )  # with a parser and Pygments: whoever only serves the API has no need of it
+    )  # loads a parser and Pygments, which API clients do not need
 
     return list(map(with_html, entries))
 

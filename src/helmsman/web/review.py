@@ -1,4 +1,4 @@
-"""The routes of reviewing: what a session changed, brought into the main tree or dropped."""
+"""Routes for reviewing a session's changes: show, apply or discard them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class ReviewRoutes:
         return present(about) | shown
 
     async def files(self, digest: str, diff: str) -> dict[str, Any]:
-        """The files of a diff, in colours. They take their time, so they are kept."""
+        """Return the highlighted files of a diff. Cached, because highlighting is slow."""
         shown = self._coloured.get(digest)
         if shown is None:
             shown = self._coloured[digest] = await anyio.to_thread.run_sync(coloured_diff, diff)
@@ -102,7 +102,7 @@ class ReviewRoutes:
         return present({"worktree": str(gone.worktree.path), "branchKept": gone.branch_kept or None})
 
     def _root(self, session: Session) -> str | None:
-        """Where the paths of its diff begin, if that is certain: outside of git it is not. Blocks."""
+        """Return the root of the diff's paths, or None outside of git. Blocks."""
         if session.worktree is not None:
             return str(session.worktree.path)
         if session.directory is None or not Path(session.directory).is_dir():
@@ -112,7 +112,7 @@ class ReviewRoutes:
 
 
 def coloured_diff(diff: str) -> dict[str, Any]:
-    """A diff as the page shows it: `files`, and `cut` where there is no room for all. Blocks."""
+    """Return a diff for the page: `files`, and `cut` if they do not all fit. Blocks."""
     from helmsman.web.colours import colour_files
 
     files, missing = shown_files(read_diff(diff), _DIFF_CHARS)

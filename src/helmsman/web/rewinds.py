@@ -1,4 +1,4 @@
-"""The routes of a rewind: what it would lose, and the doing of it."""
+"""Routes of a rewind: preview and execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes for rules: which hold, which one decides a command, and taking back one that an answer made."""
+"""Routes for rules: list them, find the one that decides a command, and revoke one that an answer added."""
 
 from __future__ import annotations
 

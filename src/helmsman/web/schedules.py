@@ -1,4 +1,4 @@
-"""The routes for schedules: work that begins by itself."""
+"""Routes for schedules."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What each listed session has cost, and how long it has worked.
+"""Cost and working time of listed sessions.
 
-A session that is loaded tells itself. Tasks tell at once, where all of a session's turns were tasks. For the rest every
-agent's files are summed up in the background, at most once a minute while the page is open.
+A loaded session knows its own. Tasks know it immediately if all turns of a session were tasks. For the rest, the
+agents' files are summed up in the background, at most once a minute while the page is open.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class SessionSpendings:
         self._reading = False
 
     def now(self) -> Mapping[str, UsageGroup]:
-        """What is known by now of all sessions, by their ids."""
+        """Return the known costs of all sessions, by id."""
         if not self._reading and time.monotonic() - self._read_at >= _EVERY_SECONDS:
             self._reading = True
             self._helm.in_background(self._read)
@@ -54,7 +54,7 @@ class SessionSpendings:
             self._reading = False
 
     def of(self, session_id: str, tasks: Sequence[Task], known: Mapping[str, UsageGroup]) -> dict[str, Any]:
-        """The fields of one session."""
+        """Return the fields of one session."""
         turns = [task for task in tasks if not task.is_waiting]
         ends = ((task, task.completed_at or datetime.now(UTC)) for task in turns)
         seconds = sum((end - task.created_at).total_seconds() for task, end in ends)

@@ -1,4 +1,4 @@
-"""The page's own files, with the headers that keep anything else out of it."""
+"""Files of the page, with headers that forbid any other content."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ _HEADERS: Final = {
 
 
 def page_paths() -> frozenset[str]:
-    """Where the page's files are: what anybody may have."""
+    """Return the public paths of the page's files."""
     names = (file.relative_to(_ROOT).as_posix() for file in _ROOT.rglob("*") if file.suffix in _TYPES)
     return frozenset({"/", *(f"/{name}" for name in names if _NAME.fullmatch(name))})
 
 
 async def static_file(request: Request) -> Response:
-    """A file of the page; `/` is its index."""
+    """Return a file of the page; `/` is its index."""
     name = request.path_params.get("path") or _INDEX
     found = await anyio.to_thread.run_sync(_read, name)
     if found is None:

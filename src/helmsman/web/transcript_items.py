@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def review_once(items: Sequence[Item]) -> list[Item]:
-    """The items without what Codex repeats of a review: its instructions to itself, and its findings as a message."""
+    """Return the items without Codex's repetitions in a review: its instructions to itself, and its findings as a
+    message.
+    """
     shown: list[Item] = []
     review: Review | None = None
     for item in items:
@@ -36,9 +38,9 @@ def _is_repeated(item: Item, review: Review) -> bool:
 
 
 def is_for_review(items: Sequence[Item], turn_id: str | None, following: Sequence[Item], its_id: str | None) -> bool:
-    """Whether a turn has nothing but what Codex told itself for the review in the turn that follows in its storage.
+    """Return whether a turn contains only Codex's instructions for the review in the next stored turn.
 
-    That turn began earlier, as the ids of both say, which begin with the time.
+    It began earlier, according to the ids, which begin with the time.
     """
     return (
         len(items) == 1

@@ -29,7 +29,7 @@ _STATUS: Final[dict[str, TurnStatus]] = {"completed": "done", "failed": "error",
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn and what was done in it; its first item has the number `first` in the session's list."""
+    """Turn with its items. Its first item has the number `first` in the session's list."""
 
     id: str | None
     status: TurnStatus
@@ -43,7 +43,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The turns of a session, oldest first."""
+    """Turns of a session, oldest first."""
 
     turns: tuple[Turn, ...]
 
@@ -52,7 +52,7 @@ class Transcript:
         return self.turns[-1].first + len(self.turns[-1].items) if self.turns else 0
 
     def entries(self, first: int, end: int) -> Iterator[tuple[int, int, Turn, Item]]:
-        """The items from `first` to before `end`: each with its number, that of its turn (from 1) and the turn."""
+        """Yield the items from `first` to before `end`, each with its number, its turn's number (from 1) and the turn."""
         for number, turn in enumerate(self.turns, 1):
             if turn.first >= end:
                 return
@@ -62,13 +62,13 @@ class Transcript:
 
 
 class Transcripts:
-    """The transcripts of all sessions of a Helmsman."""
+    """Transcripts of all sessions of a Helmsman."""
 
     def __init__(self, helm: HelmsmanService) -> None:
         self._helm = helm
 
     async def of(self, session: Session) -> Transcript:
-        """The transcript of a session as it is now.
+        """Return the current transcript of a session.
 
         Raises:
             HelmsmanError: Its agent cannot be asked.
@@ -76,11 +76,11 @@ class Transcripts:
         state = session.state
         try:
             history = await self._helm.history(session.id)
-        except (Unsupported, EngineRefused) as error:  # a session that has only just begun, or nobody recorded
+        except (Unsupported, EngineRefused) as error:  # a session that has just begun, or was never recorded
             log.debug("session %s has no history: %s", session.id, error)
             history = ()
         past = list(_without_instructions([_past_turn(turn) for turn in history]))
-        if state.is_running and session.elsewhere is None:  # the session has what is being written as well
+        if state.is_running and session.elsewhere is None:  # the session also has text that is being written
             past = [turn for turn in past if not _is_running(turn, state)]
             past.append(Turn(state.turn_id, "active", review_once(items_with_prompt(state))))
         elif state.is_running and past:  # the log of another process may be a moment behind
@@ -95,7 +95,7 @@ def _past_turn(turn: PastTurn) -> Turn:
 
 
 def _without_instructions(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The turns, except those in which Codex only told itself how to review."""
+    """Yield the turns, except those in which Codex only instructed itself for a review."""
     for turn, following in zip(turns, [*turns[1:], None], strict=True):
         if following is None or not is_for_review(turn.items, turn.id, following.items, following.id):
             yield turn

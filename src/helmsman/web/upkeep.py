@@ -1,4 +1,4 @@
-"""The routes for what a session menu offers: rename, hand, archive, fork, forget turns, review, compact."""
+"""Routes of a session's menu: rename, hand over, archive, fork, forget turns, review, compact."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class ReviewBody(Input):
 
 
 class UpkeepRoutes:
-    """Answers them. What an agent cannot do is refused with who can (409 unsupported)."""
+    """Endpoints of the session menu.
+
+    An action that an agent does not support is refused with a list of agents that do (409 unsupported).
+    """
 
     def __init__(self, helm: HelmsmanService, live: Live) -> None:
         self._helm = helm

@@ -25,7 +25,7 @@ _PROMPT_CHARS: Final = 500
 
 
 def in_list(session: dict[str, Any]) -> dict[str, Any]:
-    """A session in a list (`helmsman.shapes.listed_sessions`), its texts safe to show."""
+    """Return a session for a list (`helmsman.shapes.listed_sessions`), with sanitized texts."""
     texts = {"summary": one_line(session.get("summary")), "name": safe(session.get("name"))}
     texts |= {"excerpt": safe(session.get("excerpt"))}
     return present({**session, **texts, "note": safe(session.get("note"))})
@@ -62,7 +62,7 @@ def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[
 
 
 def entry(index: int, number: int, turn: Turn, item: Item, *, text_limit: int) -> dict[str, Any]:
-    """One item of a transcript, with long texts cut."""
+    """Return one item of a transcript, with truncated texts."""
     shown, missing = shown_item(item, text_limit)
     by = "helmsman" if isinstance(item, UserMessage) and is_own(item.text) else None
     about = {"index": index, "turn": number, "turnId": turn.id, "item": shown, "by": by}
