@@ -10,7 +10,7 @@ import pytest
 from helmsman import load_settings
 from helmsman.errors import InvalidSetting
 from helmsman.notices.config import NotifySettings, QuietHours
-from helmsman.notices.news import KINDS, News
+from helmsman.notices.notifications import KINDS, Notification
 from helmsman.settings import ConfigFile, read_toml
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ def to(text: str) -> str:
     return f"[[notify.to]]\n{text}"
 
 
-def news(**changes: Any) -> News:
-    return News(**{"kind": "done", "about": "x", "title": "It is done", "agent": "codex", **changes})
+def notification(**changes: Any) -> Notification:
+    return Notification(**{"kind": "done", "about": "x", "title": "It is done", "agent": "codex", **changes})
 
 
 def test_without_the_table_nobody_is_told_of_anything(tmp_path: Path) -> None:
@@ -50,11 +50,15 @@ def test_each_recipient_may_have_less_than_all_are_told_of(tmp_path: Path) -> No
     assert settings.unanswered == 0
     assert (desktop.name, sorted(desktop.events), desktop.is_full) == ("desktop", ["done", "question"], True)
     assert (sorted(mine.events), mine.is_full, browser.is_full) == (["done"], False, False)
-    here, elsewhere = news(directory=str(tmp_path / "deep")), news(directory="/elsewhere")
-    assert [mine.wants(one) for one in (here, elsewhere, news())] == [True, False, True]
-    assert [browser.wants(one) for one in (here, news(agent="other"), news(agent=None))] == [False, True, True]
-    assert not desktop.wants(news(kind="hub"))
-    assert mine.wants(news(kind="test", directory="/elsewhere"))
+    here, elsewhere = notification(directory=str(tmp_path / "deep")), notification(directory="/elsewhere")
+    assert [mine.wants(one) for one in (here, elsewhere, notification())] == [True, False, True]
+    assert [browser.wants(one) for one in (here, notification(agent="other"), notification(agent=None))] == [
+        False,
+        True,
+        True,
+    ]
+    assert not desktop.wants(notification(kind="hub"))
+    assert mine.wants(notification(kind="test", directory="/elsewhere"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.notices.news import News
+from helmsman.notices.notifications import Notification
 from helmsman.notices.store import NoticeStore
 from helmsman.store import open_store
 from helmsman.tasks.registry import REGISTRY_NAME
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 
 
 def tell(house: House, about: str = "x") -> None:
-    house.notifier.notify(News(kind="hub", about=about, title="Something is wrong"))
+    house.notifier.notify(Notification(kind="hub", about=about, title="Something is wrong"))
 
 
 def is_tried(times: int, known: tuple[Delivery, ...]) -> bool:
@@ -142,7 +142,9 @@ async def test_no_open_question_gives_way_to_other_news_or_to_more_questions(
     monkeypatch.setattr("helmsman.notices.store._KEPT", 4)
     store = NoticeStore(open_store(state_dir / REGISTRY_NAME))
     for number in range(12):
-        question = News(kind="question", about=f"question s q{number}", title="A question", question_id=f"q{number}")
+        question = Notification(
+            kind="question", about=f"question s q{number}", title="A question", question_id=f"q{number}"
+        )
         assert await store.add(question, {"phone": store.clock()})
     first = await store.next_for("phone")
     assert first is not None
@@ -150,14 +152,16 @@ async def test_no_open_question_gives_way_to_other_news_or_to_more_questions(
     await store.add_code(first, "digest", "approve")
     await store.finish(first, "sent")
     for number in range(8):
-        await store.add(News(kind="hub", about=str(number), title="Something is wrong"), {"phone": store.clock()})
-    known = {one.news.about: one.status for one in await store.log(100)}
+        await store.add(
+            Notification(kind="hub", about=str(number), title="Something is wrong"), {"phone": store.clock()}
+        )
+    known = {one.notification.about: one.status for one in await store.log(100)}
     assert [known.get(f"question s q{number}") for number in range(12)] == ["sent", *["pending"] * 11]
     assert [about for about, status in known.items() if status == "pending"][:3] == ["7", "6", "5"]
     assert await store.code("digest") is not None
     for number in range(12):
         await store.drop(f"question s q{number}", "The question was closed before.")
-    await store.add(News(kind="hub", about="last", title="Something is wrong"), {"phone": store.clock()})
+    await store.add(Notification(kind="hub", about="last", title="Something is wrong"), {"phone": store.clock()})
     assert len(await store.log(100)) == 4
     assert await store.code("digest") is None
 
@@ -169,11 +173,11 @@ async def test_what_waits_and_what_is_remembered_is_bounded_and_the_oldest_gives
     monkeypatch.setattr("helmsman.notices.store._KEPT", 4)
     store = NoticeStore(open_store(state_dir / REGISTRY_NAME))
     for number in range(6):
-        news = News(kind="hub", about=str(number), title="Something is wrong")
-        assert await store.add(news, {"hook": store.clock()})
-        assert await store.add(news, {"hook": store.clock()}) is None, "the same is told once"
+        notification = Notification(kind="hub", about=str(number), title="Something is wrong")
+        assert await store.add(notification, {"hook": store.clock()})
+        assert await store.add(notification, {"hook": store.clock()}) is None, "the same is told once"
     known = await store.log(10)
-    assert [(one.news.about, one.status) for one in known] == [
+    assert [(one.notification.about, one.status) for one in known] == [
         *(("5", "pending"), ("4", "pending"), ("3", "pending"), ("2", "dropped")),
     ]
     assert await store.pending() == 3

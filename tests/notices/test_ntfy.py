@@ -12,7 +12,7 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.model.answered_by import in_words
 from helmsman.model.questions import Prompt, Question
-from helmsman.notices.news import question_news
+from helmsman.notices.notifications import question_notification
 from helmsman.notices.ntfy import Ntfy
 from tests.notices.conftest import by_ntfy, opened
 from tests.notices.receivers import SECONDS, NtfyServer, press
@@ -179,7 +179,7 @@ def question(**changes: object) -> Question:
 
 def test_always_is_never_among_the_choices_nor_are_some_of_many() -> None:
     def choices(asked: Question) -> tuple[str, ...]:
-        return question_news(asked, directory=None, agent="codex").choices
+        return question_notification(asked, directory=None, agent="codex").choices
 
     assert choices(question()) == ("approve", "deny", "abort")
     several = question(type="user_input", prompts=(Prompt(text="a", options=("x",)), Prompt(text="b", options=("y",))))
@@ -201,12 +201,12 @@ async def test_nothing_is_granted_by_a_button_that_was_not_shown_whole(
     async with opened(state_dir, by_ntfy(ntfy)) as house:
         session = await house.start(project)
         asked = replace(question(details=details), session_id=session.id)
-        house.notifier.notify(question_news(asked, directory=str(project), agent="played"))
+        house.notifier.notify(question_notification(asked, directory=str(project), agent="played"))
         await house.settled()
         (delivery,) = await house.delivered("dropped")  # it is not open in this session
-        news = question_news(asked, directory=str(project), agent="played")
-        assert not news.is_whole
-        await Ntfy(by_ntfy(ntfy), house.shared.notices).send(replace(delivery, news=news))
+        notification = question_notification(asked, directory=str(project), agent="played")
+        assert not notification.is_whole
+        await Ntfy(by_ntfy(ntfy), house.shared.notices).send(replace(delivery, notification=notification))
         (told,) = ntfy.published
         assert told["message"].endswith("(Not all of it is shown here, so there is no button for yes.)")
         assert [one["label"] for one in told["actions"]] == ["Deny", "Abort"]

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.notices.channels import Command, Desktop, MaybeSent, NeverSent, NotSent, Webhook
 from helmsman.notices.config import Recipient
-from helmsman.notices.news import News
+from helmsman.notices.notifications import Notification
 from helmsman.notices.store import Delivery
-from helmsman.notices.ways import Command, Desktop, MaybeSent, NeverSent, NotSent, Webhook
 from tests.notices.conftest import webhook
 
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ pytestmark = pytest.mark.anyio
 
 def delivery(title: str = "Codex is done") -> Delivery:
     now = datetime.now(UTC)
-    news = News(kind="done", about="x", title=title, text="--all <b>of</b> it & more", directory="/src/site")
+    notification = Notification(
+        kind="done", about="x", title=title, text="--all <b>of</b> it & more", directory="/src/site"
+    )
     return Delivery(
         id="N-1",
-        news=news,
+        notification=notification,
         recipient="x",
         status="sending",
         attempts=1,
@@ -87,7 +89,7 @@ async def test_a_server_that_is_not_there_or_does_not_answer(
 ) -> None:
     with pytest.raises(NotSent, match="cannot be reached"):
         await Webhook(webhook(receiver, url="http://127.0.0.1:9/?key=hidden")).send(delivery())
-    monkeypatch.setattr("helmsman.notices.ways.HTTP_SECONDS", 0.2)
+    monkeypatch.setattr("helmsman.notices.channels.HTTP_SECONDS", 0.2)
     receiver.before_answer = lambda _: time.sleep(0.5)
     with pytest.raises(MaybeSent, match="did not answer"):
         await Webhook(webhook(receiver)).send(delivery())

@@ -26,7 +26,7 @@ from helmsman.model.events import (
     Usage,
 )
 from helmsman.model.questions import Prompt, Question
-from helmsman.notices.news import News
+from helmsman.notices.notifications import Notification
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import Schedule, ScheduleRun, ScheduleStore, new_schedule_id
 from helmsman.schedules.when import When
@@ -416,7 +416,7 @@ async def test_a_due_run_is_entered_once_with_the_next_due_time(store: Store) ->
 async def test_a_notification_is_delivered_or_says_that_it_is_doubtful(store: Store) -> None:
     notices = NoticeStore(store.open())
     notices.clock = lambda: NOW
-    news = News(kind="done", about="task T-1", title="Done", text="It is done.")
+    news = Notification(kind="done", about="task T-1", title="Done", text="It is done.")
     execute(store.open(), "INSERT INTO notices_due VALUES ('task T-1', NULL, NULL, 1)")
     assert [one.about for one in await notices.due()] == ["task T-1"]
     await notices.add(news, {"a": NOW, "b": NOW})

@@ -11,7 +11,7 @@ from helmsman.base.files import is_inside
 from helmsman.base.structs import replace
 from helmsman.errors import Unsupported
 from helmsman.notices.config import NotifySettings, Recipient
-from helmsman.notices.news import KINDS
+from helmsman.notices.notifications import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _SHOWN: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayStatus:
+class ChannelStatus:
     """Recipient without its secrets, and the result of its last delivery."""
 
     name: str
@@ -40,15 +40,15 @@ class WayStatus:
     note: str | None
 
 
-def way_statuses(settings: NotifySettings, newest: Mapping[str, Delivery]) -> tuple[WayStatus, ...]:
+def channel_statuses(settings: NotifySettings, newest: Mapping[str, Delivery]) -> tuple[ChannelStatus, ...]:
     """Return all recipients with the latest delivery to each."""
     return tuple(_status(one, newest.get(one.name)) for one in settings.to)
 
 
-def _status(recipient: Recipient, last: Delivery | None) -> WayStatus:
+def _status(recipient: Recipient, last: Delivery | None) -> ChannelStatus:
     quiet = recipient.quiet
     well = last is not None and last.status in ("sent", "sending", "dropped")
-    return WayStatus(
+    return ChannelStatus(
         name=recipient.name,
         way=recipient.way,
         status="untried" if last is None else "ok" if well else "failing",
@@ -82,7 +82,7 @@ class Notices:
         self._helm = helm
         self._store = helm.notices
 
-    async def ways(self) -> tuple[WayStatus, ...]:
+    async def ways(self) -> tuple[ChannelStatus, ...]:
         """Return the recipients that the hub knows, with the result of their last delivery.
 
         Raises:
@@ -92,7 +92,7 @@ class Notices:
             settings = await self._store.settings()
         else:
             settings = await anyio.to_thread.run_sync(NotifySettings.load, self._helm.settings.files)
-        return way_statuses(settings, await anyio.to_thread.run_sync(self._store.newest))
+        return channel_statuses(settings, await anyio.to_thread.run_sync(self._store.newest))
 
     async def log(self, limit: int = _SHOWN) -> Sequence[Delivery]:
         """Return the newest deliveries with their outcomes, newest first."""
@@ -101,7 +101,7 @@ class Notices:
     def within_roots(self, deliveries: Sequence[Delivery]) -> Sequence[Delivery]:
         """Return the deliveries that this client may see."""
         roots = self._helm.allowed_roots
-        where = [(one, one.news.directory) for one in deliveries]
+        where = [(one, one.notification.directory) for one in deliveries]
         return tuple(one for one, place in where if not roots or place is None or is_inside(place, roots))
 
     async def for_pages(self) -> ForPages:
@@ -115,7 +115,8 @@ class Notices:
         waiting = await self._store.waiting_for([one.name for one in pages])
         full = {one.name for one in pages if one.is_full}
         deliveries = [
-            one if one.recipient in full else replace(one, news=replace(one.news, text="")) for one in waiting
+            one if one.recipient in full else replace(one, notification=replace(one.notification, text=""))
+            for one in waiting
         ]
         later = [one for page in pages if (one := await self._store.next_for(page.name)) is not None]
         now = self._store.clock()

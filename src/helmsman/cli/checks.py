@@ -28,7 +28,7 @@ from helmsman.base.peers import can_tell_sandboxed
 from helmsman.base.programs import available, environment_for, find_program, installation_places, reason_of_sessions
 from helmsman.base.structs import replace
 from helmsman.base.unknown_names import nearest
-from helmsman.capabilities.notices import way_statuses
+from helmsman.capabilities.notices import channel_statuses
 from helmsman.cli.hub_service import service_of
 from helmsman.cli.installing import client_platform
 from helmsman.cli.output import counted
@@ -420,7 +420,7 @@ def check_notices(settings: Settings) -> list[Check]:
     try:
         notify = NotifySettings.load(settings.files)
         with closing(open_store(settings.state_dir / REGISTRY_NAME, settings.store)) as database:
-            ways = way_statuses(notify, NoticeStore(database).newest() if notify.to else {})
+            ways = channel_statuses(notify, NoticeStore(database).newest() if notify.to else {})
     except InvalidSetting as error:
         return [Check("Notices", "failed", error.message)]
     except RegistryUnavailable:

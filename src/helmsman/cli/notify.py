@@ -104,8 +104,8 @@ def _print(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
             _local(one.created_at),
             one.recipient,
             f"{one.status}, doubtful" if one.is_doubtful and one.status != "doubtful" else one.status,
-            one.news.kind,
-            one_line(one.news.headline),
+            one.notification.kind,
+            one_line(one.notification.headline),
             one_line(one.note or ""),
         )
         for one in deliveries

@@ -6,7 +6,7 @@ the requesting machine is off, and no machine can redirect it. Only the requesti
 notices.
 
 A sender leases a notice for a limited time. If it dies, another sender sends the notice once more, marked as possibly
-repeated, and never a third time. Sending and retrying follow `helmsman.notices.courier`, as on one machine.
+repeated, and never a third time. Sending and retrying follow `helmsman.notices.delivery`, as on one machine.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.fleet.door_lanes import as_doors_see
 from helmsman.fleet.schedules import schedule_of
 from helmsman.model.questions import Question
+from helmsman.notices.channels import Sender
 from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
-from helmsman.notices.courier import Courier
-from helmsman.notices.news import KINDS, News, left_out_news, limit_news, question_news, task_news
+from helmsman.notices.delivery import DeliveryLoop
+from helmsman.notices.notifications import (
+    KINDS,
+    Notification,
+    limit_notification,
+    question_notification,
+    skipped_notification,
+    task_notification,
+)
 from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
 from helmsman.notices.ways import Sender
@@ -79,8 +87,8 @@ def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: 
     """For the metadata of a task: of what each recipient wants to hear, and after how long of questions."""
 
     def wanted(recipient: Recipient) -> list[str]:
-        news = (News(kind=kind, about="", title="", directory=directory, agent=agent) for kind in KINDS)
-        return [one.kind for one in news if recipient.wants(one)]
+        notification = (Notification(kind=kind, about="", title="", directory=directory, agent=agent) for kind in KINDS)
+        return [one.kind for one in notification if recipient.wants(one)]
 
     to = {key_of(one, place): kinds for one in settings.to if (kinds := wanted(one))}
     return {NOTIFY: {"to": to, "unanswered": settings.unanswered}} if to else {}
@@ -168,11 +176,11 @@ class FleetNotices:
             row = await self._one(_NEXT)
             if row is None:
                 return None
-            news = await news_of(self._database, row, self._title)
-            if news is not None:
+            notification = await _notification_of(self._database, row, self._title)
+            if notification is not None:
                 break
             await self._one(_FINISH, about=row["about"], status="dropped", note=NOT_NEEDED)
-        delivery = delivery_of(row, news, self.clock())
+        delivery = delivery_of(row, notification, self.clock())
         quiet = self._recipient.quiet
         until = None if quiet is None or delivery.next_at > self.clock() else quiet.until(self.clock())
         is_doubtful = delivery.is_doubtful or row["status"] == "sending"
@@ -181,18 +189,18 @@ class FleetNotices:
     async def begin(self, delivery: Delivery) -> bool:
         """Lease the notice for sending. Return False if another sender has it, or if it is no longer needed."""
         values = {"attempts": delivery.attempts, "seconds": self.seconds}
-        return await self._one(_BEGIN, about=delivery.news.about, **values) is not None
+        return await self._one(_BEGIN, about=delivery.notification.about, **values) is not None
 
     async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
         """Record the result of a delivery."""
-        await self._one(_FINISH, about=delivery.news.about, status=status, note=bounded_note(note))
+        await self._one(_FINISH, about=delivery.notification.about, status=status, note=bounded_note(note))
 
     async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
         """Requeue the notice for any sender. `is_doubtful`: it may already have arrived."""
         seconds = max(0.0, (at - self.clock()).total_seconds())
         doubtful = delivery.is_doubtful or is_doubtful
         await self._one(
-            _AGAIN, about=delivery.news.about, seconds=seconds, note=bounded_note(note), is_doubtful=doubtful
+            _AGAIN, about=delivery.notification.about, seconds=seconds, note=bounded_note(note), is_doubtful=doubtful
         )
 
     async def _one(self, sql: Any, **values: Any) -> DictRow | None:
@@ -200,12 +208,12 @@ class FleetNotices:
         return await self._database.soon(lambda: self._database.one(sql, values))
 
 
-def delivery_of(row: DictRow, news: News, now: datetime) -> Delivery:
+def delivery_of(row: DictRow, notification: Notification, now: datetime) -> Delivery:
     """A notice on its way, with its times by our clock."""
     ahead: timedelta = now - row["now"]
     return Delivery(
         id=f"N-{hashlib.sha256(row['about'].encode()).hexdigest()[:12]}",
-        news=news,
+        notification=notification,
         recipient=row["recipient"].rpartition(" ")[0],
         status=row["status"],
         attempts=row["attempts"],
@@ -217,7 +225,7 @@ def delivery_of(row: DictRow, news: News, now: datetime) -> Delivery:
     )
 
 
-async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], str]) -> News | None:
+async def _notification_of(database: FleetDatabase, row: DictRow, title: Callable[[str], str]) -> Notification | None:
     """Return the message of a notice, or None if its subject is deleted. `title` names an agent."""
     about = str(row["about"])
 
@@ -230,7 +238,7 @@ async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], 
             "on schedule = id where id = %(schedule)s and 'run ' || id || ' ' || extract(epoch from due_at) = %(about)s"
         )
         schedule = None if run is None else schedule_of(run)
-        return None if schedule is None else left_out_news(schedule, schedule.last, about=about)
+        return None if schedule is None else skipped_notification(schedule, schedule.last, about=about)
     known = await one("select * from helmsman.tasks where id = %(task)s")
     if known is None:
         return None
@@ -243,7 +251,7 @@ async def news_of(database: FleetDatabase, row: DictRow, title: Callable[[str], 
             return None
         question = replace(unpack(asked["content"], Question), session_id=task.session_id or "")
         return replace(
-            question_news(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
+            question_notification(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
         )
     if row["kind"] == "limit":
         known_as: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
@@ -257,8 +265,8 @@ async def notices_log(
     """The newest notices of these recipients first."""
     values = {"recipients": list(keys), "limit": limit}
     rows = await database.soon(lambda: database.all(_LOG, values))
-    told = [(row, await news_of(database, row, title)) for row in rows]
-    return [delivery_of(row, news, datetime.now(UTC)) for row, news in told if news is not None]
+    told = [(row, await _notification_of(database, row, title)) for row in rows]
+    return [delivery_of(row, notification, datetime.now(UTC)) for row, notification in told if notification is not None]
 
 
 async def was_seen(database: FleetDatabase, task_id: str) -> None:
@@ -281,7 +289,7 @@ class _Pages(Sender):
         self._store = store
 
     async def send(self, delivery: Delivery) -> str | None:
-        await self._store.add(delivery.news, {self._name: self._store.clock()})
+        await self._store.add(delivery.notification, {self._name: self._store.clock()})
         return "It waits for a page of the dashboard."
 
 
@@ -311,7 +319,7 @@ class FleetPost:
         self._read_at = -_SETTINGS_SECONDS
         self.settings = NotifySettings()
         self.loaded = anyio.Event()
-        self._couriers: dict[str, tuple[Courier, anyio.CancelScope]] = {}
+        self._loops: dict[str, tuple[DeliveryLoop, anyio.CancelScope]] = {}
 
     async def who_is_told(self, *, agent: str, directory: str | None) -> dict[str, Any]:
         """For the metadata of a task that is asked for here: of what each recipient wants to hear."""
@@ -335,33 +343,33 @@ class FleetPost:
                             self.settings = await anyio.to_thread.run_sync(read)
                         finally:
                             self.loaded.set()
-                        self._update_couriers(self.settings, tasks)
-                    if self._couriers:
-                        values = {"recipients": list(self._couriers)}
+                        self._update_loops(self.settings, tasks)
+                    if self._loops:
+                        values = {"recipients": list(self._loops)}
                         for row in await self._database.soon(lambda: self._database.all(_DUE, values)):  # noqa: B023
-                            self._couriers[row["recipient"]][0].look()
+                            self._loops[row["recipient"]][0].look()
                 except InvalidSetting as error:
                     log.debug("who is told of the fleet's tasks stays as it is: %s", error)
                 except HelmsmanError as error:
                     log.info("notices of the fleet wait: %s", error)
                 await anyio.sleep(_LOOK_SECONDS)
 
-    def _update_couriers(self, settings: NotifySettings, tasks: TaskGroup) -> None:
+    def _update_loops(self, settings: NotifySettings, tasks: TaskGroup) -> None:
         wanted = {
             key_of(one, self._place): one for one in settings.to if self._is_shown or one.way not in ON_THE_MACHINE
         }
-        for key in self._couriers.keys() - wanted.keys():
-            self._couriers.pop(key)[1].cancel()
-        for key in wanted.keys() - self._couriers.keys():
+        for key in self._loops.keys() - wanted.keys():
+            self._loops.pop(key)[1].cancel()
+        for key in wanted.keys() - self._loops.keys():
             # Its buttons would publish codes that this machine alone knows: a question of a fleet has none.
             recipient = replace(wanted[key], answers=False)
             sender = sender_of(recipient, self._store) or _Pages(recipient.name, self._store)
             store = FleetNotices(self._database, key, recipient, self._title)
-            courier = Courier(key, sender, store, lambda _: True, anyio.sleep)
-            self._couriers[key] = courier, (scope := anyio.CancelScope())
+            courier = DeliveryLoop(key, sender, store, lambda _: True, anyio.sleep)
+            self._loops[key] = courier, (scope := anyio.CancelScope())
             tasks.start_soon(_run, courier, scope)
 
 
-async def _run(courier: Courier, scope: anyio.CancelScope) -> None:
+async def _run(courier: DeliveryLoop, scope: anyio.CancelScope) -> None:
     with scope:
         await courier.run()

@@ -24,23 +24,23 @@ from helmsman.base.concurrency import sleep_until
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, RegistryUnavailable
 from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
+from helmsman.notices.channels import ChannelError
 from helmsman.notices.config import NotifySettings
-from helmsman.notices.courier import Courier
-from helmsman.notices.news import (
-    News,
-    left_out_news,
-    limit_news,
-    proposal_news,
+from helmsman.notices.delivery import DeliveryLoop
+from helmsman.notices.notifications import (
+    Notification,
+    limit_notification,
+    proposal_notification,
     question_key,
-    question_news,
-    rule_news,
+    question_notification,
+    rule_notification,
     shortened,
-    task_news,
+    skipped_notification,
+    task_notification,
 )
 from helmsman.notices.ntfy import Ntfy, digest_of
 from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
-from helmsman.notices.ways import WayError
 from helmsman.store.database import microseconds
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
     from helmsman.model.events import Event
     from helmsman.model.questions import Question
+    from helmsman.notices.channels import Sender
     from helmsman.notices.config import Recipient
     from helmsman.notices.store import Due
-    from helmsman.notices.ways import Sender
     from helmsman.sessions.session import Session
     from helmsman.steering.shared import Shared
     from helmsman.tasks.model import Task
@@ -106,14 +106,14 @@ class Notifier:
         self._sleep = sleep
         self._settings = NotifySettings()
         self._problem: InvalidSetting | None = None
-        self._couriers: dict[Recipient, _Running] = {}
+        self._loops: dict[Recipient, _Running] = {}
         self._open: dict[str, _Open] = {}
-        """Open questions, by what their news is about."""
+        """Open questions, by what their notification is about."""
         self._closed: set[str] = set()
         self._has_ended = False
         self._has_new_rules = True
         """True if a model may have proposed a rule since the rules were read."""
-        self._news: deque[News] = deque(maxlen=_MOST_NEWS)
+        self._news: deque[Notification] = deque(maxlen=_MOST_NEWS)
         self._trouble: RegistryUnavailable | None = None
         self._is_trouble_told = False
         self._changed = anyio.Event()
@@ -128,9 +128,9 @@ class Notifier:
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def notify(self, news: News) -> None:
+    def notify(self, notification: Notification) -> None:
         """Send a notice to all recipients that subscribe to it."""
-        self._news.append(news)
+        self._news.append(notification)
         self._changed.set()
 
     def _on_event(self, session: Session, event: Event) -> None:
@@ -164,7 +164,7 @@ class Notifier:
         self._changed.set()
 
     def _on_change(self) -> None:
-        for running in self._couriers.values():
+        for running in self._loops.values():
             running.courier.look()
         self._changed.set()
 
@@ -217,11 +217,11 @@ class Notifier:
             await self._look_at_rules()
         next_at = await self._look_at_questions()
         while self._news:
-            news = self._news.popleft()
+            notification = self._news.popleft()
             try:
-                await self._enter(news)
+                await self._enter(notification)
             except RegistryUnavailable:
-                self._news.appendleft(news)
+                self._news.appendleft(notification)
                 raise
         await self._look_at_due()
         if pages := [one.name for one in self._settings.to if one.way == "browser"]:
@@ -246,8 +246,10 @@ class Notifier:
                 next_at = min(next_at, due_at)
                 continue
             session = asked.session
-            news = question_news(asked.question, directory=session.directory, agent=session.options.agent)
-            await self._enter(news)
+            notification = question_notification(
+                asked.question, directory=session.directory, agent=session.options.agent
+            )
+            await self._enter(notification)
             asked.is_told = True
             if key not in self._open:  # by now
                 self._closed.add(key)
@@ -259,17 +261,17 @@ class Notifier:
         rules = RuleBook((), self._shared.state_dir)
         for rule in await anyio.to_thread.run_sync(rules.listed, None):
             if rule.rule.proposed_by is not None:
-                await self._enter(rule_news(rule))
+                await self._enter(rule_notification(rule))
 
-    async def _enter(self, news: News) -> None:
+    async def _enter(self, notification: Notification) -> None:
         await self._configure()
         now = self._store.clock()
         to = {
-            one.name: (one.quiet.until(now) if one.quiet is not None and news.kind != "test" else None) or now
+            one.name: (one.quiet.until(now) if one.quiet is not None and notification.kind != "test" else None) or now
             for one in self._settings.to
-            if one.wants(news)
+            if one.wants(notification)
         }
-        await self._store.add(news, to)
+        await self._store.add(notification, to)
 
     # --- what has ended ----------------------------------------------------------------------------------------------
 
@@ -279,24 +281,24 @@ class Notifier:
             await self._shared.task_writer.write()
         for due in await self._store.due():
             try:
-                news = await self._news_of(due)
+                notification = await self._notification_of(due)
             except HelmsmanError:
                 raise
             except Exception:
                 log.exception("nobody is told of %s", due.about)  # all other notices are still sent
-                news = None
-            if news is None:
+                notification = None
+            if notification is None:
                 await self._store.forget_due(due.about)
             else:
-                await self._enter(news)
+                await self._enter(notification)
 
-    async def _news_of(self, due: Due) -> News | None:
+    async def _notification_of(self, due: Due) -> Notification | None:
         kind, _, rest = due.about.partition(" ")
         if kind == "run":
-            return await self._news_of_left_out(due.about, *rest.split())
+            return await self._skipped_notification(due.about, *rest.split())
         if kind == "proposal":
             found = next((one for one in await self._shared.schedules.all() if one.id == rest), None)
-            return None if found is None or found.proposed_by is None else proposal_news(found, about=due.about)
+            return None if found is None or found.proposed_by is None else proposal_notification(found, about=due.about)
         task_id = rest.partition(" ")[0]
         task = await self._shared.task_writer.registry(lambda registry: registry.get(task_id))
         is_ours = due.owner_pid in (None, os.getpid()) or due.engine is not None
@@ -308,15 +310,15 @@ class Notifier:
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
             return None
         who = self._shared.agents.title(task.agent)
-        return task_news(task, who, about=due.about, is_scheduled=is_scheduled)
+        return task_notification(task, who, about=due.about, is_scheduled=is_scheduled)
 
-    async def _news_of_left_out(self, about: str, schedule_id: str, due_at: str) -> News | None:
+    async def _skipped_notification(self, about: str, schedule_id: str, due_at: str) -> Notification | None:
         schedule = next((one for one in await self._shared.schedules.all() if one.id == schedule_id), None)
         if schedule is None:
             return None
         runs = await self._shared.schedules.runs(schedule_id, _RUNS_LOOKED_AT)
         run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
-        return left_out_news(schedule, run, about=about)
+        return skipped_notification(schedule, run, about=about)
 
     # --- recipients --------------------------------------------------------------------------------------------------
 
@@ -345,13 +347,13 @@ class Notifier:
             self._problem = error
             settings = self._settings
         if settings != self._settings or not self._read_again.is_set():
-            await self._update_couriers(settings)
+            await self._update_loops(settings)
         self._read_again.set()
 
-    async def _update_couriers(self, settings: NotifySettings) -> None:
+    async def _update_loops(self, settings: NotifySettings) -> None:
         self._settings = settings
-        for recipient in [one for one in self._couriers if one not in settings.to]:
-            running = self._couriers.pop(recipient)
+        for recipient in [one for one in self._loops if one not in settings.to]:
+            running = self._loops.pop(recipient)
             running.scope.cancel()
             await running.ended.wait()
         try:
@@ -361,26 +363,26 @@ class Notifier:
             log.warning("%s", error)
         for recipient in settings.to:
             sender = sender_of(recipient, self._store)
-            if sender is not None and recipient not in self._couriers:
-                courier = Courier(recipient.name, sender, self._store, self._is_needed, self._sleep)
-                running = self._couriers[recipient] = _Running(courier, sender)
+            if sender is not None and recipient not in self._loops:
+                courier = DeliveryLoop(recipient.name, sender, self._store, self._is_needed, self._sleep)
+                running = self._loops[recipient] = _Running(courier, sender)
                 self._shared.tasks.start_soon(running.run)
 
     def _is_needed(self, delivery: Delivery) -> bool:
-        news = delivery.news
+        notification = delivery.notification
         if self._store.clock() - delivery.created_at > _OLD:
             return False
-        return news.question_id is None or self._open_question(news) is not None
+        return notification.question_id is None or self._open_question(notification) is not None
 
-    def _open_question(self, news: News) -> Session | None:
-        session = self._shared.session_registry.by_id.get(news.session_id or "")
-        return session if session is not None and news.question_id in session.state.questions else None
+    def _open_question(self, notification: Notification) -> Session | None:
+        session = self._shared.session_registry.by_id.get(notification.session_id or "")
+        return session if session is not None and notification.question_id in session.state.questions else None
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     async def _look_at_replies(self) -> None:
         """Read replies for as long as there is a code that is good for something."""
-        for recipient, running in self._couriers.items():
+        for recipient, running in self._loops.items():
             if not recipient.answers or not isinstance(running.sender, Ntfy):
                 continue
             since = await self._store.codes_since(recipient.name)
@@ -410,9 +412,9 @@ class Notifier:
         if known is None or known.recipient != name:
             log.info("a reply by %s means nothing, or nothing any more", name)
             return
-        session, question_id = self._open_question(known.news), known.news.question_id
+        session, question_id = self._open_question(known.notification), known.notification.question_id
         if session is None or question_id is None:
-            await self._store.drop(known.news.about, NOT_NEEDED)
+            await self._store.drop(known.notification.about, NOT_NEEDED)
             return
         await session.respond(question_id, known.choice, by=PERSON_BY_NTFY)
 
@@ -431,13 +433,13 @@ class Notifier:
             known = ", ".join(one.name for one in settings.to)
             told = f"Use one of: {known}." if known else "Add [[notify.to]] to your helmsman.toml first."
             raise InvalidInput(f"Nobody is told of anything by {name or 'any way'}. {told}", parameter="way")
-        news = News(
+        notification = Notification(
             kind="test",
             about=f"test {uuid4()}",
             title="This is a test of Helmsman's notices",
             text="You would be told like this.",
         )
-        notice_id = await self._store.add(news, {one.name: self._store.clock() for one in chosen}) or ""
+        notice_id = await self._store.add(notification, {one.name: self._store.clock() for one in chosen}) or ""
         by_couriers = {one.name for one in chosen if one.way != "browser"}
         with anyio.move_on_after(_TEST_SECONDS if by_couriers else _PAGE_SECONDS):
             await self._until_tried(notice_id, by_couriers or {one.name for one in chosen})
@@ -462,13 +464,15 @@ class Notifier:
             return
         self._is_trouble_told = True
         now = self._store.clock()
-        news = News(kind="hub", about="hub store", title="Nothing can be written down", text=shortened(error.message))
+        notification = Notification(
+            kind="hub", about="hub store", title="Nothing can be written down", text=shortened(error.message)
+        )
         async with anyio.create_task_group() as sending:
-            for recipient, running in self._couriers.items():
-                if recipient.wants(news) and (recipient.quiet is None or recipient.quiet.until(now) is None):
+            for recipient, running in self._loops.items():
+                if recipient.wants(notification) and (recipient.quiet is None or recipient.quiet.until(now) is None):
                     delivery = Delivery(
                         id=f"N-{uuid4().hex[:12]}",
-                        news=news,
+                        notification=notification,
                         recipient=recipient.name,
                         status="sending",
                         attempts=1,
@@ -481,9 +485,9 @@ class Notifier:
 
 
 class _Running:
-    """Courier at work."""
+    """DeliveryLoop at work."""
 
-    def __init__(self, courier: Courier, sender: Sender) -> None:
+    def __init__(self, courier: DeliveryLoop, sender: Sender) -> None:
         self.courier = courier
         self.sender = sender
         self.scope = anyio.CancelScope()
@@ -504,15 +508,15 @@ class _Running:
 async def _send_once(sender: Sender, delivery: Delivery) -> None:
     try:
         await sender.send(delivery)
-    except (WayError, HelmsmanError) as error:
+    except (ChannelError, HelmsmanError) as error:
         log.warning("%s was not told of trouble: %s", delivery.recipient, error)
     except Exception:
         log.exception("%s was not told of trouble", delivery.recipient)
 
 
-def _news_of_limit(about: str, task: Task) -> News:
+def _limit_notification(about: str, task: Task) -> Notification:
     """Return the notice of a task that waits for its limit, or did while no notice could be sent."""
-    return limit_news(
+    return limit_notification(
         (task.note or "") if task.waiting_for is not None else _NO_LONGER_WAITS,
         about=about,
         directory=task.directory,
@@ -522,9 +526,9 @@ def _news_of_limit(about: str, task: Task) -> News:
     )
 
 
-def death_of(epoch: int) -> News:
+def death_of(epoch: int) -> Notification:
     """Return the notice that the hub before this one was killed, or crashed."""
-    return News(
+    return Notification(
         kind="hub",
         about=f"hub {epoch}",
         title="The hub had ended without a word, and another has begun",

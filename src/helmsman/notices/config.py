@@ -31,13 +31,13 @@ from helmsman.base.files import is_inside
 from helmsman.base.structs import SecretValue, Value
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
-from helmsman.notices.news import KINDS, NewsKind
+from helmsman.notices.notifications import KINDS, NotificationKind
 from helmsman.settings import load_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from helmsman.notices.news import News
+    from helmsman.notices.notifications import Notification
     from helmsman.settings import ConfigFile
 
 WayKind = Literal["desktop", "browser", "command", "webhook", "ntfy"]
@@ -89,7 +89,7 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
     secrets: ClassVar[tuple[str, ...]] = ("secret", "reply_token")
     name: str
     way: WayKind
-    events: frozenset[NewsKind] = frozenset(KINDS)
+    events: frozenset[NotificationKind] = frozenset(KINDS)
     projects: tuple[Path, ...] = ()
     agents: frozenset[str] = frozenset()
     quiet: QuietHours | None = None
@@ -105,13 +105,15 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
     reply_topic: str = ""
     reply_token: str | None = None
 
-    def wants(self, news: News) -> bool:
+    def wants(self, notification: Notification) -> bool:
         """Return whether it learns of this. What concerns no project or agent passes every filter by them."""
-        if news.kind == "test":
+        if notification.kind == "test":
             return True
-        if news.kind not in self.events or (self.agents and news.agent is not None and news.agent not in self.agents):
+        if notification.kind not in self.events or (
+            self.agents and notification.agent is not None and notification.agent not in self.agents
+        ):
             return False
-        return not self.projects or news.directory is None or is_inside(news.directory, self.projects)
+        return not self.projects or notification.directory is None or is_inside(notification.directory, self.projects)
 
 
 class NotifySettings(Value, frozen=True):
@@ -152,7 +154,7 @@ class NotifySettings(Value, frozen=True):
         return cls(tuple(to), _UNANSWERED if unanswered is None else unanswered)
 
 
-def _recipient(entry: Any, name: str, path: Path, events: frozenset[NewsKind], taken: set[str]) -> Recipient:
+def _recipient(entry: Any, name: str, path: Path, events: frozenset[NotificationKind], taken: set[str]) -> Recipient:
     way = entry.get("way") if isinstance(entry, dict) else entry
     if not isinstance(way, str) or way not in _OWN:
         raise InvalidSetting(f"{name}.way in {path} is {way!r}. Set it to one of {', '.join(_OWN)}.")
@@ -246,10 +248,10 @@ class _Table:
         )
 
 
-def _events(value: Any) -> frozenset[NewsKind]:
+def _events(value: Any) -> frozenset[NotificationKind]:
     if not isinstance(value, list) or not value or not set(value) <= set(KINDS):
         raise ValueError(f"one or several of {', '.join(KINDS)}, in a list")
-    return frozenset(cast("list[NewsKind]", value))
+    return frozenset(cast("list[NotificationKind]", value))
 
 
 def _seconds(least: float, most: float) -> Callable[[Any], float]:

@@ -20,7 +20,7 @@ import anyio
 from helmsman.base.json_values import json_object, optional_text
 from helmsman.base.redaction import redact
 from helmsman.model.questions import REFUSALS
-from helmsman.notices.ways import HTTP_SECONDS, Sender, http_client, load_http, posted
+from helmsman.notices.channels import HTTP_SECONDS, Sender, http_client, load_http, posted
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -58,23 +58,23 @@ class Ntfy(Sender):
         load_http()
 
     async def send(self, delivery: Delivery) -> str | None:
-        news, to = delivery.news, self._recipient
-        text = news.text if to.is_full and news.text else news.title
+        notification, to = delivery.notification, self._recipient
+        text = notification.text if to.is_full and notification.text else notification.title
         message, was_cut = _fitting(text)
         content: dict[str, Any] = {
             "topic": to.topic,
-            "title": news.headline,
+            "title": notification.headline,
             "message": message,
-            "priority": 4 if news.kind in _URGENT else 3,
+            "priority": 4 if notification.kind in _URGENT else 3,
         }
         async with http_client() as client:
             note: str | None = None
-            if to.answers and news.choices and news.question_id is not None:
-                shown = news.is_whole and not was_cut
-                choices = tuple(choice for choice in news.choices if shown or choice in REFUSALS)
+            if to.answers and notification.choices and notification.question_id is not None:
+                shown = notification.is_whole and not was_cut
+                choices = tuple(choice for choice in notification.choices if shown or choice in REFUSALS)
                 if not await self._is_protected(client):
                     choices, note = (), _OPEN_TOPIC
-                elif len(choices) < len(news.choices):
+                elif len(choices) < len(notification.choices):
                     content["message"] = f"{message}\n{_NOT_ALL_SHOWN}"
                 content["actions"] = [await self._button(delivery, choice) for choice in choices]
             await posted(client, to.url, json.dumps(content).encode(), self._authorization())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from helmsman.notices.channels import Command, Desktop, Webhook
 from helmsman.notices.ntfy import Ntfy
-from helmsman.notices.ways import Command, Desktop, Webhook
 
 if TYPE_CHECKING:
+    from helmsman.notices.channels import Sender
     from helmsman.notices.config import Recipient
     from helmsman.notices.store import NoticeStore
-    from helmsman.notices.ways import Sender
 
 
 def sender_of(recipient: Recipient, codes: NoticeStore) -> Sender | None:

@@ -1,7 +1,8 @@
 """Stored notifications: their text, their recipients and their deliveries.
 
-News and its deliveries are entered in one transaction. A delivery is `sending` before it is sent and `sent` after: one that
-is found `sending` by the next hub may have arrived, so it is sent once more and marked doubtful, and never a third time.
+Notification and its deliveries are entered in one transaction. A delivery is `sending` before it is sent and `sent`
+after: one that is found `sending` by the next hub may have arrived, so it is sent once more and marked doubtful, and
+never a third time.
 """
 # ruff: noqa: S608 - what is put together here are names of columns and placeholders, never values
 
@@ -17,7 +18,7 @@ import anyio.to_thread
 
 from helmsman.base.redaction import redact
 from helmsman.base.structs import Value, pack, unpack_if_valid
-from helmsman.notices.news import News
+from helmsman.notices.notifications import Notification
 from helmsman.store.connection import is_in
 from helmsman.store.database import from_microseconds, microseconds
 
@@ -48,7 +49,7 @@ class Delivery(Value, frozen=True, kw_only=True):
     """Notification for one recipient."""
 
     id: str
-    news: News
+    notification: Notification
     recipient: str
     status: DeliveryStatus
     attempts: int
@@ -60,7 +61,7 @@ class Delivery(Value, frozen=True, kw_only=True):
 
 
 class Due(Value, frozen=True):
-    """Something that has ended or was left out, and may be news. `owner_pid` and `engine` are what its task had."""
+    """Something that has ended or was left out, and may be notification. `owner_pid` and `engine` are what its task had."""
 
     about: str
     owner_pid: int | None
@@ -70,7 +71,7 @@ class Due(Value, frozen=True):
 class ReplyCode(Value, frozen=True):
     """Question and answer that a one-time code is valid for."""
 
-    news: News
+    notification: Notification
     recipient: str
     choice: str
 
@@ -97,7 +98,7 @@ class NoticeStore:
     # --- notifications
     # ---------------------------------------------------------------------------------------------------
 
-    async def add(self, news: News, recipients: Mapping[str, datetime]) -> str | None:
+    async def add(self, notification: Notification, recipients: Mapping[str, datetime]) -> str | None:
         """Add a notification for these recipients, each with its earliest time. Return its id, or None if it is not
         new.
 
@@ -106,8 +107,8 @@ class NoticeStore:
         notice_id, now = f"N-{secrets.token_hex(6)}", microseconds(self.clock())
 
         def work(connection: StoreConnection) -> str | None:
-            connection.execute("DELETE FROM notices_due WHERE about = ?", (news.about,))
-            known = connection.execute("SELECT id FROM notices WHERE about = ?", (news.about,)).fetchone()
+            connection.execute("DELETE FROM notices_due WHERE about = ?", (notification.about,))
+            known = connection.execute("SELECT id FROM notices WHERE about = ?", (notification.about,)).fetchone()
             if known is not None:
                 connection.execute(
                     "UPDATE notice_deliveries SET status = 'pending', next_at = ?, changed_at = ?, note = NULL "
@@ -116,7 +117,7 @@ class NoticeStore:
                 )
             if known is not None or not recipients:
                 return None
-            values = (notice_id, news.about, json.dumps(pack(news)), now)
+            values = (notice_id, notification.about, json.dumps(pack(notification)), now)
             connection.execute("INSERT INTO notices (id, about, content, created_at) VALUES (?, ?, ?, ?)", values)
             for recipient, at in recipients.items():
                 connection.execute(
@@ -269,8 +270,8 @@ class NoticeStore:
             "WHERE digest = ?"
         )
         row = await self._read(lambda connection: connection.execute(sql, (digest,)).fetchone())
-        news = None if row is None else _news(row["content"])
-        return None if news is None else ReplyCode(news, row["recipient"], row["choice"])
+        notification = None if row is None else _news(row["content"])
+        return None if notification is None else ReplyCode(notification, row["recipient"], row["choice"])
 
     async def with_codes(self) -> tuple[str, ...]:
         """Return the subjects that have valid codes."""
@@ -312,7 +313,7 @@ def _deliveries(rows: Iterable[Any]) -> tuple[Delivery, ...]:
     return tuple(
         Delivery(
             id=row["notice"],
-            news=news,
+            notification=notification,
             recipient=row["recipient"],
             status=row["status"],
             attempts=row["attempts"],
@@ -323,13 +324,13 @@ def _deliveries(rows: Iterable[Any]) -> tuple[Delivery, ...]:
             note=row["note"],
         )
         for row in rows
-        if (news := _news(row["content"])) is not None
+        if (notification := _news(row["content"])) is not None
     )
 
 
-def _news(content: str) -> News | None:
+def _news(content: str) -> Notification | None:
     try:
-        return unpack_if_valid(json.loads(content), News)
+        return unpack_if_valid(json.loads(content), Notification)
     except ValueError:
         return None
 

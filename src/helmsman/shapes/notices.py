@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 from helmsman.base.json_values import present, utc_time
 
 if TYPE_CHECKING:
-    from helmsman.capabilities.notices import WayStatus
+    from helmsman.capabilities.notices import ChannelStatus
     from helmsman.notices.store import Delivery
 
 
 def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
     """Return a delivery: the message, its recipient and its status."""
-    news = delivery.news
+    notification = delivery.notification
     shown = {
         "noticeId": delivery.id,
         "to": delivery.recipient,
-        "kind": news.kind,
-        "title": news.headline,
+        "kind": notification.kind,
+        "title": notification.headline,
         "status": delivery.status,
         "doubtful": delivery.is_doubtful or None,
         "attempts": delivery.attempts,
@@ -26,14 +26,14 @@ def delivery_as_dict(delivery: Delivery) -> dict[str, Any]:
         "changedAt": utc_time(delivery.changed_at),
         "nextAt": utc_time(delivery.next_at) if delivery.status == "pending" else None,
         "note": delivery.note,
-        "sessionId": news.session_id,
-        "taskId": news.task_id,
-        "questionId": news.question_id,
+        "sessionId": notification.session_id,
+        "taskId": notification.task_id,
+        "questionId": notification.question_id,
     }
     return present(shown)
 
 
-def way_as_dict(way: WayStatus) -> dict[str, Any]:
+def way_as_dict(way: ChannelStatus) -> dict[str, Any]:
     """Return a notification channel: its filters and its last delivery."""
     shown = {
         "name": way.name,

@@ -335,11 +335,11 @@ class Reading:
             delivery.id: present(
                 {
                     "id": delivery.id,
-                    "kind": delivery.news.kind,
-                    "title": delivery.news.headline,
-                    "text": delivery.news.text or None,
-                    "sessionId": delivery.news.session_id,
-                    "questionId": delivery.news.question_id,
+                    "kind": delivery.notification.kind,
+                    "title": delivery.notification.headline,
+                    "text": delivery.notification.text or None,
+                    "sessionId": delivery.notification.session_id,
+                    "questionId": delivery.notification.question_id,
                 }
             )
             for delivery in told.deliveries

@@ -55,19 +55,19 @@ _OSASCRIPT: Final = (
 )
 
 
-class WayError(Exception):
+class ChannelError(Exception):
     """Base of delivery errors."""
 
 
-class NotSent(WayError):
+class NotSent(ChannelError):
     """Message did not arrive. A retry may help."""
 
 
-class MaybeSent(WayError):
+class MaybeSent(ChannelError):
     """Message may have arrived."""
 
 
-class NeverSent(WayError):
+class NeverSent(ChannelError):
     """Message did not arrive, and a retry would not help."""
 
 
@@ -82,7 +82,7 @@ class Sender(Protocol):
         """Send a message. Return a remark, if any.
 
         Raises:
-            WayError: See above.
+            ChannelError: See above.
         """
         ...
 
@@ -91,7 +91,7 @@ def message_of(delivery: Delivery, recipient: Recipient) -> dict[str, Any]:
     """Return the JSON for programs."""
     return {
         "id": delivery.id,
-        **delivery.news.for_programs(is_full=recipient.is_full),
+        **delivery.notification.for_programs(is_full=recipient.is_full),
         "createdAt": utc_time(delivery.created_at),
         "mayBeRepeated": delivery.is_doubtful,
     }
@@ -104,10 +104,10 @@ class Desktop(Sender):
         self._recipient = recipient
 
     async def send(self, delivery: Delivery) -> str | None:
-        news = delivery.news
-        text = news.text if self._recipient.is_full else ""
+        notification = delivery.notification
+        text = notification.text if self._recipient.is_full else ""
         code, said = await run_command(
-            _desktop_words(news.headline, text[:_DESKTOP_CHARS]), b"", _DESKTOP_SECONDS, os.environ
+            _desktop_words(notification.headline, text[:_DESKTOP_CHARS]), b"", _DESKTOP_SECONDS, os.environ
         )
         if code != 0:
             raise NeverSent(f"The desktop took no notification: {_last_line(said) or f'exit code {code}'}.")
@@ -263,7 +263,7 @@ async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Map
     """Post something, and make sure that it was taken.
 
     Raises:
-        WayError: It was not, or may not have been.
+        ChannelError: It was not, or may not have been.
     """
     import httpx2
 

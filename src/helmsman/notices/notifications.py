@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from helmsman.schedules.store import Schedule, ScheduleRun
     from helmsman.tasks.model import Task
 
-NewsKind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
-KINDS: Final[tuple[NewsKind, ...]] = get_args(NewsKind)
+NotificationKind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
+KINDS: Final[tuple[NotificationKind, ...]] = get_args(NotificationKind)
 """Kinds of notifications."""
 
 TEXT_CHARS: Final = 3000
@@ -35,7 +35,7 @@ _MOST_BUTTONS: Final = 3
 _INSTRUCTION_CHARS: Final = 300
 
 
-class News(Value, frozen=True, kw_only=True):
+class Notification(Value, frozen=True, kw_only=True):
     """Notification.
 
     Attributes:
@@ -48,7 +48,7 @@ class News(Value, frozen=True, kw_only=True):
         choices: One-word answers to a question.
     """
 
-    kind: NewsKind | Literal["test"]
+    kind: NotificationKind | Literal["test"]
     about: str
     title: str
     text: str = ""
@@ -89,7 +89,7 @@ class News(Value, frozen=True, kw_only=True):
         return {key: value for key, value in told.items() if value is not None}
 
 
-def question_news(question: Question, *, directory: str | None, agent: str) -> News:
+def question_notification(question: Question, *, directory: str | None, agent: str) -> Notification:
     """Return the notification of an open question."""
     words = describe(question)
     whole = words.text(diff_chars=TEXT_CHARS)
@@ -99,7 +99,7 @@ def question_news(question: Question, *, directory: str | None, agent: str) -> N
     offered = prompts[0].options if len(prompts) == 1 and not prompts[0].secret else ()
     choices = tuple(option for option in offered if option not in (APPROVE_SESSION, APPROVE_ALWAYS))
     choices = choices if len(choices) <= _MOST_BUTTONS else ()  # some of them would be no choice
-    return News(
+    return Notification(
         kind="question",
         about=question_key(question.session_id, question.id),
         title=words.title,
@@ -118,7 +118,7 @@ def question_key(session_id: str, question_id: str) -> str:
     return f"question {session_id} {question_id}"
 
 
-def limit_news(
+def limit_notification(
     text: str,
     *,
     about: str,
@@ -126,12 +126,12 @@ def limit_news(
     agent: str,
     session_id: str | None = None,
     task_id: str | None = None,
-) -> News:
+) -> Notification:
     """Return the notification of a reached limit.
 
     `about` identifies it, `text` names the limit and what happens to the work.
     """
-    return News(
+    return Notification(
         kind="limit",
         about=f"limit {about}",
         title="A limit is reached",
@@ -143,7 +143,7 @@ def limit_news(
     )
 
 
-def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
+def task_notification(task: Task, who: str, *, about: str, is_scheduled: bool) -> Notification:
     """Return the notification of a task's end. `who` is the display name of its agent."""
     words = [task.instruction[:_INSTRUCTION_CHARS]]
     if task.status == "completed":
@@ -152,8 +152,8 @@ def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
     else:
         title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
         words.append(str((task.error or {}).get("message", "")) or task.note or "Nobody can tell what became of it.")
-    kind: NewsKind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
-    return News(
+    kind: NotificationKind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
+    return Notification(
         kind=kind,
         about=about,
         title=title,
@@ -165,10 +165,10 @@ def task_news(task: Task, who: str, *, about: str, is_scheduled: bool) -> News:
     )
 
 
-def left_out_news(schedule: Schedule, run: ScheduleRun | None, *, about: str) -> News:
+def skipped_notification(schedule: Schedule, run: ScheduleRun | None, *, about: str) -> Notification:
     """Return the notification of a schedule's run that was left out."""
     when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
-    return News(
+    return Notification(
         kind="schedule",
         about=about,
         title="A scheduled run was left out",
@@ -183,14 +183,14 @@ def _agent_of(schedule: Schedule) -> str | None:
     return None if request is None else request.options.agent
 
 
-def proposal_news(schedule: Schedule, *, about: str) -> News:
-    """News of a schedule that the model of an MCP client has proposed, and that a person has to confirm."""
+def proposal_notification(schedule: Schedule, *, about: str) -> Notification:
+    """Notification of a schedule that the model of an MCP client has proposed, and that a person has to confirm."""
     request = TurnRequest.unpacked(schedule.spec)
     sandbox = None if request is None else sandbox_word(request.options.writes)
     what = f"{schedule.when}, in {schedule.directory}" + (f", sandbox {sandbox}" if sandbox else "")
     confirm = f"Nothing begins until you confirm it: helmsman schedule confirm {schedule.id}"
     words = (f"{schedule.proposed_by} proposes: {schedule.prompt[:_INSTRUCTION_CHARS]}", what, confirm)
-    return News(
+    return Notification(
         kind="schedule",
         about=about,
         title="A schedule waits for your confirmation",
@@ -205,7 +205,7 @@ def rule_news(rule: ListedRule) -> News:
     confirm = f"It decides nothing until you confirm it: helmsman config rules confirm {rule.id}"
     words = (f"{rule.rule.proposed_by} proposes a rule:", rule.rule.describe(), confirm)
     directory = rule.rule.directory
-    return News(
+    return Notification(
         kind="question",
         about=f"rule {rule.id}",
         title="A rule waits for your confirmation",

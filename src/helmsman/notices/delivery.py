@@ -12,15 +12,15 @@ import anyio.to_thread
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError
+from helmsman.notices.channels import ChannelError, MaybeSent, NotSent
 from helmsman.notices.store import NOT_NEEDED
-from helmsman.notices.ways import MaybeSent, NotSent, WayError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
+    from helmsman.notices.channels import Sender
     from helmsman.notices.store import Delivery, DeliveryStatus
-    from helmsman.notices.ways import Sender
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ class Deliveries(Protocol):
     async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None: ...
 
 
-class Courier:
+class DeliveryLoop:
     """Sends what waits for a recipient when it is due, for as long as it runs.
 
-    `is_needed` says whether news still matters when it is its turn.
+    `is_needed` says whether notification still matters when it is its turn.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Courier:
         delivery = replace(delivery, attempts=delivery.attempts + 1, changed_at=store.clock())
         try:
             note = await self._sender.send(delivery)
-        except WayError as error:
+        except ChannelError as error:
             log.warning("notice %s to %s was not sent: %s", delivery.id, self._name, error)
             await self._failed(delivery, error)
         except HelmsmanError:
@@ -129,7 +129,7 @@ class Courier:
         else:
             await store.finish(delivery, "sent", note)
 
-    async def _failed(self, delivery: Delivery, error: WayError) -> None:
+    async def _failed(self, delivery: Delivery, error: ChannelError) -> None:
         """Retry a failed delivery: several times if it certainly did not arrive, once if it may have."""
         is_last = delivery.attempts > len(_PAUSES)
         may_have_arrived = isinstance(error, MaybeSent)
