@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.errors import BudgetExceeded
-    from helmsman.hub.links import Links
+    from helmsman.hub.host_pool import HostPool
     from helmsman.hub.service_client import Backend, ServiceClient
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
@@ -86,11 +86,11 @@ class HelmsmanService(Steering):
         return Extras(self, self.tasks)
 
     @cached_property
-    def hosts(self) -> Links[ServiceClient]:
+    def hosts(self) -> HostPool[ServiceClient]:
         """User's other machines, each with an open client."""
-        from helmsman.hub.links import Links
+        from helmsman.hub.host_pool import HostPool
 
-        links = Links(self.environment, client_of_host, is_bounded=bool(self.allowed_roots))
+        links = HostPool(self.environment, client_of_host, is_bounded=bool(self.allowed_roots))
         self._exit.push_async_callback(links.close)
         return links
 

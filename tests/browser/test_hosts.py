@@ -69,7 +69,7 @@ async def lost(known: Place, helm: Helmsman) -> AsyncIterator[None]:
     aside = ssh.rename(ssh.with_name("aside"))
     ssh.write_text("#!/bin/sh\necho 'no route' >&2; exit 255\n", encoding="utf-8")
     ssh.chmod(0o755)
-    break_line(hub_of(helm.hosts.opened[NAME])._way)
+    break_line(hub_of(helm.hosts.opened[NAME])._connector)
     yield
     aside.rename(ssh)
 

@@ -17,7 +17,7 @@ import mcp_types as types
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.hub.launch import Way
+from helmsman.hub.launch import HubConnector
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import git, run, say
 from mcp import Client
@@ -195,7 +195,7 @@ async def test_a_tree_that_was_half_written_is_put_back_though_nobody_asks_again
     words = [sys.executable, "-c", KILLED, str(git_repo), str(tmp_path / "diff"), state_dir, "5"]
     assert (await anyio.run_process(words, check=False)).returncode == -signal.SIGKILL
     assert git(git_repo, "status", "--porcelain") != before
-    connection = await anyio.to_thread.run_sync(Way(state_dir).connection)
+    connection = await anyio.to_thread.run_sync(HubConnector(state_dir).connection)
     with anyio.fail_after(SECONDS):
         while git(git_repo, "status", "--porcelain") != before:
             await anyio.sleep(0.02)

@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from helmsman import Helmsman, run_step
 from helmsman.approvals.deadline import TimeLeft
 from helmsman.errors import HostUnreachable, InvalidInput
-from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
+from helmsman.hub.hosts import HostFailed, SshConnector, checked_host, hosts_file, known_hosts
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
 from helmsman.sessions.copies import by_own_clock
@@ -81,7 +81,7 @@ def children(pid: int) -> list[int]:
 
 def break_line(way: object) -> None:
     """Kill the `ssh` under a connection."""
-    assert isinstance(way, HostWay)
+    assert isinstance(way, SshConnector)
     assert way._child is not None
     way._child.kill()
 
@@ -170,11 +170,11 @@ async def test_a_program_goes_on_when_the_line_breaks_and_when_the_hub_there_die
         session = await helm.start("slow", cwd=str(place.directory))
         assert session.turn_seconds is not None
         assert 0 <= session.turn_seconds < SECONDS
-        break_line(hub_of(helm)._way)
+        break_line(hub_of(helm)._connector)
         assert [one.session_id for one in (await helm.list())[0]] == [session.id]
         await place.kill_hub()
         assert (await helm.session(session.id)).status == "active"
-        break_line(hub_of(helm)._way)
+        break_line(hub_of(helm)._connector)
         gate.release()
         with anyio.fail_after(SECONDS):
             assert await session.wait(until="end")
@@ -206,7 +206,7 @@ async def test_a_call_under_way_when_the_line_breaks_is_done_once(
 
             tasks.start_soon(start)
             await held_codex.reached()
-            lost, way = hub_of(helm)._peer, hub_of(helm)._way
+            lost, way = hub_of(helm)._peer, hub_of(helm)._connector
             break_line(way)
             with anyio.fail_after(SECONDS):
                 while hub_of(helm)._peer in (None, lost):

@@ -11,7 +11,7 @@ import pytest
 
 from helmsman.base.caller_context import UMASK
 from helmsman.base.structs import replace
-from helmsman.hub.launch import door_environment
+from helmsman.hub.launch import client_environment
 from helmsman.testing import add, patch, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
@@ -42,7 +42,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_door_tells_its_umask(umask: int) -> None:
-    assert int(door_environment({})[UMASK], 8) == umask
+    assert int(client_environment({})[UMASK], 8) == umask
 
 
 async def test_files_have_the_modes_of_the_door(place: Place, model: ScriptedModel, git_repo: Path, umask: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.hub.bridge import run_bridge
-from helmsman.hub.hosts import HostFailed, HostWay, OtherHost, checked_host, hosts_file, known_hosts, named_host
+from helmsman.hub.hosts import HostFailed, OtherHost, SshConnector, checked_host, hosts_file, known_hosts, named_host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def why(directory: Path, program: str | None, host: OtherHost = BUILD) -> str:
     if program is not None:
         (directory / "ssh").write_text(f"#!/bin/sh\n{program}\n", encoding="utf-8")
         (directory / "ssh").chmod(0o755)
-    way = HostWay(host, {"PATH": str(directory)}, is_for_door_of_hub=True)
+    way = SshConnector(host, {"PATH": str(directory)}, is_for_client_of_hub=True)
     try:
         with pytest.raises(HostFailed) as told:
             way.connection().close()
@@ -60,7 +60,7 @@ def test_what_answers_and_is_no_helmsman_is_quoted_without_what_could_move_the_s
 
 
 def test_a_way_that_was_closed_leads_nowhere(tmp_path: Path) -> None:
-    way = HostWay(BUILD, {"PATH": str(tmp_path)}, is_for_door_of_hub=True)
+    way = SshConnector(BUILD, {"PATH": str(tmp_path)}, is_for_client_of_hub=True)
     way.close()
     with pytest.raises(HostFailed, match="closed"):
         way.connection()

@@ -24,7 +24,7 @@ from helmsman.base.processes import Process
 from helmsman.base.structs import pack, replace, unpack, unpack_if_valid
 from helmsman.hub import recovery
 from helmsman.hub.control import ask_hub
-from helmsman.hub.launch import Way
+from helmsman.hub.launch import HubConnector
 from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.service import HelmsmanService
@@ -72,7 +72,7 @@ async def test_a_question_whose_hub_and_client_are_gone_is_refused_in_time(place
         asked = await client.call_tool("codex_wait", {"sessionId": session_id})
         assert asked.structured_content["status"] == "awaiting_approval"
     await place.kill_hub()
-    connection = await anyio.to_thread.run_sync(Way(str(place.state_dir)).connection)
+    connection = await anyio.to_thread.run_sync(HubConnector(str(place.state_dir)).connection)
     connection.close()
     task = await ended(place, session_id)
     assert (task.status, task.result) == ("completed", "it was refused")

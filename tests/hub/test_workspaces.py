@@ -86,7 +86,7 @@ async def test_nothing_is_done_twice_when_the_line_breaks_on_the_way(
             asked.append(verb)
             if asked.count(verb) > 1:
                 return await call(peer, number, verb, *rest)  # type: ignore[arg-type]
-            asyncio.get_running_loop().call_soon(break_line, hub._way)
+            asyncio.get_running_loop().call_soon(break_line, hub._connector)
             return await call(peer, number, verb, *rest)  # type: ignore[arg-type]
 
         monkeypatch.setattr(hub, "_ask", broken)

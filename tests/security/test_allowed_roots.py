@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Way:
+class HubConnector:
     """A way for commands to write outside: by Codex's configuration, by the caller's options, or by a file.
 
     `{outside}` stands for the place, `{home}` for Codex's home. `refused` is False where the session runs, and stays inside;
@@ -46,12 +46,12 @@ class Way:
     files: dict[str, str] = field(default_factory=dict)
     refused: bool | None = True
 
-    def at(self, **places: Path) -> Way:
+    def at(self, **places: Path) -> HubConnector:
         text = json.dumps([self.configured, self.options, self.files])
         for name, place in places.items():
             text = text.replace("{" + name + "}", str(place))
         configured, options, files = json.loads(text)
-        return Way(configured, options, files, self.refused)
+        return HubConnector(configured, options, files, self.refused)
 
     def prepare(self, home: CodexHome) -> None:
         home.configure(**self.configured)
@@ -76,88 +76,94 @@ PERMISSIONS = {"mine": {"filesystem": {":root": "read", "{outside}": "write"}}}
 
 
 WAYS = {
-    "full access, asked for": Way(options={"sandbox": "danger-full-access"}),
-    "no sandbox and no questions": Way(options={"dangerously_bypass_approvals_and_sandbox": True}),
-    "full access in config": Way(options={"config": {"sandbox_mode": "danger-full-access"}}),
-    "full access as a permission profile": Way(options={"config": {"default_permissions": ":danger-full-access"}}),
-    "a permission profile inline": Way(
+    "full access, asked for": HubConnector(options={"sandbox": "danger-full-access"}),
+    "no sandbox and no questions": HubConnector(options={"dangerously_bypass_approvals_and_sandbox": True}),
+    "full access in config": HubConnector(options={"config": {"sandbox_mode": "danger-full-access"}}),
+    "full access as a permission profile": HubConnector(
+        options={"config": {"default_permissions": ":danger-full-access"}}
+    ),
+    "a permission profile inline": HubConnector(
         options={"config": {"default_permissions": "mine", "permissions": PERMISSIONS}},
     ),
-    "a permission profile inline, by dotted keys": Way(
+    "a permission profile inline, by dotted keys": HubConnector(
         options={"config": {"default_permissions": "mine", "permissions.mine": PERMISSIONS["mine"]}},
     ),
-    "a permission profile of the user's, chosen in config": Way(
+    "a permission profile of the user's, chosen in config": HubConnector(
         configured={"default_permissions": ":workspace", "permissions": PERMISSIONS},
         options={"config": {"default_permissions": "mine"}},
     ),
-    "a permission profile that is none": Way(options={"config": {"default_permissions": {"filesystem": "write"}}}),
-    "writable roots in config": Way(options={"config": WRITES_THERE}),
-    "writable roots in config, by a dotted key": Way(
+    "a permission profile that is none": HubConnector(
+        options={"config": {"default_permissions": {"filesystem": "write"}}}
+    ),
+    "writable roots in config": HubConnector(options={"config": WRITES_THERE}),
+    "writable roots in config, by a dotted key": HubConnector(
         options={"sandbox": "workspace-write", "config": {"sandbox_workspace_write.writable_roots": ["{outside}"]}},
     ),
-    "writable roots in config, through a link": Way(
+    "writable roots in config, through a link": HubConnector(
         options={
             "sandbox": "workspace-write",
             "config": {"sandbox_workspace_write.writable_roots": ["{repository}/link"]},
         },
     ),
-    "writable roots in config, upwards": Way(
+    "writable roots in config, upwards": HubConnector(
         options={
             "sandbox": "workspace-write",
             "config": {"sandbox_workspace_write.writable_roots": ["{repository}/../outside"]},
         },
     ),
-    "the user's own full access": Way(configured={"sandbox_mode": "danger-full-access"}),
-    "the user's own writable roots": Way(configured=WRITES_THERE),
-    "the user's own writable roots, with the sandbox asked for": Way(
+    "the user's own full access": HubConnector(configured={"sandbox_mode": "danger-full-access"}),
+    "the user's own writable roots": HubConnector(configured=WRITES_THERE),
+    "the user's own writable roots, with the sandbox asked for": HubConnector(
         configured=WRITES_THERE, options={"sandbox": "workspace-write"}
     ),
-    "the user's own permission profile": Way(configured={"default_permissions": "mine", "permissions": PERMISSIONS}),
-    "the user's own full access as a permission profile": Way(
+    "the user's own permission profile": HubConnector(
+        configured={"default_permissions": "mine", "permissions": PERMISSIONS}
+    ),
+    "the user's own full access as a permission profile": HubConnector(
         configured={"default_permissions": ":danger-full-access"}
     ),
-    "temporary directories": Way(options={"sandbox": "workspace-write"}, refused=False),
-    "temporary directories, included by config": Way(
+    "temporary directories": HubConnector(options={"sandbox": "workspace-write"}, refused=False),
+    "temporary directories, included by config": HubConnector(
         options={
             "sandbox": "workspace-write",
             "config": {"sandbox_workspace_write": {"exclude_slash_tmp": False, "exclude_tmpdir_env_var": False}},
         },
         refused=False,
     ),
-    "writable roots of the user that the caller takes away": Way(
+    "writable roots of the user that the caller takes away": HubConnector(
         configured=WRITES_THERE,
         options={"config": {"sandbox_workspace_write": {"writable_roots": []}}},
         refused=False,
     ),
-    "Codex's own rules": Way(
+    "Codex's own rules": HubConnector(
         files={"{home}/rules/default.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
         options={"sandbox": "workspace-write"},
     ),
-    "Codex's own rules, by default": Way(
+    "Codex's own rules, by default": HubConnector(
         files={"{home}/rules/more.rules": 'x = ["touch"]\nprefix_rule(pattern=x)\n'},
         options={"sandbox": "read-only"},
     ),
-    "the configuration of a repository that the user trusts": Way(
+    "the configuration of a repository that the user trusts": HubConnector(
         configured=TRUSTED,
         files={"{repository}/.codex/config.toml": 'sandbox_mode = "danger-full-access"\n'},
         refused=None,  # exec is told all of it, whatever the repository says
     ),
-    "writable roots of a repository that the user trusts": Way(
+    "writable roots of a repository that the user trusts": HubConnector(
         configured=TRUSTED,
         files={"{repository}/.codex/config.toml": '[sandbox_workspace_write]\nwritable_roots = ["{outside}"]\n'},
         options={"sandbox": "workspace-write"},
         refused=None,
     ),
-    "rules of a repository that the user trusts": Way(
+    "rules of a repository that the user trusts": HubConnector(
         configured=TRUSTED,
         files={"{repository}/.codex/rules/its.rules": 'prefix_rule(pattern=["touch"], decision="allow")\n'},
     ),
-    "an MCP server in config": Way(
+    "an MCP server in config": HubConnector(
         options={"config": {"mcp_servers": {"x": {"command": "touch", "args": ["{outside}/made.txt"]}}}}
     ),
-    "a notification program in config": Way(options={"config": {"notify": ["touch", "{outside}/made.txt"]}}),
-    "a repository's configuration, trusted by the caller": Way(options={"trust_repository": True}),
-    "a model provider's own program": Way(options={"config": {"model_providers.x.auth.command": "touch"}}),
+    "a notification program in config": HubConnector(options={"config": {"notify": ["touch", "{outside}/made.txt"]}}),
+    "a repository's configuration, trusted by the caller": HubConnector(options={"trust_repository": True}),
+    "a model provider's own program": HubConnector(options={"config": {"model_providers.x.auth.command": "touch"}}),
 }
 
 

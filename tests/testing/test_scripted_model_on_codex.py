@@ -254,7 +254,7 @@ async def test_codex_asks_the_person_and_for_permissions_and_calls_the_tools_of_
         lookup["type"] = "function"
     codex_home.configure(features={"default_mode_request_user_input": True, "request_permissions_tool": True})
     asks = [
-        ask_user(question("Which one?", "A", "B"), question("How?", "fast", "well", id="q2", header="Way")),
+        ask_user(question("Which one?", "A", "B"), question("How?", "fast", "well", id="q2", header="HubConnector")),
         request_permissions("for the test", network=True, write=[str(folder)]),
     ]
     model.on("Go", *(asks if codex_version >= (0, 115, 0) else []), call("lookup", {"key": "k"}), say("done"))

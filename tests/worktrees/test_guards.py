@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.needs_git]
 
 
-class Way(Protocol):
+class HubConnector(Protocol):
     """Brings what was changed in a worktree into its main tree."""
 
     def __call__(self, tree: Worktree, *, allow_dirty: bool = False) -> object: ...
@@ -39,8 +39,8 @@ def as_a_diff(tree: Worktree, *, allow_dirty: bool = False) -> object:
 
 
 @pytest.fixture(params=[worktrees.apply, as_a_diff], ids=["worktree", "diff"])
-def bring(request: pytest.FixtureRequest) -> Way:
-    way: Way = request.param
+def bring(request: pytest.FixtureRequest) -> HubConnector:
+    way: HubConnector = request.param
     return way
 
 
@@ -59,7 +59,7 @@ def commit(root: Path) -> None:
     git(root, "commit", "--quiet", "--message=More")
 
 
-def test_the_index_is_left_alone(bring: Way, tree: Worktree, main: Path) -> None:
+def test_the_index_is_left_alone(bring: HubConnector, tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "third")
     write(tree.path / "deep" / "new", "x")
     (tree.path / "pack" / "inner.txt").unlink()
@@ -71,7 +71,7 @@ def test_the_index_is_left_alone(bring: Way, tree: Worktree, main: Path) -> None
     assert not (main / "pack").exists()
 
 
-def test_what_is_there_already_is_not_brought_again(bring: Way, tree: Worktree, main: Path) -> None:
+def test_what_is_there_already_is_not_brought_again(bring: HubConnector, tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "third")
     write(tree.path / "new", "n")
     edit(main, 3, "third")  # as if a crash had cut it short
@@ -82,7 +82,7 @@ def test_what_is_there_already_is_not_brought_again(bring: Way, tree: Worktree, 
     assert everything(main) == before
 
 
-def test_a_conflict_with_what_is_committed_touches_nothing(bring: Way, tree: Worktree, main: Path) -> None:
+def test_a_conflict_with_what_is_committed_touches_nothing(bring: HubConnector, tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "of the worktree")
     write(tree.path / "other", "fits")
     edit(main, 3, "of the main tree")
@@ -95,7 +95,7 @@ def test_a_conflict_with_what_is_committed_touches_nothing(bring: Way, tree: Wor
 
 
 def test_a_program_that_merges_is_not_run(
-    bring: Way, main: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bring: HubConnector, main: Path, state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / "gitconfig"
     git(main, "config", "--file", str(own), "merge.odd.driver", f"touch '{tmp_path}/ran'")
@@ -113,7 +113,7 @@ def test_a_program_that_merges_is_not_run(
 
 @pytest.mark.parametrize("in_the_way", ["file", "link", "directory", "file for a directory"])
 def test_untracked_things_in_the_way_are_conflicts(
-    bring: Way, tree: Worktree, main: Path, tmp_path: Path, in_the_way: str
+    bring: HubConnector, tree: Worktree, main: Path, tmp_path: Path, in_the_way: str
 ) -> None:
     write(tree.path / "new" / "file", "mine")
     match in_the_way:
@@ -136,7 +136,7 @@ def test_untracked_things_in_the_way_are_conflicts(
     assert not (tmp_path / "elsewhere" / "file").exists()
 
 
-def test_an_ignored_file_in_the_way_is_a_conflict_too(bring: Way, tree: Worktree, main: Path) -> None:
+def test_an_ignored_file_in_the_way_is_a_conflict_too(bring: HubConnector, tree: Worktree, main: Path) -> None:
     write(tree.path / ".gitignore", "")
     write(tree.path / "a.log", "mine")
     write(main / "a.log", "yours")
@@ -146,7 +146,9 @@ def test_an_ignored_file_in_the_way_is_a_conflict_too(bring: Way, tree: Worktree
 
 
 @pytest.mark.parametrize("staged", [False, True])
-def test_a_dirty_tree_is_refused_unless_allowed(bring: Way, tree: Worktree, main: Path, *, staged: bool) -> None:
+def test_a_dirty_tree_is_refused_unless_allowed(
+    bring: HubConnector, tree: Worktree, main: Path, *, staged: bool
+) -> None:
     edit(tree.path, 3, "third")
     write(main / "README.md", "mine\n")
     if staged:
@@ -164,7 +166,7 @@ def test_a_dirty_tree_is_refused_unless_allowed(bring: Way, tree: Worktree, main
 
 @pytest.mark.parametrize("staged", [False, True])
 def test_a_dirty_file_that_the_change_touches_is_a_conflict(
-    bring: Way, tree: Worktree, main: Path, *, staged: bool
+    bring: HubConnector, tree: Worktree, main: Path, *, staged: bool
 ) -> None:
     edit(tree.path, 3, "of the worktree")
     edit(main, 18, "not committed")
@@ -178,7 +180,9 @@ def test_a_dirty_file_that_the_change_touches_is_a_conflict(
     assert everything(main) == before
 
 
-def test_a_submodule_that_was_moved_on_is_refused(bring: Way, main: Path, state_dir: Path, tmp_path: Path) -> None:
+def test_a_submodule_that_was_moved_on_is_refused(
+    bring: HubConnector, main: Path, state_dir: Path, tmp_path: Path
+) -> None:
     library = make_repository(tmp_path / "library")
     git(main, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(library), "lib")
     commit(main)
@@ -192,7 +196,9 @@ def test_a_submodule_that_was_moved_on_is_refused(bring: Way, main: Path, state_
     assert everything(main) == before
 
 
-def test_a_sparse_checkout_gets_what_was_changed_outside_of_it(bring: Way, main: Path, state_dir: Path) -> None:
+def test_a_sparse_checkout_gets_what_was_changed_outside_of_it(
+    bring: HubConnector, main: Path, state_dir: Path
+) -> None:
     git(main, "sparse-checkout", "set", "--no-cone", "/README.md")
     tree = worktrees.create(main, state_dir)
     git(tree.path, "sparse-checkout", "disable")
@@ -202,7 +208,7 @@ def test_a_sparse_checkout_gets_what_was_changed_outside_of_it(bring: Way, main:
     assert not (main / "run.sh").exists()
 
 
-def test_line_endings_follow_the_attributes_that_come_along(bring: Way, tree: Worktree, main: Path) -> None:
+def test_line_endings_follow_the_attributes_that_come_along(bring: HubConnector, tree: Worktree, main: Path) -> None:
     write(tree.path / ".gitattributes", "*.bat text eol=crlf\n")
     (tree.path / "a.bat").write_bytes(b"one\r\ntwo\r\n")
     bring(tree)
@@ -210,7 +216,7 @@ def test_line_endings_follow_the_attributes_that_come_along(bring: Way, tree: Wo
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="Needs permissions that count.")
-def test_a_file_that_cannot_be_written_puts_all_back(bring: Way, tree: Worktree, main: Path) -> None:
+def test_a_file_that_cannot_be_written_puts_all_back(bring: HubConnector, tree: Worktree, main: Path) -> None:
     edit(tree.path, 3, "third")
     (tree.path / "README.md").unlink()
     write(tree.path / "pack" / "inner.txt", "changed")
@@ -228,7 +234,7 @@ def test_a_file_that_cannot_be_written_puts_all_back(bring: Way, tree: Worktree,
 
 
 def test_a_failing_filter_puts_all_back(
-    bring: Way, tree: Worktree, main: Path, own_filter: Callable[..., None]
+    bring: HubConnector, tree: Worktree, main: Path, own_filter: Callable[..., None]
 ) -> None:
     (tree.path / "README.md").unlink()
     (tree.path / "run.sh").chmod(0o755)
@@ -242,7 +248,7 @@ def test_a_failing_filter_puts_all_back(
     assert everything(main) == before
 
 
-def test_several_at_once_do_not_mix(bring: Way, main: Path, state_dir: Path) -> None:
+def test_several_at_once_do_not_mix(bring: HubConnector, main: Path, state_dir: Path) -> None:
     trees = [worktrees.create(main, state_dir) for _ in range(4)]
     for number, tree in enumerate(trees):
         write(tree.path / f"file {number}", str(number))

@@ -17,7 +17,7 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json, print_list, print_result
 from helmsman.cli.tables import Column
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
-from helmsman.hub.hosts import HostFailed, HostWay, checked_host, hosts_file, known_hosts
+from helmsman.hub.hosts import HostFailed, SshConnector, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import HubFailed, is_newer
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _checked(host: OtherHost) -> dict[str, Any]:
     from helmsman.cli.thin import OwnProcess, ask_elsewhere
 
     about = _described(host)
-    way = HostWay(host, environment())
+    way = SshConnector(host, environment())
     try:
         code, said = ask_elsewhere(way, ["agents", "--json"])
         agents = [one for one in json.loads(said)["agents"] if isinstance(one, dict) and isinstance(one["agent"], str)]

@@ -66,9 +66,9 @@ def _keep_listening(
     state: str, asked: Mapping[str, Any], listener: socket.socket, announce: Callable[[], None]
 ) -> NoReturn:
     from helmsman.hub.control import END, LISTEN_PATH, events
-    from helmsman.hub.launch import LATER, Way, is_newer, start_successor
+    from helmsman.hub.launch import LATER, HubConnector, is_newer, start_successor
 
-    way, outdated, is_announced = Way(state), 0, False
+    way, outdated, is_announced = HubConnector(state), 0, False
     while True:
         with closing(way.connection()) as connection:
             for name, data in events(connection, "POST", LISTEN_PATH, asked, [listener.fileno()]):
@@ -90,14 +90,14 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _asked(kind: str, flags: Mapping[str, object], options: HttpOptions) -> dict[str, Any]:
-    from helmsman.hub.launch import door_environment
+    from helmsman.hub.launch import client_environment
 
     return {
         "kind": kind,
         "pid": os.getpid(),
         "flags": {name: value for name, value in flags.items() if value is not None},
         "workingDirectory": os.getcwd(),  # noqa: PTH109 - text
-        "environment": door_environment(os.environ),
+        "environment": client_environment(os.environ),
         "host": options.host,
         "port": options.port,
         "allowHosts": sorted(options.other_names),

@@ -107,7 +107,7 @@ class _Hello:
         return CallId(self.id, _ONLY_CALL, process)
 
 
-class _DoorGone(Exception):
+class _ClientGone(Exception):
     """Raised when the client has disconnected."""
 
 
@@ -199,13 +199,13 @@ class HubHost(Host):
     def run(self, body: Callable[[], Awaitable[ResultT]]) -> ResultT:
         async def contained() -> ResultT:
             if not self._is_wanted:
-                raise _DoorGone
+                raise _ClientGone
             with anyio.CancelScope() as self._scope:
                 try:
                     return await body()
                 except (SystemExit, KeyboardInterrupt) as error:
                     raise _ToldToEnd from error  # raised in the event loop, it would end the hub
-            raise _DoorGone
+            raise _ClientGone
 
         return anyio.from_thread.run(contained)
 
@@ -286,7 +286,7 @@ class HubHost(Host):
             return int(answer["code"])
         except SystemExit as ended:
             return ended.code if isinstance(ended.code, int) else ExitCode.FAILED
-        except (_DoorGone, anyio.BrokenResourceError):
+        except (_ClientGone, anyio.BrokenResourceError):
             return ExitCode.INTERRUPTED
         except BaseException:  # a command must not end the hub
             if self._hello.completing is None:

@@ -36,11 +36,11 @@ from helmsman.hub.launch import (
     LATER,
     NEXT,
     OF_TERMINAL,
+    HubConnector,
     HubFailed,
     NoHub,
-    Way,
+    client_environment,
     connect,
-    door_environment,
     hexed,
     is_newer,
     start_successor,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from helmsman.base.terminal_text import TerminalFilter
-    from helmsman.hub.hosts import HostWay
+    from helmsman.hub.hosts import SshConnector
 
 PROTOCOL = "helmsman-command 1"
 COMPLETION = "_HELMSMAN_COMPLETE"  # variable by which a shell requests completions
@@ -143,10 +143,10 @@ def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
     """Run a command in the hub of another machine. It never falls back to this machine."""
     if command_name(arguments) not in IN_OTHER_HUB or not _speaks_utf8():
         raise OwnProcess
-    from helmsman.hub.hosts import HostFailed, HostWay, named_host
+    from helmsman.hub.hosts import HostFailed, SshConnector, named_host
 
     try:
-        way = HostWay(named_host(name, os.environ), os.environ)
+        way = SshConnector(named_host(name, os.environ), os.environ)
         command = _Command(arguments, completing=False, way=way)
     except HostFailed as failed:
         return _fail(str(failed))
@@ -170,7 +170,7 @@ def _run_elsewhere(name: str, arguments: Sequence[str]) -> int:
         command.close()
 
 
-def ask_elsewhere(way: HostWay, arguments: Sequence[str]) -> tuple[int, bytes]:
+def ask_elsewhere(way: SshConnector, arguments: Sequence[str]) -> tuple[int, bytes]:
     """Run a command in the hub of another machine; return its exit code and output.
 
     Raises:
@@ -261,11 +261,11 @@ class _Hub:
 
 
 class _Command:
-    def __init__(self, arguments: Sequence[str], *, completing: bool, way: HostWay | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], *, completing: bool, way: SshConnector | None = None) -> None:
         self._completing = completing
         self._takes_stdin = way is None or ("-" in arguments and command_name(arguments) in OF_STDIN)
         self._elsewhere = way
-        self._way = Way(state_directory(os.environ)) if way is None else way
+        self._connector = HubConnector(state_directory(os.environ)) if way is None else way
         self._outdated = ""
         self._epoch = ""
         self._suspect = Suspect()
@@ -294,7 +294,7 @@ class _Command:
 
     def _environment(self) -> dict[str, str]:
         if self._elsewhere is None:
-            return door_environment(os.environ)
+            return client_environment(os.environ)
         terminal = {name: value for name, value in os.environ.items() if name in OF_TERMINAL}
         return {**terminal, CALLED: self._elsewhere.host.name}
 
@@ -332,7 +332,7 @@ class _Command:
     def _welcomed(self) -> _Hub:
         """Return a hub that runs the command.
 
-        If a hub has begun, the command must not run here: wait for the next hub as long as `Way` finds one.
+        If a hub has begun, the command must not run here: wait for the next hub as long as `HubConnector` finds one.
         """
         silent = 0
         while silent < _SILENT or (self.was_taken and self._elsewhere is None):
@@ -349,7 +349,7 @@ class _Command:
             kind, *fields = said.decode().split("\t")
             if kind == "w":
                 hub.wait_for_ever()
-                self._way.welcomed()
+                self._connector.welcomed()
                 self._note_epoch(fields[1])
                 self._replace_older(*fields)
                 return hub
@@ -358,9 +358,9 @@ class _Command:
                 raise OwnProcess(bytes.fromhex(fields[0]).decode() if kind == "r" else "")
             state = os.fsdecode(bytes.fromhex(fields[0]))
             if self._elsewhere is None:
-                self._way = Way(state)
+                self._connector = HubConnector(state)
             else:
-                self._way = self._elsewhere = self._elsewhere.to_state(state)
+                self._connector = self._elsewhere = self._elsewhere.to_state(state)
         raise _Silent
 
     def _held_hub(self) -> _Hub | None:
@@ -391,19 +391,19 @@ class _Command:
         return bool(self._epoch)
 
     def _connection(self) -> _socket.socket:
-        if not self._completing or not isinstance(self._way, Way):
-            return self._way.connection()
-        found = connect(self._way.state)  # a key press must not start a hub
+        if not self._completing or not isinstance(self._connector, HubConnector):
+            return self._connector.connection()
+        found = connect(self._connector.state)  # a key press must not start a hub
         if found is None:
             raise OwnProcess
         return found
 
     def _replace_older(self, version: str, _epoch: str, pid: str, *_: str) -> None:
-        if not isinstance(self._way, Way):
+        if not isinstance(self._connector, HubConnector):
             return  # the remote bridge handles this
         if is_newer(__version__, version) and pid != self._outdated and not self._completing:
             self._outdated = pid  # only once: if our version does not start, the older hub serves us
-            start_successor(self._way.state)
+            start_successor(self._connector.state)
 
     def _show(self, hub: _Hub) -> int | None:
         """Show the command's output; return its exit code, or None if the hub ended first."""

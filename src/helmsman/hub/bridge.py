@@ -13,10 +13,10 @@ import os
 from helmsman._version import __version__
 from helmsman.hub.launch import (
     LOCK,
+    HubConnector,
     HubFailed,
     NoHub,
-    Way,
-    door_environment,
+    client_environment,
     hexed,
     is_newer,
     read,
@@ -41,7 +41,7 @@ def run_bridge(arguments: Sequence[str]) -> int:
         return _fail("There can be no hub here: HELMSMAN_DETACH is off.")
     try:
         state = os.fsdecode(bytes.fromhex(arguments[0])) if arguments else state_directory(os.environ)
-        hub = Way(state).connection()
+        hub = HubConnector(state).connection()
     except ValueError:
         return _fail("The name of a state directory is not in hex.")
     except NoHub as error:
@@ -76,7 +76,7 @@ def _hello() -> bytes | None:
             return None
         said += chunk
     line, _, rest = said.partition(b"\n")
-    variables = (f"{name}={value}" for name, value in door_environment(os.environ).items())
+    variables = (f"{name}={value}" for name, value in client_environment(os.environ).items())
     here = "\t".join((str(os.getpid()), hexed((os.getcwd(),)), hexed(variables)))  # noqa: PTH109
     return b"%b\t%b\n%b" % (line, here.encode(), rest)
 

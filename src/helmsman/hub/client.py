@@ -42,8 +42,8 @@ from helmsman.errors import (
 )
 from helmsman.hub.connection import Connection
 from helmsman.hub.hello import in_hex, text_in
-from helmsman.hub.hosts import HostFailed, HostWay
-from helmsman.hub.launch import HubFailed, NoHub, Way, door_environment, is_newer, start_successor
+from helmsman.hub.hosts import HostFailed, SshConnector
+from helmsman.hub.launch import HubConnector, HubFailed, NoHub, client_environment, is_newer, start_successor
 from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
 from helmsman.hub.transport import ConnectionTransport
@@ -108,12 +108,12 @@ class HubClient:
             "version": __version__,
             "pid": os.getpid(),
             "directory": str(here.directory) if host is None else "",
-            "environment": door_environment(environment) if host is None else {},
+            "environment": client_environment(environment) if host is None else {},
             "settings": settings if host is None else None,
         }
-        self._way: Way | HostWay = Way(str(settings.state_dir))
+        self._connector: HubConnector | SshConnector = HubConnector(str(settings.state_dir))
         if host is not None:
-            self._way = HostWay(host, environment, is_for_door_of_hub=environment is not os.environ)
+            self._connector = SshConnector(host, environment, is_for_client_of_hub=environment is not os.environ)
         self._ahead = 0.0
         """Seconds by which our clock is ahead of the other machine's."""
         self._exit = AsyncExitStack()
@@ -157,8 +157,8 @@ class HubClient:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if isinstance(self._way, HostWay):
-            self._way.give_up()
+        if isinstance(self._connector, SshConnector):
+            self._connector.give_up()
         await self._exit.aclose()
         await self._leave()
         self._lost = NotOpen("This Helmsman was closed. Make a new one: Helmsman().")
@@ -167,9 +167,9 @@ class HubClient:
             copied.session.feed.close()
 
     async def _leave(self) -> None:
-        if isinstance(self._way, HostWay):
+        if isinstance(self._connector, SshConnector):
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self._way.close)
+                await anyio.to_thread.run_sync(self._connector.close)
 
     async def _connected(self) -> Connection | None:
         """Return an accepted connection; None if the service must run inside this process."""
@@ -195,29 +195,29 @@ class HubClient:
             if said is None:  # it ended just now
                 connection.close()
                 continue
-            if "goTo" in said and isinstance(self._way, HostWay):
+            if "goTo" in said and isinstance(self._connector, SshConnector):
                 connection.close()
-                self._way = await anyio.to_thread.run_sync(self._way.to_state, text_in(said["goTo"]))
+                self._connector = await anyio.to_thread.run_sync(self._connector.to_state, text_in(said["goTo"]))
                 continue
             if "refused" in said:
                 connection.close()
-                if isinstance(self._way, HostWay):
+                if isinstance(self._connector, SshConnector):
                     why = one_line(str(said["refused"]))[:_TOLD_CHARS]
                     raise HostUnreachable(f"{self._host} does nothing for us: {why}.")
                 log.info("the service runs in this process: the hub refused it, %s", said["refused"])
                 return None
-            self._way.welcomed()
+            self._connector.welcomed()
             self._epoch = said["epoch"]
-            if isinstance(self._way, HostWay):
+            if isinstance(self._connector, SshConnector):
                 self._ahead = time.monotonic() - said["clock"]
             elif is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
                 self._outdated = said["pid"]
-                await anyio.to_thread.run_sync(start_successor, self._way.state)
+                await anyio.to_thread.run_sync(start_successor, self._connector.state)
             return connection
 
     async def _welcome(self, connection: Connection) -> dict[str, Any] | None:
         """Return the hub's answer to our hello, or None if the hub ended first."""
-        if not isinstance(self._way, HostWay):
+        if not isinstance(self._connector, SshConnector):
             answer = await connection.line()
             return None if answer is None or answer in LAST_WORDS else dict(json.loads(answer))
         with anyio.move_on_after(_WELCOME_SECONDS):
@@ -243,7 +243,7 @@ class HubClient:
 
     @property
     def _host(self) -> str:
-        return self._way.host.name if isinstance(self._way, HostWay) else "This machine"
+        return self._connector.host.name if isinstance(self._connector, SshConnector) else "This machine"
 
     @property
     def is_connected(self) -> bool:
@@ -257,7 +257,7 @@ class HubClient:
 
     def _say_hello(self, hello: bytes) -> socket.socket | None:
         """Blocks. None where the hub ended in the middle of it."""
-        connection = socket.socket(fileno=self._way.connection().detach())
+        connection = socket.socket(fileno=self._connector.connection().detach())
         try:
             connection.sendall(hello)
         except OSError:
@@ -269,7 +269,9 @@ class HubClient:
         """Speak with one hub after the other."""
         try:
             while connection is not None:
-                transport = ConnectionTransport(connection, _MOST_BYTES if isinstance(self._way, HostWay) else math.inf)
+                transport = ConnectionTransport(
+                    connection, _MOST_BYTES if isinstance(self._connector, SshConnector) else math.inf
+                )
                 peer = Peer(
                     transport,
                     other="Helmsman's hub",
@@ -393,7 +395,7 @@ class HubClient:
         """Return the id of a call to another machine, which stays the same for every hub that repeats it."""
         called = call_key.get()
         reads = verb == EVENTS or verb in READING
-        return None if called is None or reads or isinstance(self._way, Way) else called.next_elsewhere()
+        return None if called is None or reads or isinstance(self._connector, HubConnector) else called.next_elsewhere()
 
     async def _reached(self) -> Peer:
         while self._peer is None or self._peer.closed is not None:
@@ -427,13 +429,13 @@ class HubClient:
             "arguments": encoded(list(arguments), stand_in),
             "named": encoded(dict(named), stand_in),
         }
-        if isinstance(self._way, Way):
+        if isinstance(self._connector, HubConnector):
             request["directory"] = in_hex(self._directory()).decode()
         if once is not None:
             request["once"] = list(once)
         if (client := asking_client()) is not None:
             request["client"] = pack(client)
-        looks_elsewhere = isinstance(self._way, HostWay) and verb in _LOOKS
+        looks_elsewhere = isinstance(self._connector, SshConnector) and verb in _LOOKS
         try:
             result = await peer.request("call", request, timeout=_LOOK_SECONDS if looks_elsewhere else math.inf)
         except EngineLost as error:
@@ -451,7 +453,7 @@ class HubClient:
             failed = decoded(result["error"]) if "error" in result else None
             value = decoded(result.get("value"), lambda meant: self._copies[meant["id"]].session)
         except Exception as error:
-            if isinstance(self._way, Way):
+            if isinstance(self._connector, HubConnector):
                 raise
             raise self._nonsense() from error
         if isinstance(failed, Exception):
@@ -517,7 +519,9 @@ class HubClient:
         except Exception:
             log.exception("what %s says makes no sense: %s", self._host, method)
             # Our own hub is asked for its sessions anew, on another connection, unless they are what makes no sense.
-            error = EngineLost if isinstance(self._way, Way) and method != "copy" else EngineProtocolError
+            error = (
+                EngineLost if isinstance(self._connector, HubConnector) and method != "copy" else EngineProtocolError
+            )
             if self._answering is not None:
                 self._answering.give_up(error(f"{self._host} tells what makes no sense."))
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman._version import __version__
 from helmsman.base.json_values import json_object
-from helmsman.hub.launch import LATER, HubFailed, NoHub, Way, claim_place, connect
+from helmsman.hub.launch import LATER, HubConnector, HubFailed, NoHub, claim_place, connect
 
 if TYPE_CHECKING:
     from _socket import socket
@@ -138,7 +138,7 @@ def keep_hub(state_dir: Path) -> None:
         NoHub: There can be none.
         HubFailed: None comes up.
     """
-    way, word = Way(str(state_dir)), ""
+    way, word = HubConnector(str(state_dir)), ""
     while word != LATER.decode():
         with closing(way.connection()) as connection:
             for name, data in events(connection, "GET", f"{STAY_PATH}?pid={os.getpid()}"):

@@ -208,11 +208,11 @@ def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
 # --- the way there ----------------------------------------------------------------------------------------------------
 
 
-class HostWay:
-    """Connector to the hub of another machine, like `helmsman.hub.launch.Way` for this one. Close it."""
+class SshConnector:
+    """Connector to the hub of another machine, like `helmsman.hub.launch.HubConnector` for this one. Close it."""
 
     def __init__(
-        self, host: OtherHost, env: Mapping[str, str], state: str = "", *, is_for_door_of_hub: bool = False
+        self, host: OtherHost, env: Mapping[str, str], state: str = "", *, is_for_client_of_hub: bool = False
     ) -> None:
         """`env` is the environment of the caller. The clients of a hub were checked when it let them in."""
         self.host = host
@@ -220,7 +220,7 @@ class HostWay:
         """Version of Helmsman there, once it has answered."""
         self._env = env
         self._state = state
-        self._is_for_door_of_hub = is_for_door_of_hub
+        self._is_for_door_of_hub = is_for_client_of_hub
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._is_known = False
@@ -232,10 +232,10 @@ class HostWay:
         self._closed = threading.Event()
         self._connecting = threading.Lock()
 
-    def to_state(self, state: str) -> HostWay:
+    def to_state(self, state: str) -> SshConnector:
         """Return the connector to the hub of another state directory there."""
         self.close()
-        return HostWay(self.host, self._env, state, is_for_door_of_hub=self._is_for_door_of_hub)
+        return SshConnector(self.host, self._env, state, is_for_client_of_hub=self._is_for_door_of_hub)
 
     def connection(self) -> _socket.socket:
         """Return a connection to the hub there, which is started if none runs. Any earlier connection is closed.

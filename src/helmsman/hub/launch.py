@@ -95,14 +95,14 @@ OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES
 """Variables of a client that are sent to another machine, and accepted there: they describe its terminal."""
 
 
-def door_environment(env: Mapping[str, str]) -> dict[str, str]:
+def client_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the client's environment for the hub, with its umask, so that files made for it there get the same modes."""
     umask = os.umask(0o077)
     os.umask(umask)
     return {**env, "HELMSMAN_UMASK": f"{umask:03o}"}
 
 
-class Way:
+class HubConnector:
     """Connector to the hub of one state directory. A hub that it starts gets `words` as arguments."""
 
     def __init__(self, state: str, *words: str) -> None:

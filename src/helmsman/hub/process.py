@@ -46,7 +46,7 @@ _LOOK_SECONDS: Final = 5.0
 _LOG_BYTES: Final = 1024 * 1024
 
 
-class OpenDoor(Protocol):
+class OpenClient(Protocol):
     """Connected client, as `helmsman hub` shows it."""
 
     @property
@@ -92,7 +92,7 @@ class Hub:
         """Address of its Postgres store (`Settings.store`)."""
         self.started_at = time.time()
         self.idle = 60.0
-        self.doors: dict[ClientConnection, OpenDoor] = {}
+        self.doors: dict[ClientConnection, OpenClient] = {}
         self.work: Callable[[], int] = lambda: 0
         """Return the number of sessions with a running turn, an open question or a queued message."""
         self.next_at: Callable[[], datetime | None] = lambda: None

@@ -19,8 +19,8 @@ from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import require_asyncio
 from helmsman.errors import NOT_OPEN, InvalidInput, NotOpen
 from helmsman.hub.client import HubClient
+from helmsman.hub.host_pool import HostPool
 from helmsman.hub.hosts import HostFailed, named_host
-from helmsman.hub.links import Links
 from helmsman.hub.verbs import PAGE, PAGE_CHANGES
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import takes_start_options, takes_turn_options
@@ -207,9 +207,9 @@ class ServiceClient:
         return await self._service.goes_on_alone()
 
     @cached_property
-    def hosts(self) -> Links[ServiceClient]:
+    def hosts(self) -> HostPool[ServiceClient]:
         """User's other machines, each with an open client."""
-        links = Links(self.environment, client_of_host, is_bounded=bool(self.settings.session_roots))
+        links = HostPool(self.environment, client_of_host, is_bounded=bool(self.settings.session_roots))
         self._exit.push_async_callback(links.close)
         return links
 

@@ -38,10 +38,10 @@ from helmsman._version import __version__
 from helmsman.hub.launch import (
     LOG,
     PIPES,
+    HubConnector,
     HubFailed,
     NoHub,
-    Way,
-    door_environment,
+    client_environment,
     hexed,
     is_newer,
     start_successor,
@@ -122,7 +122,7 @@ class _Pipe:
         self._flags = flags
         self._id = os.urandom(16).hex()
         self._directory = os.getcwd()  # noqa: PTH109 - pathlib costs more than the whole pipe
-        self._way = Way(state_directory(os.environ), PIPES)
+        self._connector = HubConnector(state_directory(os.environ), PIPES)
         self._hub: _socket.socket | None = None
         self._hub_number = -1
         self._count = 0
@@ -155,7 +155,7 @@ class _Pipe:
     def _connect(self) -> None:
         """Be welcomed by a hub, and say to it what there is to say."""
         while True:
-            hub = self._way.connection()
+            hub = self._connector.connection()
             try:
                 hub.sendall(self._hello())
                 welcome = self._welcome(hub)
@@ -164,7 +164,7 @@ class _Pipe:
             if welcome:
                 break
             hub.close()
-        self._way.welcomed()
+        self._connector.welcomed()
         self._hub, self._hub_number = hub, hub.fileno()
         hub.setblocking(False)
         self._introduce(welcome)
@@ -184,7 +184,7 @@ class _Pipe:
             str(os.getpid()),
             hexed((self._directory,)),
             hexed(self._flags),
-            hexed(f"{name}={value}" for name, value in door_environment(os.environ).items()),
+            hexed(f"{name}={value}" for name, value in client_environment(os.environ).items()),
             ",".join(form.hex() for form in self._forms),
         )
         return "\t".join(fields).encode() + b"\n"
@@ -207,7 +207,7 @@ class _Pipe:
             return fields
         text = bytes.fromhex(fields[-1]).decode("utf-8", "surrogateescape")
         if kind == "g":
-            self._way = Way(text, PIPES)
+            self._connector = HubConnector(text, PIPES)
             return []
         if kind == "s" and not self._introduced:
             raise _ServeInside(text)
@@ -218,9 +218,9 @@ class _Pipe:
         _, version, _, pid, *_ = welcome
         if is_newer(__version__, version) and pid != self._outdated:
             self._outdated = pid  # once: if ours does not come up, the older one serves us as well
-            start_successor(self._way.state)
+            start_successor(self._connector.state)
         if not self._introduced:
-            where = f"state directory {self._way.state}, log {self._way.state}/{LOG}"
+            where = f"state directory {self._connector.state}, log {self._connector.state}/{LOG}"
             sys.stderr.write(f"helmsman: hub {pid}, version {version}, {where}\n")
             sys.stderr.flush()
         self._introduced = True

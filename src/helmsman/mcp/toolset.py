@@ -19,7 +19,7 @@ from helmsman.base.caller_context import current
 from helmsman.base.structs import replace
 from helmsman.base.truncate import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
-from helmsman.hub.links import NAMING, elsewhere
+from helmsman.hub.host_pool import NAMING, elsewhere
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.mcp.waiting import ClientCall
 from helmsman.operations.nature import ACTS, Nature

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 from helmsman.base.json_values import present
 from helmsman.errors import HelmsmanError, HostUnreachable, OutcomeUnknown
-from helmsman.hub.links import elsewhere
+from helmsman.hub.host_pool import elsewhere
 from helmsman.shapes.safe_values import safe
 from helmsman.web.acting import ShownInput
 from helmsman.web.json_http import answering, body, respond, text, whole_body

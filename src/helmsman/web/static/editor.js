@@ -1,4 +1,4 @@
-// Links that open a file in the reader's editor. Only where the page comes from the reader's own machine.
+// HostPool that open a file in the reader's editor. Only where the page comes from the reader's own machine.
 
 const KEY = "helmsman-editor";
 const LOCAL = new Set(["localhost", "127.0.0.1", "[::1]"]);

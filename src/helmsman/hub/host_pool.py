@@ -26,7 +26,7 @@ _LISTS_OF_IDS: Final = frozenset({"taskIds", "sessions"})
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,62}):(.+)", re.DOTALL)
 
 
-class Linked(Protocol):
+class PooledClient(Protocol):
     """`Helmsman` of another machine."""
 
     @property
@@ -37,10 +37,10 @@ class Linked(Protocol):
     async def close(self) -> None: ...
 
 
-LinkedT = TypeVar("LinkedT", bound=Linked)
+LinkedT = TypeVar("LinkedT", bound=PooledClient)
 
 
-class Links(Generic[LinkedT]):
+class HostPool(Generic[LinkedT]):
     """Other machines of one client, with a connection to each that was called."""
 
     def __init__(self, env: Mapping[str, str], make: Callable[[str], LinkedT], *, is_bounded: bool) -> None:
