@@ -187,7 +187,7 @@ async def test_nobody_is_told_of_an_end_that_is_on_screen(
         await helm.task_writer.write()
         while await helm.notices.due():
             await anyio.sleep(0.02)
-    assert [one.news.kind for one in await helm.extras.notices.log()] in ([], ["question"])
+    assert [one.notification.kind for one in await helm.extras.notices.log()] in ([], ["question"])
 
 
 async def sent(helm: HelmsmanService, number: int) -> None:

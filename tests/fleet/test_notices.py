@@ -85,8 +85,8 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     one, two = sender(seconds=0.5), sender(seconds=0.5)
     delivery = await one.next_for("")
     assert delivery is not None
-    news = delivery.notification
-    assert (news.headline, news.task_id, delivery.is_doubtful) == ("app: codex is done", task.id, False)
+    notification = delivery.notification
+    assert (notification.headline, notification.task_id, delivery.is_doubtful) == ("app: codex is done", task.id, False)
     assert sorted([await one.begin(delivery), await two.begin(delivery)]) == [False, True]
     assert await two.next_for("") is None  # and then whoever sends it dies
     again = await until_free(two)

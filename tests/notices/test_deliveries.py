@@ -58,7 +58,7 @@ async def test_what_has_not_arrived_is_sent_again_later_and_later_and_then_given
         assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
 
 
-async def test_a_courier_that_fails_for_no_known_reason_tries_again_later_and_later(
+async def test_a_delivery_loop_that_fails_for_no_known_reason_tries_again_later_and_later(
     state_dir: Path, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures: list[str] = []

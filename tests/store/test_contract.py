@@ -416,11 +416,11 @@ async def test_a_due_run_is_entered_once_with_the_next_due_time(store: Store) ->
 async def test_a_notification_is_delivered_or_says_that_it_is_doubtful(store: Store) -> None:
     notices = NoticeStore(store.open())
     notices.clock = lambda: NOW
-    news = Notification(kind="done", about="task T-1", title="Done", text="It is done.")
+    notification = Notification(kind="done", about="task T-1", title="Done", text="It is done.")
     execute(store.open(), "INSERT INTO notices_due VALUES ('task T-1', NULL, NULL, 1)")
     assert [one.about for one in await notices.due()] == ["task T-1"]
-    await notices.add(news, {"a": NOW, "b": NOW})
-    assert await notices.add(news, {"a": NOW}) is None
+    await notices.add(notification, {"a": NOW, "b": NOW})
+    assert await notices.add(notification, {"a": NOW}) is None
     assert (await notices.due(), notices.revision) == ((), 1)
     first = await notices.next_for("a")
     assert first is not None

@@ -365,11 +365,11 @@ class FleetPost:
             recipient = replace(wanted[key], answers=False)
             sender = sender_of(recipient, self._store) or _Pages(recipient.name, self._store)
             store = FleetNotices(self._database, key, recipient, self._title)
-            courier = DeliveryLoop(key, sender, store, lambda _: True, anyio.sleep)
-            self._loops[key] = courier, (scope := anyio.CancelScope())
-            tasks.start_soon(_run, courier, scope)
+            loop = DeliveryLoop(key, sender, store, lambda _: True, anyio.sleep)
+            self._loops[key] = loop, (scope := anyio.CancelScope())
+            tasks.start_soon(_run, loop, scope)
 
 
-async def _run(courier: DeliveryLoop, scope: anyio.CancelScope) -> None:
+async def _run(loop: DeliveryLoop, scope: anyio.CancelScope) -> None:
     with scope:
-        await courier.run()
+        await loop.run()

@@ -2,7 +2,7 @@
 
 A notice of a question is sent when it is unanswered for a while and on no screen. A notice of the end of a turn is sent when
 no client waits for it or shows it. The notice is stored as due together with the end itself (`helmsman.store.outbox`), so
-that no crash comes between the end and its notice. Each recipient has its own courier.
+that no crash comes between the end and its notice. Each recipient has its own delivery loop.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class Notifier:
 
     def _on_change(self) -> None:
         for running in self._loops.values():
-            running.courier.look()
+            running.loop.look()
         self._changed.set()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -330,14 +330,14 @@ class Notifier:
         """
         if self._read_again.is_set():
             self._read_again = anyio.Event()
-        self._changed.set()  # the caller is not the task that runs the couriers started then
+        self._changed.set()  # the caller is not the task that runs the loops started then
         await self._read_again.wait()
         if self._problem is not None:
             raise self._problem.again()
         return self._settings
 
     async def _configure(self) -> None:
-        """Read the settings, and start a courier for every recipient that needs one."""
+        """Read the settings, and start a delivery loop for every recipient that needs one."""
         try:
             settings = await anyio.to_thread.run_sync(self._load)
             self._problem = None
@@ -364,8 +364,8 @@ class Notifier:
         for recipient in settings.to:
             sender = sender_of(recipient, self._store)
             if sender is not None and recipient not in self._loops:
-                courier = DeliveryLoop(recipient.name, sender, self._store, self._is_needed, self._sleep)
-                running = self._loops[recipient] = _Running(courier, sender)
+                loop = DeliveryLoop(recipient.name, sender, self._store, self._is_needed, self._sleep)
+                running = self._loops[recipient] = _Running(loop, sender)
                 self._shared.tasks.start_soon(running.run)
 
     def _is_needed(self, delivery: Delivery) -> bool:
@@ -440,9 +440,9 @@ class Notifier:
             text="You would be told like this.",
         )
         notice_id = await self._store.add(notification, {one.name: self._store.clock() for one in chosen}) or ""
-        by_couriers = {one.name for one in chosen if one.way != "browser"}
-        with anyio.move_on_after(_TEST_SECONDS if by_couriers else _PAGE_SECONDS):
-            await self._until_tried(notice_id, by_couriers or {one.name for one in chosen})
+        by_loops = {one.name for one in chosen if one.way != "browser"}
+        with anyio.move_on_after(_TEST_SECONDS if by_loops else _PAGE_SECONDS):
+            await self._until_tried(notice_id, by_loops or {one.name for one in chosen})
         return await self._store.deliveries(notice_id)
 
     async def _until_tried(self, notice_id: str, recipients: set[str]) -> None:
@@ -487,8 +487,8 @@ class Notifier:
 class _Running:
     """DeliveryLoop at work."""
 
-    def __init__(self, courier: DeliveryLoop, sender: Sender) -> None:
-        self.courier = courier
+    def __init__(self, loop: DeliveryLoop, sender: Sender) -> None:
+        self.loop = loop
         self.sender = sender
         self.scope = anyio.CancelScope()
         self.ended = anyio.Event()
@@ -498,7 +498,7 @@ class _Running:
     async def run(self) -> None:
         try:
             with self.scope:
-                await self.courier.run()
+                await self.loop.run()
         finally:
             self.ended.set()
             if self.reading is not None:

@@ -61,7 +61,7 @@ class Delivery(Value, frozen=True, kw_only=True):
 
 
 class Due(Value, frozen=True):
-    """Something that has ended or was left out, and may be notification. `owner_pid` and `engine` are what its task had."""
+    """Ended task or skipped run that may need a notification. `owner_pid` and `engine` are what its task had."""
 
     about: str
     owner_pid: int | None
@@ -270,7 +270,7 @@ class NoticeStore:
             "WHERE digest = ?"
         )
         row = await self._read(lambda connection: connection.execute(sql, (digest,)).fetchone())
-        notification = None if row is None else _news(row["content"])
+        notification = None if row is None else _notification(row["content"])
         return None if notification is None else ReplyCode(notification, row["recipient"], row["choice"])
 
     async def with_codes(self) -> tuple[str, ...]:
@@ -324,11 +324,11 @@ def _deliveries(rows: Iterable[Any]) -> tuple[Delivery, ...]:
             note=row["note"],
         )
         for row in rows
-        if (notification := _news(row["content"])) is not None
+        if (notification := _notification(row["content"])) is not None
     )
 
 
-def _news(content: str) -> Notification | None:
+def _notification(content: str) -> Notification | None:
     try:
         return unpack_if_valid(json.loads(content), Notification)
     except ValueError:
