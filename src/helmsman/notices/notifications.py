@@ -200,8 +200,8 @@ def proposal_notification(schedule: Schedule, *, about: str) -> Notification:
     )
 
 
-def rule_news(rule: ListedRule) -> News:
-    """News of a rule that the model of an MCP client has proposed, and that a person has to confirm."""
+def rule_notification(rule: ListedRule) -> Notification:
+    """Notification of a rule that the model of an MCP client has proposed, and that a person has to confirm."""
     confirm = f"It decides nothing until you confirm it: helmsman config rules confirm {rule.id}"
     words = (f"{rule.rule.proposed_by} proposes a rule:", rule.rule.describe(), confirm)
     directory = rule.rule.directory
