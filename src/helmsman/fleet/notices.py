@@ -41,7 +41,6 @@ from helmsman.notices.notifications import (
 )
 from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
-from helmsman.notices.ways import Sender
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -255,8 +254,8 @@ async def _notification_of(database: FleetDatabase, row: DictRow, title: Callabl
         )
     if row["kind"] == "limit":
         known_as: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
-        return replace(limit_news(task.note or "", about=about, **known_as, task_id=task.id), about=about)
-    return task_news(task, title(task.agent), about=about, is_scheduled=task.schedule is not None)
+        return replace(limit_notification(task.note or "", about=about, **known_as, task_id=task.id), about=about)
+    return task_notification(task, title(task.agent), about=about, is_scheduled=task.schedule is not None)
 
 
 async def notices_log(

@@ -305,7 +305,7 @@ class Notifier:
         if task is None or not is_ours:
             return None
         if kind == "limit":
-            return _news_of_limit(rest, task)
+            return _limit_notification(rest, task)
         is_scheduled = task.schedule is not None
         if task.session_id is None and not is_scheduled and task.updated_at - task.created_at < _QUICK:
             return None
