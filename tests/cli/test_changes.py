@@ -155,13 +155,13 @@ async def test_work_that_came_after_the_question_is_not_dropped(
 
 async def test_a_person_is_shown_the_changes_and_asked(cli: Cli, left: Left, git_repo: Path) -> None:
     async with cli.on_terminal("apply", left.id) as program:
-        await program.shows("Apply it?")
+        await program.shows("Apply ")
         assert "+a\\x1b[2Jb" in program.screen
         program.press("n\r")
         assert await program.exit_code() == 1
     assert git(git_repo, "status", "--porcelain") == ""
     async with cli.on_terminal("apply", left.id) as program:
-        await program.shows("Apply it?")
+        await program.shows("Apply ")
         program.press("y\r")
         assert await program.exit_code() == 0
     assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
@@ -169,7 +169,7 @@ async def test_a_person_is_shown_the_changes_and_asked(cli: Cli, left: Left, git
 
 async def test_a_yes_is_to_what_was_on_the_screen(cli: Cli, left: Left, git_repo: Path) -> None:
     async with cli.on_terminal("apply", left.id) as program:
-        await program.shows("Apply it?")
+        await program.shows("Apply ")
         (left.tree.path / "made.txt").write_text("slipped in\n", encoding="utf-8")
         program.press("y\r")
         assert await program.exit_code() == 1

@@ -19,7 +19,8 @@ def _checks(done: Done) -> dict[str, dict[str, Any]]:
 
 
 async def test_all_is_well_with_a_codex_that_needs_no_login(cli: Cli, codex_binary: Path) -> None:
-    done = await cli.run("doctor")
+    assert "This Codex can" not in (await cli.run("doctor")).stdout
+    done = await cli.run("doctor", "--verbose")
     assert done.exit_code == 0, done.stdout
     assert str(codex_binary) in "".join(done.stdout.split())
     assert "✓ Handshake    the app-server answers" in done.stdout
@@ -39,7 +40,7 @@ async def test_json_has_checks_and_features(cli: Cli, codex_version: tuple[int, 
     assert {"ask", "fork", "review", "sandbox"} <= set(report["capabilities"]["can"])
     # How long a login shell takes depends on how busy the machine is, and a container may run all as root.
     left_out = ("Login shell", "User")
-    assert {check["status"] for check in report["checks"] if check["name"] not in left_out} == {"ok"}
+    assert {check["status"] for check in report["checks"] if check["name"] not in left_out} <= {"ok", "absent"}
 
 
 async def test_its_codex_takes_no_picture_of_the_login_shell(cli: Cli, codex_binary: Path, tmp_path: Path) -> None:
@@ -55,9 +56,9 @@ async def test_its_codex_takes_no_picture_of_the_login_shell(cli: Cli, codex_bin
 async def test_no_codex_is_a_failed_check_with_its_fix(bare_cli: Cli) -> None:
     done = await bare_cli.run("doctor")
     assert done.exit_code == 1
-    assert "✗ Codex" in done.stdout
+    *_, last = done.stdout.partition(" checks failed:\n")
+    assert "✗ Codex" in last
     assert "npm install -g @openai/codex" in " ".join(done.stdout.split())
-    assert " checks failed; see the lines with ✗" in done.stdout
 
 
 async def test_a_missing_login_is_a_failed_check_with_its_fix(

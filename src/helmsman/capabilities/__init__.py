@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.notices import Notices
     from helmsman.capabilities.outcomes.jobs import Outcomes
     from helmsman.capabilities.plans import Plans
+    from helmsman.capabilities.publishing import Publishing
     from helmsman.capabilities.reviews import Reviews
     from helmsman.capabilities.rewinding import Rewinding
     from helmsman.capabilities.schedules import Schedules
@@ -93,6 +94,13 @@ class Extras:
         from helmsman.capabilities.message_queue import MessageQueue
 
         return MessageQueue(self._helm)
+
+    @cached_property
+    def publishing(self) -> Publishing:
+        """Commits, branches and pull requests of sessions."""
+        from helmsman.capabilities.publishing import Publishing
+
+        return Publishing(self._helm, self.changes)
 
     @cached_property
     def snapshots(self) -> Snapshots:

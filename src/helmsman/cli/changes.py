@@ -75,6 +75,9 @@ def file_line(file: FileStat) -> str:
     return f"{file.kind:<8}  {path}  {lines}"
 
 
+_LISTED: Final = 15  # files that are named before the question
+
+
 CommandT = TypeVar("CommandT", bound="Callable[..., object]")
 
 
@@ -106,8 +109,19 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
                 "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give "
                 "--digest with the digest it shows, or --yes."
             )
-        print_diff(patch, message_console())
-        if not confirmed(f"{about} Apply it?"):
+        from helmsman.worktrees.patch_stat import files_of
+
+        files = files_of(patch.decode("utf-8", "surrogateescape"))
+        added, removed = (sum(getattr(one, name) or 0 for one in files) for name in ("added", "removed"))
+        console = message_console()
+        if is_terminal(result_console()):
+            page_diff(patch, result_console())
+        else:
+            print_diff(patch, console)
+        click.echo("\n".join(file_line(one) for one in files[:_LISTED]), err=True)
+        if len(files) > _LISTED:
+            click.echo(f"and {len(files) - _LISTED} more", err=True)
+        if not confirmed(f"{about} Apply {counted(len(files), 'file')} (+{added} -{removed})?"):
             click.echo("Nothing was touched.", err=True)
             raise click.exceptions.Exit(ExitCode.FAILED)
     return diff_digest(patch)

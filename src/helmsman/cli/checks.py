@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 
-CheckStatus = Literal["ok", "warning", "failed"]
+CheckStatus = Literal["ok", "absent", "warning", "failed"]
+"""`absent`: something optional that is not installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -552,7 +553,11 @@ async def check_other_agents(helm: HelmsmanService, settings: Settings) -> list[
         try:
             installed = await helm.installed(agent.name)
         except AgentNotFound as error:  # other agents are optional
-            checks.append(Check(agent.title, "failed" if is_default else "ok", error.message))
+            if is_default:
+                checks.append(Check(agent.title, "failed", error.message))
+            else:
+                what, _, how = error.message.partition(". ")
+                checks.append(Check(agent.title, "absent", f"{what.rstrip('.')}.", how))
             continue
         except ProgramRefused as error:
             checks.append(Check(agent.title, "failed" if is_default else "warning", error.message))

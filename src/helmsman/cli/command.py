@@ -162,9 +162,9 @@ def reports_errors(body: Body) -> Callable[..., int]:
 
                 print_json({"type": "result", "status": "error", "error": error.as_dict(), "exitCode": code})
             else:
-                from helmsman.base.sanitize import visible
+                from helmsman.cli.output import print_error
 
-                click.echo(f"Error: {visible(error.message)}", err=True)
+                print_error(error.message)
             return code
 
     return command

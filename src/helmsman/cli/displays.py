@@ -30,6 +30,7 @@ from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
 from helmsman.model.events import (
     Event,
+    ModelUsage,
     QuestionAsked,
     TurnEnded,
     TurnRequested,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
     from helmsman.step import StepResult
+    from helmsman.tasks.prices import Prices
 
 _UNFINISHED_LINES: Final = 8
 _IN_STEP_SECONDS: Final = 1.0
@@ -161,6 +163,7 @@ class HumanDisplay(Display):
         live: Whether the live line may be drawn; log lines would break it.
         lasting: Whether the session can be continued later.
         history: File for the history of typed input.
+        prices: Prices of models, for the cost of the turn.
     """
 
     def __init__(
@@ -171,12 +174,14 @@ class HumanDisplay(Display):
         remark: str = "",
         live: bool = True,
         lasting: bool = True,
+        prices: Prices | None = None,
     ) -> None:
         if answer is None and not has_terminal():
             answer, remark = refuse, "there is no terminal to ask on; helmsman run --detach lets questions wait"
         self.on_question = answer or self._ask
         self._console = message_console()
         self._lasting = lasting
+        self._prices = prices
         on_terminal = is_terminal(self._console)
         self._result_apart = not (on_terminal and sys.stdout.isatty())
         self._session: Session | None = None
@@ -352,13 +357,30 @@ class HumanDisplay(Display):
         return [Text(), *fold(self._console, Text(message, "red"), lead=Text("✗ ", "red"))]
 
     def _closing(self, session: Session, error: HelmsmanError | None) -> list[Text]:
-        parts = [Text(tokens(session.usage), "dim")]
+        parts = [Text(self._spent(session), "dim")]
         later = None if error is None else error.details.get("goes_on")
+        stays = self.line is not None and self.line.was_used
         if later is not None:
             parts.append(Text.assemble(("resume now with ", "dim"), f"helmsman tasks resume {later}"))
-        elif self._lasting:
-            parts.append(Text.assemble(("continue with ", "dim"), f'helmsman run --session {session.id} "…"'))
+        elif self._lasting and not stays:
+            command = f'helmsman run --session {short_id(session.id)} "…"'
+            parts.append(Text.assemble(("continue with ", "dim"), command))
         return [line for part in parts for line in fold(self._console, part)]
+
+    def _spent(self, session: Session) -> str:
+        """Return the tokens and cost of the turn, and those of the session if it has had others."""
+        state = session.state
+        turn = state.turn_usage + state.sub_agents_usage
+        shown = tokens(turn) + self._cost([ModelUsage(session.model, turn)])
+        if state.turn_count < 2 or not sum(turn.counts):
+            return shown if sum(turn.counts) else tokens(session.usage)
+        whole = session.usage
+        cost = self._cost(state.usage_by_model)
+        return f"{shown} (session: {whole.input_tokens:,} in, {whole.output_tokens:,} out{cost})"
+
+    def _cost(self, parts: Sequence[ModelUsage]) -> str:
+        cost = None if self._prices is None else self._prices.cost_of(parts)
+        return "" if cost is None else f", ${cost:.2f}" if cost >= 0.01 else f", ${cost:.4f}"
 
 
 class JsonDisplay(Display):
@@ -406,4 +428,13 @@ def new_display(
     if as_json:
         return JsonDisplay(answer=answer)
     history = settings.state_dir / _HISTORY
-    return HumanDisplay(history=history, answer=answer, remark=remark, live=not logs_wanted(settings), lasting=lasting)
+    from helmsman.tasks.prices import Prices  # not needed by programs
+
+    return HumanDisplay(
+        history=history,
+        answer=answer,
+        remark=remark,
+        live=not logs_wanted(settings),
+        lasting=lasting,
+        prices=Prices.load(settings.files),
+    )

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from helmsman.base.sanitize import visible
+import click
+
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import at_work, result_console, settings_of_command
+from helmsman.cli.consoles import at_work, is_terminal, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json
 
@@ -18,18 +20,20 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Capabilities
     from helmsman.cli.checks import Check, Report
 
-_MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
+_MARKS = {"ok": ("✓", "green"), "absent": ("-", "dim"), "warning": ("!", "yellow"), "failed": ("✗", "red")}
 
 
 @cli_command(
     "doctor",
     "Check Codex and what it needs, with the fix for what is wrong.",
+    "helmsman doctor --verbose",
     "CODEX_CLI_PATH=~/codex/bin/codex helmsman doctor",
 )
-def command(as_json: bool) -> int:
+@click.option("-v", "--verbose", is_flag=True, help="All details, and what this Codex can and cannot do.")
+def command(verbose: bool, as_json: bool) -> int:
     """Check the Codex on this machine and what it needs: a real handshake, account, sandbox, directories.
 
-    Says what this Codex can do. Each line that fails says how to fix it, and the exit code is then 1.
+    What is fine is one line each. What is wrong comes last, with the fix, and the exit code is then 1.
     """
     import anyio
 
@@ -40,7 +44,7 @@ def command(as_json: bool) -> int:
     if as_json:
         print_json(_as_dict(report))
     else:
-        _print(result_console(), report)
+        _print(result_console(), report, verbose=verbose)
     return ExitCode.OK if report.ok else ExitCode.FAILED
 
 
@@ -55,16 +59,22 @@ def _as_dict(report: Report) -> dict[str, Any]:
     }
 
 
-def _print(console: Console, report: Report) -> None:
+def _print(console: Console, report: Report, *, verbose: bool) -> None:
+    """Print the checks, those that failed last."""
     width = max(len(check.name) for check in report.checks)
-    for check in report.checks:
-        console.print(*_lines(console, check, width), sep="\n")
-    if report.capabilities is not None:
+    failed = [check for check in report.checks if check.status == "failed"]
+    for check in sorted(report.checks, key=lambda check: check.status == "warning"):
+        if check.status != "failed":
+            console.print(*_lines(console, check, width, whole=verbose or check.status == "warning"), sep="\n")
+    if verbose and report.capabilities is not None:
         for able, title in ((True, "This Codex can"), (False, "It cannot")):
             _print_capabilities(console, report.capabilities, title, able=able)
-    failed = sum(check.status == "failed" for check in report.checks)
-    verdict = "All is well." if report.ok else f"{failed} of {len(report.checks)} checks failed; see the lines with ✗."
-    console.print(f"\n{verdict}", style="bold green" if report.ok else "bold red")
+    if not failed:
+        console.print("\nAll is well.", style="bold green")
+        return
+    console.print(f"\n{len(failed)} of {len(report.checks)} checks failed:", style="bold red")
+    for check in failed:
+        console.print(*_lines(console, check, width, whole=True), sep="\n")
 
 
 def _print_capabilities(console: Console, capabilities: Capabilities, title: str, *, able: bool) -> None:
@@ -82,7 +92,8 @@ def _print_capabilities(console: Console, capabilities: Capabilities, title: str
         console.print(*fold(console, Text(text, "" if able else "dim"), lead=mark), sep="\n")
 
 
-def _lines(console: Console, check: Check, width: int) -> list[Text]:
+def _lines(console: Console, check: Check, width: int, *, whole: bool) -> list[Text]:
+    """Return the lines of a check; unless `whole`, one line on a terminal."""
     from rich.text import Text
 
     from helmsman.terminal.layout import fold
@@ -90,6 +101,10 @@ def _lines(console: Console, check: Check, width: int) -> list[Text]:
     mark, style = _MARKS[check.status]
     lead = Text.assemble((f"{mark} ", style), (f"{check.name:<{width}}  ", "bold"))
     text = Text(visible(check.detail), "" if check.status == "ok" else style)
-    if check.fix:
+    if check.fix and whole:
         text.append(f" {check.fix}")
-    return fold(console, text, lead=lead)
+    if whole or not is_terminal(console):
+        return fold(console, text, lead=lead)
+    line = lead.append_text(Text(one_line(check.detail), "" if check.status == "ok" else style))
+    line.truncate(console.width, overflow="ellipsis")
+    return [line]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.consoles import is_terminal, result_console
+from helmsman.cli.consoles import is_terminal, message_console, result_console
 from helmsman.cli.host import host
 from helmsman.cli.tables import fitting_table
 
@@ -45,6 +45,19 @@ def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> N
         print_json(shown)
     else:
         click.echo(visible(sentence), err=True)
+
+
+def print_error(message: str) -> None:
+    """Print an error for people on stderr, wrapped at words on a terminal."""
+    from rich.text import Text
+
+    from helmsman.terminal.layout import fold
+
+    console, text = message_console(), f"Error: {visible(message)}"
+    if is_terminal(console):
+        console.print(*fold(console, Text(text), indent=0), sep="\n")
+    else:
+        click.echo(text, err=True)
 
 
 WAITING_FOR_YOU: Final = "waiting for you"

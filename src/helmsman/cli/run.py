@@ -108,6 +108,11 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     metavar="NAME",
     help="Bring the tree to this machine of yours and work there; `helmsman apply` brings it back.",
 )
+@click.option(
+    "--issue",
+    metavar="URL|#N",
+    help="Take the task from this issue, in a worktree. PROMPT, if given, comes before it.",
+)
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @placement_options
 @interactive_option
@@ -132,6 +137,7 @@ def command(
     session_id: str | None,
     go_on: bool,
     to_host: str | None,
+    issue: str | None,
     worktree: bool,
     interactive: bool,
     detach: bool,
@@ -148,7 +154,8 @@ def command(
     the terminal; without one they are denied. The final message goes to stdout and everything else to stderr, so the answer
     can be piped. It is a session like any other: the dashboard shows it, `helmsman watch` comes back to it. On a terminal
     you can type while it works: Enter sends your message into the turn, Tab queues it, Esc twice or Ctrl-C stops the turn,
-    Ctrl-D leaves it running, `?` shows the keys. Once you have typed, or with -i, it stays open after the turn for the
+    Ctrl-D leaves it running, `?` shows the keys. With --issue the task comes from an issue at GitHub, by `gh`: its text is
+    quoted to the agent as data of others. Once you have typed, or with -i, it stays open after the turn for the
     next message.
     """
     from helmsman.terminal import has_terminal
@@ -164,9 +171,12 @@ def command(
         context.with_resource(hosted(TreeElsewhere(to_host)))
         arguments["bring"] = str(host().place(directory))
         directory = None
+    if issue is not None and (session_id is not None or go_on or to_host is not None):
+        raise click.UsageError("--issue is for a new session on this machine.")
+    worktree = worktree or issue is not None
     if worktree:
         arguments["worktree"] = True
-    if prompt is None and (as_json or detach or not has_terminal()):
+    if prompt is None and issue is None and (as_json or detach or not has_terminal()):
         raise click.UsageError("Missing argument 'PROMPT': what to do. It can be left out only on a terminal.")
     text = None if prompt is None else prompt_text(prompt)
     place = host().place(directory) if go_on else None
@@ -182,10 +192,21 @@ def command(
         resumed = None if session_id is None else await full_session_id(helm, session_id)
         if place is not None:
             resumed = await _newest(helm, place)
-        if detach and text is not None:
+        message, linked = text, None
+        if issue is not None:
+            found, linked = await helm.extras.publishing.issue_prompt(issue, host().place(directory))
+            message = f"{text}\n\n{found}" if text else found
+        if detach and message is not None:
             with names_ways_out(resumed):
                 return await start_detached(
-                    helm, text, directory, arguments, resumed=resumed, timeout=timeout, as_json=as_json
+                    helm,
+                    message,
+                    directory,
+                    arguments,
+                    resumed=resumed,
+                    timeout=timeout,
+                    as_json=as_json,
+                    issue=linked,
                 )
         further: dict[str, Any] = {}
         if timeout is not None:
@@ -195,17 +216,19 @@ def command(
         arguments.update(further)
         arguments.update(cwd=directory, session_id=resumed, helm=helm, bound=not helm.asks_hub)
 
-        async def step(message: str, **callbacks: Any) -> StepResult:
+        async def step(prompt: str, **callbacks: Any) -> StepResult:
             with names_ways_out(resumed):
-                return await run_step(message, **arguments, **callbacks)
+                return await run_step(prompt, **arguments, **callbacks)
 
         talk = Talk(helm=helm, stay=interactive, options=further)
         display = new_display(settings, as_json=as_json)
-        if text is None:
+        if message is None:
             ensure_state_dir(settings.state_dir)  # the input history is stored there
-            outcome = await talk_from_start(lambda message: partial(step, message), display, talk=talk)
+            outcome = await talk_from_start(lambda typed: partial(step, typed), display, talk=talk)
         else:
-            outcome = await follow(partial(step, text), display, talk=talk)
+            outcome = await follow(partial(step, message), display, talk=talk)
+        if linked is not None and outcome.session is not None:
+            await helm.extras.publishing.link(outcome.session.id, linked)
         if (worktree or to_host) and outcome.result is not None and outcome.session is not None and not as_json:
             name = outcome.session.id[-SHORT:] if to_host else short_id(outcome.session.id)  # for the local tree
             click.echo(f"  apply its changes with helmsman apply {name}", err=True)
@@ -261,8 +284,9 @@ async def start_detached(
     resumed: str | None = None,
     timeout: float | None = None,
     as_json: bool,
+    issue: str | None = None,
 ) -> int:
-    """Start a turn and leave it running."""
+    """Start a turn and leave it running. `issue` is the address of the issue that it works on."""
     if not await helm.goes_on_alone():
         raise InvalidInput(
             "The agent ends with this command, so there is nothing to leave running. Use `helmsman run` without --detach, "
@@ -273,6 +297,8 @@ async def start_detached(
         session = await helm.say(resumed, text, limits=limits, **arguments)
     else:
         session = await helm.start(text, cwd=directory, limits=limits, **arguments)
+    if issue is not None:
+        await helm.extras.publishing.link(session.id, issue)
     shown = {"sessionId": session.id, "status": session.status, "taskId": session.task_id}
     print_result(f"Started. Follow it: helmsman watch {short_id(session.id)}", shown, as_json=as_json)
     return ExitCode.OK

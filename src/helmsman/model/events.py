@@ -22,6 +22,7 @@ from helmsman.base.json_values import snake_case
 from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Tag, Value, replace
 from helmsman.model.options import SessionOptions, TurnLimits
+from helmsman.model.publication import Publication
 from helmsman.model.questions import Question
 from helmsman.model.rules import Rule
 from helmsman.model.worktree import Worktree
@@ -671,6 +672,13 @@ class RuleAdded(SessionFact, frozen=True, kw_only=True):
 
     exact: ClassVar[tuple[str, ...]] = ("rule",)
     rule: Rule | None = None
+
+
+class PublicationChanged(SessionFact, frozen=True, kw_only=True):
+    """What the session has to do with a forge: its issue, where its commits were pushed, its pull request."""
+
+    exact: ClassVar[tuple[str, ...]] = ("publication",)
+    publication: Publication | None = None
 
 
 class TaskLinked(SessionFact, frozen=True, kw_only=True):

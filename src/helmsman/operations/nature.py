@@ -60,6 +60,8 @@ _BY_VERB: Final = {
             *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
             *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
             "extras.rewinding.preview",
+            *("extras.publishing.look", "extras.publishing.target", "extras.publishing.news"),
+            "extras.publishing.issue_prompt",
             *("extras.usage.report", "extras.budgets.states", "extras.reviews.report", "extras.upkeep.goal"),
             "extras.upkeep.own_terminal",
             "extras.search.find",
@@ -77,6 +79,7 @@ _BY_VERB: Final = {
     **dict.fromkeys(("interrupt",), INTERRUPTS),
     **dict.fromkeys(("extras.message_queue.drop",), STOPS),
     **dict.fromkeys(("extras.message_queue.move",), ARRANGES),
+    **dict.fromkeys(("extras.publishing.allow", "extras.publishing.handled", "extras.publishing.link"), ARRANGES),
     **dict.fromkeys(("extras.workspaces.put", "extras.workspaces.place", "extras.workspaces.remove"), STOPS),
 }
 

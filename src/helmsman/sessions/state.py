@@ -40,6 +40,7 @@ from helmsman.model.events import (
     OwnerChanged,
     PlaceRecorded,
     ProposedPlan,
+    PublicationChanged,
     QuestionAsked,
     QuestionClosed,
     Reasoning,
@@ -64,6 +65,7 @@ from helmsman.model.events import (
 )
 from helmsman.model.handover_text import message_part
 from helmsman.model.options import WRITES, SessionOptions, TurnLimits
+from helmsman.model.publication import Publication
 from helmsman.model.question_text import in_a_line
 from helmsman.model.questions import UNANSWERED
 
@@ -250,6 +252,11 @@ class StateView(Protocol):
         ...
 
     @property
+    def publication(self) -> Publication:
+        """Its issue and pull request at a forge."""
+        ...
+
+    @property
     def task_ids(self) -> tuple[str, ...]:
         """Its tasks, oldest first."""
         ...
@@ -360,6 +367,7 @@ class SessionState:
         self.notes: tuple[str, ...] = ()
         self.goal: str | None = None
         self.rules: tuple[Rule, ...] = ()
+        self.publication = Publication()
         self.task_ids: tuple[str, ...] = tuple(task_ids)
         self.queue: tuple[QueuedMessage, ...] = ()
         self.asked_at: dict[str, datetime] = {}
@@ -541,6 +549,8 @@ class SessionState:
                 self.goal = fact.goal
             case RuleAdded(rule=rule) if rule is not None:
                 self.rules += (rule,)
+            case PublicationChanged(publication=publication):
+                self.publication = publication or Publication()
             case TaskLinked():
                 self._link(fact.task_id)
             case MessageQueued():

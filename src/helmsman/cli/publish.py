@@ -1,0 +1,367 @@
+"""From a session to a commit and a pull request: commit, pr, watch-pr."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from helmsman.base.sanitize import one_line, visible
+from helmsman.cli.command import cli_command, with_options
+from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.consoles import at_work, settings_of_command
+from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.host import host
+from helmsman.cli.on_session import session_argument, with_helmsman
+from helmsman.cli.output import counted, print_result
+from helmsman.cli.session_ids import short_id
+from helmsman.errors import ConfirmationNeeded, HelmsmanError, InvalidInput
+
+if TYPE_CHECKING:
+    from helmsman.capabilities.forge import Comment, FailedCheck
+    from helmsman.capabilities.publishing import ToCommit, ToPublish
+    from helmsman.cli.displays import Display
+    from helmsman.client import Helmsman
+    from helmsman.worktrees.committing import CommitMade
+
+_SCHEMA: Final = {
+    "type": "object",
+    "properties": {"title": {"type": "string"}, "description": {"type": "string"}},
+    "required": ["title", "description"],
+    "additionalProperties": False,
+}
+_DRAFT: Final = (
+    "Write the message of a commit with all changes of this session: a title of at most 72 characters in the imperative, "
+    "and a description of what changed and why, in a few plain sentences. Change nothing and run nothing."
+)
+
+_MESSAGE: Final = click.option(
+    "-m", "--message", metavar="TEXT", help="The message; its first line is the title.  [default: the agent drafts it]"
+)
+_APPLIED: Final = click.option(
+    "--applied", is_flag=True, help="Commit in the tree that the changes were applied to, not in the worktree."
+)
+_PULL_REQUEST: Final = (
+    click.option("--base", metavar="BRANCH", help="The branch that it is for.  [default: that of the remote]"),
+    click.option("--remote", metavar="NAME", help="Where to push.  [default: origin]"),
+    click.option("--branch", metavar="NAME", help="The branch to push to.  [default: that of the worktree]"),
+    click.option("--draft", is_flag=True, help="Open it as a draft."),
+)
+_WATCHING: Final = (
+    click.option(
+        "--attempts",
+        type=click.IntRange(min=1),
+        default=5,
+        show_default=True,
+        metavar="N",
+        help="Turns that are started for it at most.",
+    ),
+    click.option("--max-cost", type=click.FloatRange(min=0, min_open=True), metavar="USD", help="What they may cost."),
+    click.option(
+        "--every",
+        type=click.FloatRange(min=0.1),
+        default=30.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How often to look at it.",
+    ),
+    click.option("--once", is_flag=True, help="Look once: handle what is there, and end."),
+)
+
+
+@cli_command(
+    "commit",
+    "Commit what a session changed.",
+    "helmsman commit",
+    'helmsman commit 3b2d5c8e -m "Fix the parser" --yes',
+)
+@session_argument
+@_MESSAGE
+@_APPLIED
+@yes_option
+def commit_command(session: str, message: str | None, applied: bool, agreed: bool, as_json: bool) -> None:
+    """Commit what a session changed: in its worktree, on the worktree's branch; without a worktree, its files in the tree
+    that it worked in.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. The agent drafts the message, and on a terminal you edit it. Hooks of the repository do not run. What
+    `helmsman apply` brings over stays the same.
+    """
+    host().begin_change("once")
+    made = _commit(session, message, applied=applied, agreed=agreed, as_json=as_json)
+    shown = {"sessionId": session, "commit": made.commit, "branch": made.branch, "directory": str(made.directory)}
+    print_result(f"Committed {made.commit[:8]} on {made.branch}: {one_line(made.title)}", shown, as_json=as_json)
+
+
+@cli_command(
+    "pr",
+    "Open a pull request with a session's changes.",
+    "helmsman pr",
+    "helmsman pr 3b2d5c8e --base main --draft",
+    "helmsman pr 3b2d5c8e --watch",
+)
+@session_argument
+@_MESSAGE
+@with_options(*_PULL_REQUEST)
+@click.option("--watch", is_flag=True, help="Then follow it, as `helmsman watch-pr` does.")
+@yes_option
+def pr_command(
+    session: str,
+    message: str | None,
+    base: str | None,
+    remote: str | None,
+    branch: str | None,
+    draft: bool,
+    watch: bool,
+    agreed: bool,
+    as_json: bool,
+) -> int:
+    """Commit what a session changed in its worktree, push its branch, and open a pull request, or renew the open one.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. You are asked once per session before anything leaves the machine, with the address that it goes to. The pull
+    request is opened by `gh`, with its login; without it the branch is pushed, and the address to open it is shown. Its text
+    says which commands ran after the last edit.
+    """
+    host().require_own_process()
+    host().begin_change("once")
+    looked = with_helmsman(lambda helm: helm.extras.publishing.look(session))
+    text = message or ""
+    if not looked.is_committed:
+        text = _commit(session, message, applied=False, agreed=agreed, as_json=as_json, looked=looked).message
+    target = with_helmsman(lambda helm: helm.extras.publishing.target(session, base=base, remote=remote, branch=branch))
+    if not target.commits:
+        raise InvalidInput("There is nothing to publish: the session's branch has no commit of its own.")
+    _ask_once(target, agreed=agreed, as_json=as_json)
+    title, _, body = (text or f"{target.commits[0]}\n\n{looked.text}").strip().partition("\n")
+
+    async def publish(helm: Helmsman) -> str | None:
+        from helmsman.capabilities.publishing import verified
+
+        publishing = helm.extras.publishing
+        await publishing.push(session, target)
+        if target.by is None:
+            return None
+        whole = "\n\n".join(filter(None, (body.strip(), verified(await helm.session(session)))))
+        return await publishing.open(session, target, title.strip(), whole, draft=draft)
+
+    with at_work("Publishing", as_json=as_json):
+        opened = with_helmsman(publish)
+    shown = {"sessionId": session, "branch": target.branch, "remote": target.url, "pullRequest": opened}
+    print_result(_published(target, opened), shown, as_json=as_json)
+    if not watch:
+        return ExitCode.OK
+    if opened is None:
+        raise InvalidInput("There is no pull request to follow.")
+    return _watch(session, attempts=5, max_cost=None, every=30.0, once=False, as_json=as_json)
+
+
+def _published(target: ToPublish, opened: str | None) -> str:
+    if opened is not None:
+        return f"Pull request: {opened}"
+    pushed = f"Pushed {target.branch} to {target.url}."
+    if target.repository is None:
+        return pushed
+    return f"{pushed} Open a pull request: https://{target.repository}/compare/{target.base}...{target.branch}?expand=1"
+
+
+@cli_command(
+    "watch-pr",
+    "Follow a session's pull request, and handle what comes.",
+    "helmsman watch-pr",
+    "helmsman watch-pr 3b2d5c8e --attempts 3 --max-cost 2",
+)
+@session_argument
+@with_options(*_WATCHING)
+def watch_pr_command(
+    session: str, attempts: int, max_cost: float | None, every: float, once: bool, as_json: bool
+) -> int:
+    """Follow the pull request of a session until it is merged or closed. When a check fails or a reviewer comments, the next
+    turn starts with exactly that, in the same worktree; then the result is committed and pushed, and the comment answered.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. Texts from the forge are quoted to the agent as data, and never answer a question. It needs what you allowed
+    with `helmsman pr`. Ctrl-C ends it.
+    """
+    host().require_own_process()
+    host().begin_change("once")
+    return _watch(session, attempts=attempts, max_cost=max_cost, every=every, once=once, as_json=as_json)
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+def _commit(
+    session: str, message: str | None, *, applied: bool, agreed: bool, as_json: bool, looked: ToCommit | None = None
+) -> CommitMade:
+    shown = looked or with_helmsman(lambda helm: helm.extras.publishing.look(session, applied=applied))
+    if shown.is_committed or not shown.files:
+        raise InvalidInput(f"There is nothing to commit in {shown.directory}.")
+    where = f"on {shown.branch}" if shown.branch else f"in {one_line(str(shown.directory))}"
+    files = counted(len(shown.files), "file")
+    if not agreed and not can_ask(as_json=as_json):  # before the agent drafts a message for nothing
+        raise ConfirmationNeeded(f"{files} would be committed {where}. Nothing was done. Add --yes to do it.")
+    text = message or _drafted(shown, as_json=as_json, agreed=agreed)
+    if not agreed:
+        click.echo(visible(text) + "\n", err=True)
+    agree(f"Commit {files} {where}?", agreed=agreed, as_json=as_json, otherwise=None)
+    return with_helmsman(
+        lambda helm: helm.extras.publishing.commit(session, text, digest=shown.digest, applied=applied)
+    )
+
+
+def _drafted(shown: ToCommit, *, as_json: bool, agreed: bool) -> str:
+    """Return the message: as the agent drafts it, edited by the user on a terminal."""
+    with at_work("The agent drafts the message", as_json=as_json):
+        draft = with_helmsman(lambda helm: _draft(helm, shown))
+    if agreed or not can_ask(as_json=as_json):
+        return draft
+    edited = click.edit(
+        f"{draft}\n\n# Lines that begin with # are left out. An empty message stops.\n", extension=".md"
+    )
+    kept = draft if edited is None else "\n".join(line for line in edited.splitlines() if not line.startswith("# "))
+    if not kept.strip():
+        raise InvalidInput("The message is empty. Nothing was committed.")
+    return kept.strip()
+
+
+async def _draft(helm: Helmsman, shown: ToCommit) -> str:
+    """Let the agent write the message in a fork of the session; without one, use what is known of the session."""
+    from helmsman.step import run_step
+
+    try:
+        fork = await helm.fork(shown.session_id)
+        try:
+            done = await run_step(
+                _DRAFT,
+                session_id=fork.id,
+                helm=helm,
+                sandbox="read-only",
+                approval_policy="never",
+                output_schema=_SCHEMA,
+                attempts=1,
+            )
+        finally:
+            await helm.extras.upkeep.archive(fork.id)
+        return f"{one_line(done.output['title'])}\n\n{done.output['description']}".strip()
+    except HelmsmanError as error:
+        click.echo(f"The agent drafted no message ({one_line(error.message)[:200]}).", err=True)
+        return f"{shown.title}\n\n{shown.text}".strip()
+
+
+# --- what leaves the machine -----------------------------------------------------------------------------------------
+
+
+def _ask_once(target: ToPublish, *, agreed: bool, as_json: bool) -> None:
+    """Ask whether this session may publish, unless the user has allowed it before.
+
+    Raises:
+        ConfirmationNeeded: There is no terminal to ask on.
+        click.exceptions.Exit: The user declined.
+    """
+    url = one_line(target.url)
+    rule = f"Session {short_id(target.session_id)} may push to {url}"
+    if target.repository is not None:
+        rule += f", and open and answer a pull request at {target.repository}"
+    if target.is_allowed:
+        if not as_json:
+            click.echo(f"Allowed before: {rule}.", err=True)
+        return
+    if not (agreed or as_json):
+        listed = "\n".join(f"  {one_line(title)}" for title in target.commits)
+        click.echo(f"{counted(len(target.commits), 'commit')} of branch {target.branch}:\n{listed}", err=True)
+    agree(
+        f"{rule}. This holds for the session from now on. Allow it?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=f"{rule}.",
+    )
+    with_helmsman(lambda helm: helm.extras.publishing.allow(target.session_id, target.url))
+
+
+# --- following -------------------------------------------------------------------------------------------------------
+
+
+def _watch(session: str, *, attempts: int, max_cost: float | None, every: float, once: bool, as_json: bool) -> int:
+    from helmsman.cli.displays import new_display
+
+    settings = settings_of_command()
+    display = new_display(settings, as_json=as_json)
+    watching = partial(_follow, session, display, attempts, max_cost, every, once=once)
+    return with_helmsman(watching, settings=settings, on_question=display.on_question)
+
+
+async def _follow(
+    session: str,
+    display: Display,
+    attempts: int,
+    max_cost: float | None,
+    every: float,
+    helm: Helmsman,
+    *,
+    once: bool,
+) -> int:
+    import anyio
+
+    publishing, left, told = helm.extras.publishing, attempts, ""
+    known = await helm.session(session)
+    if known.state.publication.allowed is None:
+        raise ConfirmationNeeded(f"This session may not publish yet. Allow it: helmsman pr {short_id(session)}")
+    while True:
+        state, failed, comments = await publishing.news(session)
+        if not state.is_open:
+            click.echo(f"{state.url} is {'merged' if state.is_merged else 'closed'}.", err=True)
+            return ExitCode.OK
+        if failed or comments:
+            if left == 0:
+                raise HelmsmanError(f"{counted(attempts, 'turn')} were not enough. Look at {state.url}.")
+            left -= 1
+            code = await _handle(helm, session, display, failed, comments, max_cost)
+            if code != ExitCode.OK:
+                return code
+        elif (standing := _standing(state.pending)) != told:
+            told = standing
+            click.echo(f"{state.url}: {standing}", err=True)
+        if once:
+            return ExitCode.OK
+        await anyio.sleep(every)
+
+
+def _standing(pending: int) -> str:
+    return (
+        f"{counted(pending, 'check')} still running." if pending else "nothing to do; waiting for checks and reviews."
+    )
+
+
+async def _handle(
+    helm: Helmsman,
+    session: str,
+    display: Display,
+    failed: tuple[FailedCheck, ...],
+    comments: tuple[Comment, ...],
+    max_cost: float | None,
+) -> int:
+    """Run one turn for failed checks and comments, publish the result, and answer the comments."""
+    from helmsman.capabilities.publishing import prompt_for
+    from helmsman.cli.follow import Talk, follow
+    from helmsman.step import run_step
+
+    publishing = helm.extras.publishing
+    await publishing.handled(session, [*(check.id for check in failed), *(comment.id for comment in comments)])
+    options: dict[str, Any] = {} if max_cost is None else {"max_cost_usd": max_cost}
+    step = partial(run_step, prompt_for(failed, comments), session_id=session, helm=helm, attempts=1, **options)
+    outcome = await follow(step, display, talk=Talk(helm=helm))
+    if outcome.exit_code != ExitCode.OK or outcome.result is None:
+        return outcome.exit_code
+    answer = outcome.result.text.strip()
+    looked = await publishing.look(session)
+    if not looked.is_committed and looked.files:
+        about = f"Fix {failed[0].name}" if failed else f"Answer {comments[0].author}'s comment"
+        made = await publishing.commit(session, f"{one_line(about)}\n\n{answer}", digest=looked.digest)
+        await publishing.push(session, await publishing.target(session))
+        click.echo(f"Pushed {made.commit[:8]}: {one_line(made.title)}", err=True)
+        answer = f"{answer}\n\n{made.commit}"
+    for comment in comments:
+        await publishing.answer(session, comment, answer)
+    return ExitCode.OK

@@ -1,0 +1,128 @@
+"""A stand-in for the API of GitHub on a Unix socket of this machine, for a real `gh`."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import shutil
+import socketserver
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPOSITORY = "/repos/acme/widgets"
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class Forge:
+    """Repository acme/widgets, with its issues and pull requests. The block ends the server."""
+
+    def __init__(self) -> None:
+        if shutil.which("gh") is None:
+            pytest.skip("There is no gh here.")
+        self.issues: dict[int, dict[str, Any]] = {}
+        self.pulls: list[dict[str, Any]] = []
+        self.checks: list[dict[str, Any]] = []
+        self.comments: list[dict[str, Any]] = []
+        self.review_comments: list[dict[str, Any]] = []
+        self.head: Callable[[], str] = lambda: "0" * 40
+        self.said: list[tuple[str, str, Any]] = []
+        """Requests that changed something: method, path, content."""
+        self._folder = Path(tempfile.mkdtemp(prefix="forge-"))  # a socket's path has to be short
+
+    def __enter__(self) -> Self:
+        forge = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def address_string(self) -> str:
+                return "local"
+
+            def log_message(self, *_: object) -> None: ...
+
+            def do_GET(self) -> None:
+                content = self._content()
+                given = json.loads(content) if content else None
+                status, answer = forge.answer(self.command, urlsplit(self.path).path, given)
+                body = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def _content(self) -> bytes:
+                if self.headers.get("transfer-encoding") != "chunked":
+                    return self.rfile.read(int(self.headers.get("content-length") or 0))
+                content = b""
+                while size := int(self.rfile.readline(), 16):
+                    content += self.rfile.read(size)
+                    self.rfile.readline()
+                self.rfile.readline()
+                return content
+
+            def do_POST(self) -> None:
+                self.do_GET()
+
+            def do_PATCH(self) -> None:
+                self.do_GET()
+
+        self._server = _Server(str(self._folder / "socket"), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        (self._folder / "config.yml").write_text(f"http_unix_socket: {self._folder / 'socket'}\n", encoding="utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        shutil.rmtree(self._folder)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Variables with which `gh` asks here."""
+        return {"GH_CONFIG_DIR": str(self._folder), "GH_TOKEN": "token-of-the-test"}
+
+    def answer(self, method: str, path: str, given: Any) -> tuple[int, Any]:
+        if method != "GET":
+            self.said.append((method, path, given))
+        if path == "/user":
+            return 200, {"login": "me"}
+        inside = path.removeprefix(REPOSITORY)
+        match method, inside.strip("/").split("/"):
+            case "GET", ["issues", number]:
+                return 200, self.issues[int(number)]
+            case "GET", ["issues", number, "comments"]:
+                return 200, self.issues[int(number)]["said"] if int(number) in self.issues else self.comments
+            case "GET", ["pulls"]:
+                return 200, [pull for pull in self.pulls if pull["state"] == "open"]
+            case "POST", ["pulls"]:
+                url = f"https://github.com/acme/widgets/pull/{len(self.pulls) + 7}"
+                self.pulls.append({**given, "number": len(self.pulls) + 7, "html_url": url, "state": "open"})
+                return 201, self.pulls[-1]
+            case "PATCH", ["pulls", _]:
+                self.pulls[-1] |= given
+                return 200, self.pulls[-1]
+            case "GET", ["pulls", _]:
+                return 200, {**self.pulls[-1], "head": {"sha": self.head()}, "merged": False}
+            case "GET", ["pulls", _, "comments"]:
+                return 200, self.review_comments
+            case "GET", ["pulls", _, "reviews"]:
+                return 200, []
+            case "GET", ["commits", _, "check-runs"]:
+                return 200, {"check_runs": self.checks}
+            case "POST", _ if re.search(r"/(comments|replies)$", inside):
+                return 201, {"id": 99}
+            case _:
+                return 404, {"message": "Not Found"}
