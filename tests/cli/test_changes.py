@@ -173,7 +173,7 @@ async def test_a_yes_is_to_what_was_on_the_screen(cli: Cli, left: Left, git_repo
         (left.tree.path / "made.txt").write_text("slipped in\n", encoding="utf-8")
         program.press("y\r")
         assert await program.exit_code() == 1
-        await program.shows("not those that were shown")
+        await program.shows("are not those")
     assert git(git_repo, "status", "--porcelain") == ""
 
 

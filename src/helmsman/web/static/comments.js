@@ -1,4 +1,4 @@
-// Comments on the lines of a change, collected until they go to the agent as one message. They outlive a reload of the page.
+// Comments on the lines of a change, collected until they go to the agent as one message. They outlive the page.
 //
 // A comment is {id, path, side: "old" | "new", from, to, quote, text}: lines `from` to `to` of the file before or after the
 // change, and what stands there, with its signs. Event: "changed".
@@ -11,9 +11,10 @@ export class Comments extends EventTarget {
 
   constructor(sessionId) {
     super();
+    this.sessionId = sessionId;
     this.#key = `helmsman-comments:${sessionId}`;
     try {
-      this.all = JSON.parse(sessionStorage.getItem(this.#key)) ?? [];
+      this.all = JSON.parse(localStorage.getItem(this.#key)) ?? [];
     } catch {
       this.all = []; // storage may be forbidden; then they last as long as the page
     }
@@ -45,8 +46,8 @@ export class Comments extends EventTarget {
   #keep(all) {
     this.all = all;
     try {
-      if (all.length) sessionStorage.setItem(this.#key, JSON.stringify(all));
-      else sessionStorage.removeItem(this.#key);
+      if (all.length) localStorage.setItem(this.#key, JSON.stringify(all));
+      else localStorage.removeItem(this.#key);
     } catch {
       // see above
     }

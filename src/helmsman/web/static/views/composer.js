@@ -3,6 +3,7 @@
 import { agentsOf } from "/agents.js";
 import { post, sessionPath } from "/api.js";
 import { actionButton, freshId, h, toast } from "/dom.js";
+import { keepDraft, keepsDraft } from "/drafts.js";
 import { hosts } from "/hosts.js";
 import { Pictures } from "/pictures.js";
 
@@ -15,6 +16,7 @@ export class Composer {
     const id = freshId("message");
     this.label = h("label", { for: id, class: "visually-hidden" });
     this.field = h("textarea", { id, rows: 2 });
+    keepsDraft(this.field, `message:${sessionId}`);
     this.send = h("button", { type: "submit", class: "primary" });
     this.queue = actionButton("After this turn", { title: "The message becomes the next turn" }, () => this.#say("queue"));
     this.element = h("form", { class: "composer", dataset: { part: "composer" } });
@@ -63,6 +65,7 @@ export class Composer {
   /** Put a draft into the field, for somebody to change and send. */
   write(text) {
     this.field.value = text;
+    keepDraft(`message:${this.sessionId}`, text);
     this.field.focus();
   }
 
@@ -74,7 +77,7 @@ export class Composer {
     this.#sending = true;
     try {
       await this.#post({ message, whenBusy, images });
-      this.field.value = "";
+      if (this.field.value.trim() === message) this.write(""); // what was typed meanwhile stays
       this.pictures.clear();
       if (whenBusy === "queue") toast("Kept for the next turn.");
     } finally {

@@ -3,12 +3,14 @@
 import { agentsOn } from "/agents.js";
 import { get, on, post, sessionPlace } from "/api.js";
 import { freshId, h } from "/dom.js";
+import { keepDraft, keepsDraft } from "/drafts.js";
 import { hosts } from "/hosts.js";
 import { Pictures } from "/pictures.js";
 import { store } from "/store.js";
 import { debounced } from "/timing.js";
 import { Placing, placed } from "/views/placing.js";
 
+const DRAFT = "new-session";
 const PAUSE = 200; // milliseconds of not typing, after which a directory is looked up
 
 export const SANDBOXES = [
@@ -27,6 +29,7 @@ export const POLICIES = [
 export function openNewSession() {
   const directories = freshId("directories");
   const prompt = h("textarea", { name: "prompt", rows: 5, required: true, placeholder: "Fix the failing test in tests/test_parser.py" });
+  keepsDraft(prompt, DRAFT);
   const problem = h("p", { class: "note bad", role: "alert", hidden: true });
   const directory = h("input", { name: "workingDirectory", list: directories, autocomplete: "off" });
   const known = h("datalist", { id: directories });
@@ -74,6 +77,7 @@ export function openNewSession() {
     try {
       const images = pictures.paths;
       const { sessionId } = await post(on(machine.value, "sessions"), { ...values(form), ...(images.length ? { images } : {}) });
+      keepDraft(DRAFT, "");
       dialog.close();
       location.hash = sessionPlace(sessionId);
     } catch (error) {

@@ -4,6 +4,7 @@
 import { copyButton } from "/copy.js";
 import { editorLink } from "/editor.js";
 import { freshId, h } from "/dom.js";
+import { draftsOf, keepDraft, keepsDraft } from "/drafts.js";
 import { count } from "/format.js";
 import { slowly } from "/slowly.js";
 import { linesOf } from "/comments.js";
@@ -57,6 +58,7 @@ export class ReviewFile {
   /** The comments anew, each below its last line. What no longer fits any is only in the list of all. */
   showComments() {
     for (const shown of this.body.querySelectorAll(".comment.kept")) shown.remove();
+    this.#showDrafts();
     for (const comment of this.comments.of(this.file.path)) {
       const index = this.file.lines.findIndex((line) => CODE.has(line[0]) && numberOn(line, comment.side) === comment.to && comment.quote.endsWith(line[1]));
       if (index >= 0) below(this.#row(index))?.after(this.#kept(comment));
@@ -97,7 +99,7 @@ export class ReviewFile {
     const [kind, text, before, after, pieces] = line;
     if (!CODE.has(kind)) return h("div", { class: `line whole ${kind}` }, h("code", {}, text || " "));
     const numbers = side === "old" ? [before] : side === "new" ? [after] : [before, after];
-    const number = h("button", { type: "button", class: "no", tabindex: "-1", disabled: !this.commentable, "aria-label": `Comment on ${linesOf(placeOf(line))}`, dataset: { numbers: numbers.map((one) => String(one ?? "").padStart(5)).join("") } });
+    const number = h("button", { type: "button", class: "no", tabindex: "-1", disabled: !this.commentable, "aria-label": `Comment on ${linesOf(placeOf(line))}`, dataset: { number: String(numbers.findLast((one) => one != null) ?? "").padStart(4), numbers: numbers.map((one) => String(one ?? "").padStart(5)).join("") } });
     return h("div", { class: `line ${kind}`, dataset: { line: index } }, number, h("code", {}, text[0], ...codePieces(text.slice(1), pieces)));
   }
 
@@ -133,30 +135,48 @@ export class ReviewFile {
     next.focus();
   }
 
-  #ask(from, to) {
-    document.querySelector(".comment.asked")?.remove();
+  /** Comments that were begun, here or in another window, each open for going on. */
+  #showDrafts() {
+    if (!this.commentable) return;
+    for (const place of draftsOf(`comment:${this.comments.sessionId}:${this.file.path}:`)) {
+      const [from, to] = place.split("-").map(Number);
+      const isThere = from <= to && this.file.lines[to] && CODE.has(this.file.lines[from][0]) && CODE.has(this.file.lines[to][0]);
+      if (isThere && !this.body.querySelector(`.comment.asked[data-place="${place}"]`)) this.#ask(from, to, { focus: false });
+    }
+  }
+
+  #ask(from, to, { focus = true } = {}) {
+    const key = `comment:${this.comments.sessionId}:${this.file.path}:${from}-${to}`;
+    const open = this.body.querySelector(`.comment.asked[data-place="${from}-${to}"] textarea`);
+    if (open) {
+      open.focus();
+      return;
+    }
+    for (const asked of document.querySelectorAll(".comment.asked")) if (!asked.querySelector("textarea").value.trim()) asked.remove();
     const lines = this.file.lines.slice(from, to + 1).filter((line) => CODE.has(line[0]));
     const [first, last] = [placeOf(lines[0]), placeOf(lines.at(-1))];
     const side = first.side === last.side ? first.side : "new";
     const place = { path: this.file.path, side, from: numberOn(lines[0], side) ?? first.from, to: numberOn(lines.at(-1), side) ?? last.to, quote: lines.map((line) => line[1]).join("\n") };
     const id = freshId("comment");
     const field = h("textarea", { id, rows: 3, placeholder: "What should the agent change here?" });
+    keepsDraft(field, key);
     const form = h(
       "form",
-      { class: "comment asked" },
+      { class: "comment asked", dataset: { place: `${from}-${to}` } },
       h("label", { for: id }, `Comment on ${linesOf(place)}`),
       field,
-      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close() }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Add comment")),
+      h("div", { class: "buttons" }, h("button", { type: "button", onclick: () => close({ forget: true }) }, "Cancel"), h("button", { type: "submit", class: "primary" }, "Add comment")),
     );
     const number = this.#row(to).querySelector(".no");
-    const close = () => {
+    const close = ({ forget = false } = {}) => {
+      if (forget) keepDraft(key, "");
       form.remove();
       number.focus();
     };
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (field.value.trim()) this.comments.add({ ...place, text: field.value.trim() });
-      close();
+      close({ forget: true });
     });
     form.addEventListener("keydown", (event) => {
       if (event.key === "Escape") close();
@@ -166,7 +186,7 @@ export class ReviewFile {
       event.stopPropagation();
     });
     below(this.#row(to)).after(form);
-    field.focus();
+    if (focus) field.focus();
   }
 
   #kept(comment) {

@@ -146,7 +146,7 @@ export class Review {
 
 function isSplit() {
   try {
-    return localStorage.getItem(SPLIT_KEY) === "split";
+    return localStorage.getItem(SPLIT_KEY) === "split" && !matchMedia("(max-width: 760px)").matches;
   } catch {
     return false;
   }

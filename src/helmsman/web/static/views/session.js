@@ -22,6 +22,7 @@ import { Transcript } from "/views/transcript.js";
 
 // There is room for one thing: an open question is a tab beside the others. Elsewhere it stands below them.
 const narrow = matchMedia("(max-width: 760px)");
+const REVIEW = 1;
 const QUESTION = 3;
 
 export class SessionView {
@@ -156,6 +157,7 @@ export class SessionView {
       panel.hidden = !chosen && (place !== QUESTION || asks);
     }
     this.element?.classList.toggle("asks", asks && this.current === QUESTION);
+    this.element?.classList.toggle("reviews", this.current === REVIEW);
   }
 
   /** Show what is asked where there is room for it; what is new to the eye comes to the front, but not from under somebody's pen. */
@@ -204,6 +206,7 @@ export class SessionView {
       this.#session = before;
       if (before) return; // the last that was known stays
       this.heading.textContent = error.code === "session_not_found" ? "There is no such session" : "This session cannot be read";
+      this.element.classList.add("unknown");
       this.facts.textContent = error.code ? error.message : `${hosts.of(this.id)} gives an answer that makes no sense.`;
     }
   }
@@ -275,6 +278,6 @@ function facts(session) {
   }
   if (session.queued) add(`${count(session.queued, "message")} queued`);
   if (!["active", "awaiting_approval"].includes(session.status) && session.changedAt) add(timeAgo(session.changedAt));
-  add(h("span", { class: "mono", title: session.sessionId }, session.sessionId.slice(host ? host.length + 1 : 0).slice(0, 8)), copyButton("session id", () => session.sessionId));
+  add(h("span", { class: "mono", title: session.sessionId }, session.sessionId.slice(-8)), copyButton("session id", () => session.sessionId));
   return shown;
 }
