@@ -28,7 +28,7 @@ _HEADINGS: Final = {
     "Start work": ("run", "plan", "review", "job"),
     "Follow it": ("list", "status", "watch", "dashboard"),
     "Answer and steer": ("respond", "say", "steer", "interrupt", "fork"),
-    "Take the changes": ("diff", "apply", "commit", "pr", "watch-pr"),
+    "Take the changes": ("diff", "apply"),
     "Manage": ("session", "tasks", "schedule", "usage"),
     "Agents and machines": ("agents", "engines", "hub", "fleet"),
     "Set up": ("demo", "doctor", "install", "config", "serve"),
@@ -39,13 +39,12 @@ _SHARED: Final = {
     "changes": ("diff", "apply"),
     "installing": ("install",),
     "nouns": ("job", "session", "config"),
-    "publish": ("commit", "pr", "watch-pr"),
     "questions": ("respond",),
     "session_commands": ("fork", "interrupt", "steer"),
 }
 """Modules that hold several commands, as `NAME_command`. Every other command is `command` in the module of its name."""
 _MODULES: Final = {name: f"{name}:command" for name in _COMMANDS} | {
-    name: f"{module}:{name.replace('-', '_')}_command" for module, names in _SHARED.items() for name in names
+    name: f"{module}:{name}_command" for module, names in _SHARED.items() for name in names
 }
 _NAME_WIDTH: Final = max(map(len, _COMMANDS))
 _NAME: Final = "helmsman.cli.name"  # key of the command's name in the context, with its noun

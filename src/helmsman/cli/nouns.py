@@ -10,12 +10,15 @@ _OF_SESSION: Final = ("rename", "hand", "archive", "unarchive", "compact", "goal
 
 session_command = cli_noun(
     "session",
-    "Find, name, rewind, hand over and archive sessions.",
+    "Commit, publish, find, name, rewind and archive sessions.",
     "Manage sessions. `helmsman list` lists them.",
     "helmsman session search flaky parser test",
     "helmsman session rewind 3b2d5c8e",
     modules={
         "attach": "attach:command",
+        "commit": "publish:commit_command",
+        "pr": "publish:pr_command",
+        "watch-pr": "publish:watch_pr_command",
         "discard": "changes:discard_command",
         "rewind": "rewind:command",
         "search": "search:command",

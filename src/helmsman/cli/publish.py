@@ -73,8 +73,8 @@ _WATCHING: Final = (
 @cli_command(
     "commit",
     "Commit what a session changed.",
-    "helmsman commit",
-    'helmsman commit 3b2d5c8e -m "Fix the parser" --yes',
+    "helmsman session commit",
+    'helmsman session commit 3b2d5c8e -m "Fix the parser" --yes',
 )
 @session_argument
 @_MESSAGE
@@ -97,14 +97,14 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
 @cli_command(
     "pr",
     "Open a pull request with a session's changes.",
-    "helmsman pr",
-    "helmsman pr 3b2d5c8e --base main --draft",
-    "helmsman pr 3b2d5c8e --watch",
+    "helmsman session pr",
+    "helmsman session pr 3b2d5c8e --base main --draft",
+    "helmsman session pr 3b2d5c8e --watch",
 )
 @session_argument
 @_MESSAGE
 @with_options(*_PULL_REQUEST)
-@click.option("--watch", is_flag=True, help="Then follow it, as `helmsman watch-pr` does.")
+@click.option("--watch", is_flag=True, help="Then follow it, as `helmsman session watch-pr` does.")
 @yes_option
 def pr_command(
     session: str,
@@ -169,8 +169,8 @@ def _published(target: ToPublish, opened: str | None) -> str:
 @cli_command(
     "watch-pr",
     "Follow a session's pull request, and handle what comes.",
-    "helmsman watch-pr",
-    "helmsman watch-pr 3b2d5c8e --attempts 3 --max-cost 2",
+    "helmsman session watch-pr",
+    "helmsman session watch-pr 3b2d5c8e --attempts 3 --max-cost 2",
 )
 @session_argument
 @with_options(*_WATCHING)

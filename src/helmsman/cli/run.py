@@ -232,6 +232,8 @@ def command(
         if (worktree or to_host) and outcome.result is not None and outcome.session is not None and not as_json:
             name = outcome.session.id[-SHORT:] if to_host else short_id(outcome.session.id)  # for the local tree
             click.echo(f"  apply its changes with helmsman apply {name}", err=True)
+            if not to_host:
+                click.echo(f"  or publish them with helmsman pr {name}", err=True)
         return outcome.exit_code
 
     return with_helmsman(run, settings=settings, detach=not bound)
