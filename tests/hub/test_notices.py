@@ -89,6 +89,22 @@ async def test_what_is_configured_is_listed_tried_recorded_and_examined(bare_pla
     assert b"as-good-as-a-password" not in everything
 
 
+async def test_a_way_is_added_tried_and_explained(bare_place: Place, receiver: Receiver) -> None:
+    place, words = bare_place, ("config", "notify", "add", "webhook", receiver.url)
+    configure(place, "max_sessions = 3\n")
+    refused = await done(whole(*words), place)
+    assert (refused.code, "Nobody can answer by them." in refused.stderr) == (2, True)
+    assert (await told(place, "config", "notify")) == {"ways": []}
+    added = await done(whole(*words, "--yes"), place)
+    assert added.code == 0, added.stderr
+    assert "The server at this address reads them" in added.stderr
+    assert receiver.received[0].json["kind"] == "test"
+    (way,) = (await told(place, "config", "notify"))["ways"]
+    assert (way["way"], way["status"]) == ("webhook", "ok")
+    again = await done(whole(*words, "--yes"), place)
+    assert (again.code, "Give it a name of its own" in again.stderr) == (2, True)
+
+
 async def test_a_hub_that_was_killed_is_told_of_by_the_next_and_one_that_was_stopped_is_not(
     bare_place: Place, receiver: Receiver
 ) -> None:

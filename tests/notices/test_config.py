@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.errors import InvalidSetting
-from helmsman.notices.config import NotifySettings, QuietHours
+from helmsman.notices.config import NotifySettings, QuietHours, with_recipient
 from helmsman.notices.notifications import KINDS, Notification
 from helmsman.settings import ConfigFile, read_toml
 
@@ -29,11 +30,6 @@ def to(text: str) -> str:
 
 def notification(**changes: Any) -> Notification:
     return Notification(**{"kind": "done", "about": "x", "title": "It is done", "agent": "codex", **changes})
-
-
-def test_without_the_table_nobody_is_told_of_anything(tmp_path: Path) -> None:
-    assert load(tmp_path, "") == NotifySettings((), 20.0)
-    assert NotifySettings.load([]).to == ()
 
 
 def test_each_recipient_may_have_less_than_all_are_told_of(tmp_path: Path) -> None:
@@ -157,3 +153,47 @@ def test_quiet_hours_end_at_the_next_time_that_they_do(
 
 def test_all_kinds_are_told_of_unless_the_table_says_less(tmp_path: Path) -> None:
     assert load(tmp_path, to('way = "desktop"')).to[0].events == set(KINDS)
+
+
+def test_without_the_table_a_desktop_is_told_and_an_empty_table_switches_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    monkeypatch.setenv("PATH", str(programs))
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert NotifySettings.load([]).to == (), "there is no notify-send"
+    (programs / "notify-send").write_text("#!/bin/sh\n", encoding="utf-8")
+    (programs / "notify-send").chmod(0o755)
+    (desktop,) = NotifySettings.load([]).to
+    assert (desktop.way, desktop.is_full, sorted(desktop.events)) == ("desktop", True, ["done", "failed", "question"])
+    assert load(tmp_path, "[notify]\n").to == ()
+    monkeypatch.delenv("DISPLAY")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert NotifySettings.load([]).to == ()
+
+
+def test_a_recipient_is_added_to_the_file_and_checked_first(tmp_path: Path) -> None:
+    path = tmp_path / "helmsman.toml"
+    for entry in (
+        {"way": "desktop"},
+        {"way": "ntfy", "topic": "my-topic"},
+        {"way": "command", "name": "mine", "command": ["/bin/tell", 'with "quotes"', "ä\n"]},
+    ):
+        path.write_text(with_recipient(path, entry), encoding="utf-8")
+    settings = load(tmp_path, path.read_text(encoding="utf-8"))
+    assert [one.name for one in settings.to] == ["desktop", "ntfy", "mine"]
+    assert settings.to[2].command == ("/bin/tell", 'with "quotes"', "ä\n")
+    before = path.read_text(encoding="utf-8")
+    for wrong in (
+        {"way": "desktop"},
+        {"way": "webhook", "url": "http://example.org"},
+        {"way": "ntfy", "topic": "no topic"},
+    ):
+        with pytest.raises(InvalidSetting):
+            with_recipient(path, wrong)
+    assert path.read_text(encoding="utf-8") == before
+    path.write_text("[notify]\nto = []\n", encoding="utf-8")
+    with pytest.raises(InvalidSetting, match="Add it by hand"):
+        with_recipient(path, {"way": "desktop"})

@@ -182,7 +182,7 @@ def watch_pr_command(
 
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory. Texts from the forge are quoted to the agent as data, and never answer a question. It needs what you allowed
-    with `helmsman pr`. Ctrl-C ends it.
+    with `helmsman session pr`. Ctrl-C ends it.
     """
     host().require_own_process()
     host().begin_change("once")

@@ -18,32 +18,36 @@ A project's file counts for nothing here: it came with a repository, which could
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
+import tomllib
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
-from helmsman.base.caller_context import CallerContext, expand_home
+from helmsman.base.caller_context import CallerContext, environment, expand_home
 from helmsman.base.files import is_inside
+from helmsman.base.programs import available
 from helmsman.base.structs import SecretValue, Value
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 from helmsman.notices.notifications import KINDS, NotificationKind
-from helmsman.settings import load_settings
+from helmsman.settings import ConfigFile, load_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from helmsman.notices.notifications import Notification
-    from helmsman.settings import ConfigFile
 
 WayKind = Literal["desktop", "browser", "command", "webhook", "ntfy"]
 
 ON_THE_MACHINE: Final = frozenset({"desktop", "browser"})
 """Ways by which nothing leaves the machine: these say everything, unless `detail` is `short`."""
+_DEFAULT_EVENTS: Final[frozenset[NotificationKind]] = frozenset({"question", "done", "failed"})
 _UNANSWERED: Final = 20.0
 _NTFY: Final = "https://ntfy.sh"
 _MOST_WAYS: Final = 20
@@ -136,12 +140,14 @@ class NotifySettings(Value, frozen=True):
     def load(cls, files: Iterable[ConfigFile]) -> Self:
         """Read `[notify]` of the user's own file. Blocks: secrets may be in separate files.
 
+        Without that table, notifications go to the desktop, if there is one. An empty table switches them off.
+
         Raises:
             InvalidSetting: A value is invalid; the message names the key, its value and the allowed values.
         """
         own = next((file for file in files if file.trusted), None)
         if own is None or "notify" not in own.content:
-            return cls()
+            return cls(_by_default())
         table = _Table(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "to"))
         events = table.get("events", _events) or frozenset(KINDS)
         entries = table.content.get("to", [])
@@ -152,6 +158,36 @@ class NotifySettings(Value, frozen=True):
             to.append(_recipient(entry, f"notify.to[{number}]", own.path, events, {one.name for one in to}))
         unanswered = table.get("unanswered_sec", _seconds(0, 24 * 3600))
         return cls(tuple(to), _UNANSWERED if unanswered is None else unanswered)
+
+
+def _by_default() -> tuple[Recipient, ...]:
+    """Return the recipient for users who have set up none: their desktop, if the hub runs on one."""
+    if sys.platform != "darwin":
+        known = environment()
+        if not (known.get("DISPLAY") or known.get("WAYLAND_DISPLAY")) or available("notify-send", known) is None:
+            return ()
+    return (Recipient(name="desktop", way="desktop", events=_DEFAULT_EVENTS, is_full=True),)
+
+
+def with_recipient(path: Path, entry: Mapping[str, str | bool | Sequence[str]]) -> str:
+    """Return the content of the user's file with one more recipient, which is checked. Blocks.
+
+    Raises:
+        InvalidSetting: The recipient, or another value of the file, is invalid.
+    """
+    try:
+        before = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        before = ""
+    # a JSON text or list of texts is a TOML one, too
+    lines = ["[[notify.to]]", *(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entry.items())]
+    content = "\n".join([before.rstrip() + "\n" if before.strip() else "", *lines]).lstrip("\n") + "\n"
+    try:
+        parsed = tomllib.loads(content)
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidSetting(f"{path} cannot be extended ({error}). Add it by hand: {' '.join(lines)}") from None
+    NotifySettings.load([ConfigFile(path, parsed, trusted=True)])
+    return content
 
 
 def _recipient(entry: Any, name: str, path: Path, events: frozenset[NotificationKind], taken: set[str]) -> Recipient:
