@@ -103,8 +103,6 @@ def app(context: click.Context, name: str | None) -> int | None:
         context.with_resource(hosted(OtherMachine(name)))
     if command is not None:
         return None
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise click.exceptions.NoArgsIsHelpError(context)
     code: int = importlib.import_module("helmsman.cli.overview").overview()
     return code
 

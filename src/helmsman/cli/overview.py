@@ -1,11 +1,12 @@
-"""`helmsman` without arguments on a terminal: open questions, running and recent sessions, and useful commands."""
+"""`helmsman` without arguments: the full screen, or a printed overview where there is no terminal."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.cli.command import reports_errors
-from helmsman.cli.consoles import result_console
+from helmsman.cli.consoles import is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.list import COLUMNS, cells
 from helmsman.cli.on_session import with_helmsman
@@ -23,7 +24,18 @@ _COMMAND_WIDTH: Final = 26
 
 @reports_errors
 def overview() -> int:
-    """Show the overview and return OK."""
+    """Open the full screen on a terminal; elsewhere print what waits, runs and ran last."""
+    if not (sys.stdin.isatty() and is_terminal(result_console())):
+        return _print()
+    from helmsman.cli.full_screen import choose_session
+    from helmsman.cli.watch import watch
+
+    while (joined := with_helmsman(choose_session)) is not None:
+        watch(joined, interactive=True, as_json=False)
+    return ExitCode.OK
+
+
+def _print() -> int:
     from rich.text import Text
 
     from helmsman.shapes.listed_sessions import listed_sessions

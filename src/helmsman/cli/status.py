@@ -86,8 +86,8 @@ def _print(session: Session, status: StatusOutput, lines: int) -> None:
     if not is_terminal(console):
         if status.recent_output:
             click.echo("\n" + visible("\n".join(status.recent_output)))
-    elif recent_lines := _recent(console, session, lines):
-        console.print("", *recent_lines, sep="\n", soft_wrap=True)
+    elif recent := recent_lines(console, session, lines):
+        console.print("", *recent, sep="\n", soft_wrap=True)
     for question in session.questions:
         for text in open_question_lines(console, session, question):
             console.print(text, soft_wrap=True)
@@ -100,7 +100,7 @@ def _held(session: Session, status: StatusOutput) -> str | None:
     return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing limits what is approved"
 
 
-def _recent(console: Console, session: Session, count: int) -> list[Text]:
+def recent_lines(console: Console, session: Session, count: int) -> list[Text]:
     """Return the last lines of the session's output, with rendered Markdown."""
     from rich.text import Text
 

@@ -31,11 +31,16 @@ def command(session: str, interactive: bool, as_json: bool) -> int:
     Ctrl-C leave and stop nothing. Without a terminal its questions are left to others. The exit code is that of the
     turn.
     """
+    return watch(session, interactive=interactive, as_json=as_json)
+
+
+def watch(session_id: str, *, interactive: bool, as_json: bool) -> int:
+    """Follow a session until its turn ends; return the turn's exit code."""
 
     async def find_and_follow(helm: Helmsman, display: Display) -> int:
         from helmsman.cli.follow import Talk
 
-        found = await helm.session(session)
+        found = await helm.session(session_id)
         return await follow_session(found, display, Talk(helm=helm, stay=interactive, leaves=True))
 
     return with_display(find_and_follow, as_json=as_json)

@@ -1,0 +1,352 @@
+"""`helmsman` alone on a terminal: all sessions on the left, the chosen one live on the right, and keys to act.
+
+Built on prompt_toolkit. A question takes a key only after it has been on the screen for a moment, and only if all of it is.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+from prompt_toolkit.application import Application
+from prompt_toolkit.application.run_in_terminal import in_terminal
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, FormattedText
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.layout import BufferControl, ConditionalContainer, HSplit, Layout, VSplit, Window
+from prompt_toolkit.layout.controls import FormattedTextControl
+from rich.console import Console
+from rich.text import Text
+
+from helmsman.base.concurrency import background_tasks
+from helmsman.base.sanitize import one_line
+from helmsman.cli.consoles import result_console
+from helmsman.cli.host import host
+from helmsman.cli.output import page_diff, session_word
+from helmsman.cli.session_ids import short_id
+from helmsman.cli.status import recent_lines
+from helmsman.errors import HelmsmanError, SessionNotFound
+from helmsman.model.answered_by import PERSON_AT_TERMINAL
+from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY
+from helmsman.shapes.listed_sessions import listed_sessions
+from helmsman.terminal.keyboard import MOMENT
+from helmsman.terminal.picker import PickerLine, fuzzy
+from helmsman.terminal.question_view import question_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from prompt_toolkit.key_binding import KeyPressEvent
+
+    from helmsman.client import Helmsman
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import Session
+
+_LISTED: Final = 100
+_READ_SECONDS: Final = 1.0
+_DRAW_SECONDS: Final = 0.2
+_HINT_SECONDS: Final = 6.0
+_AGAIN_SECONDS: Final = 3.0
+_LEFT_COLUMNS: Final = 44
+_MARKS: Final = {"awaiting_approval": ("?", "bold ansiyellow"), "active": ("▸", "ansigreen"), "error": ("✗", "ansired")}
+_ORDER: Final = ("awaiting_approval", "active")
+_KEYS: Final = "↑↓ choose  Enter join  / search  c changes  n new  x stop  q quit"
+_ANSWER_KEYS: Final = {"a": APPROVE, "s": APPROVE_SESSION, "d": DENY}
+
+
+@dataclass
+class _View:
+    """What is on the screen."""
+
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    chosen: str | None = None
+    session: Session | None = None
+    asked: str | None = None  # the question on the screen
+    asked_since: float = 0.0
+    is_whole: bool = True  # whether all of the question is on the screen
+    mode: str = ""  # what is typed: "search", "new", or nothing
+    hint: str = ""
+    hint_until: float = 0.0
+    stops_until: float = 0.0
+
+
+class FullScreen:
+    """The screen. `run` returns the session that the user joins, or None at the end."""
+
+    def __init__(self, helm: Helmsman, directory: str) -> None:
+        self._helm = helm
+        self._directory = directory
+        self._view = _View()
+        self._typed = Buffer(multiline=False, accept_handler=self._accept)
+        self._tasks: Any = None
+        typing = Condition(lambda: bool(self._view.mode))
+        self._list = Window(FormattedTextControl(self._left), width=_LEFT_COLUMNS, wrap_lines=False)
+        self._live = Window(FormattedTextControl(self._right), wrap_lines=False)
+        line = VSplit(
+            [
+                Window(FormattedTextControl(self._prompt), dont_extend_width=True, height=1),
+                Window(BufferControl(self._typed), height=1),
+            ]
+        )
+        self._input = Window(FormattedTextControl(self._footer, focusable=True, show_cursor=False), height=1)
+        body = VSplit([self._list, Window(width=1, char="│", style="fg:ansibrightblack"), self._live])
+        self._app = Application[str | None](
+            Layout(
+                HSplit(
+                    [
+                        body,
+                        ConditionalContainer(line, typing),
+                        ConditionalContainer(self._input, ~typing),
+                    ]
+                ),
+                focused_element=self._input,
+            ),
+            key_bindings=self._bindings(typing),
+            full_screen=True,
+        )
+        self._app.ttimeoutlen = 0.1
+
+    async def run(self) -> str | None:
+        async with background_tasks() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._read)
+            tasks.start_soon(self._draw)
+            joined = await self._app.run_async()
+            tasks.cancel_scope.cancel()
+        return joined
+
+    # --- content -----------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Read the list of sessions again and again."""
+        while True:
+            with suppress(HelmsmanError):
+                found, _ = await self._helm.list(limit=_LISTED)
+                listed = await listed_sessions(self._helm, [one for one in found if one.parent_id is None])
+                rank = {status: place for place, status in enumerate(_ORDER)}
+                self._view.sessions = sorted(listed, key=lambda one: rank.get(one.get("status", ""), len(rank)))
+                if self._view.chosen is None and self._view.sessions:
+                    await self._choose(self._view.sessions[0]["sessionId"])
+                self._app.invalidate()
+            await anyio.sleep(_READ_SECONDS)
+
+    async def _draw(self) -> None:
+        while True:
+            self._app.invalidate()
+            await anyio.sleep(_DRAW_SECONDS)
+
+    async def _choose(self, session_id: str) -> None:
+        view = self._view
+        view.chosen, view.session, view.asked = session_id, None, None
+        with suppress(HelmsmanError):
+            session = await self._helm.session(session_id)
+            if view.chosen == session_id:
+                view.session = session
+
+    @property
+    def _shown(self) -> list[dict[str, Any]]:
+        """The sessions that match what is searched for."""
+        if self._view.mode != "search" or not self._typed.text:
+            return self._view.sessions
+        lines = [PickerLine(one, short_id(one["sessionId"]), _title(one)) for one in self._view.sessions]
+        return [line.value for line in fuzzy(lines, self._typed.text)]
+
+    def _left(self) -> FormattedText:
+        rows: list[tuple[str, str]] = []
+        height = self._app.output.get_size().rows - 2
+        shown = self._shown
+        at = next((place for place, one in enumerate(shown) if one["sessionId"] == self._view.chosen), 0)
+        begin = max(0, min(at - height // 2, len(shown) - height))
+        for one in shown[begin : begin + height]:
+            status = one.get("status", "")
+            mark, style = _MARKS.get(status, ("·", "fg:ansibrightblack"))
+            is_chosen = one["sessionId"] == self._view.chosen
+            rows.append((style, f"{mark} "))
+            text = f"{short_id(one['sessionId'])}  {session_word(status):<11.11}  {_title(one)}"
+            rows.append(("reverse" if is_chosen else "", f"{text:.{_LEFT_COLUMNS - 3}}"))
+            rows.append(("", "\n"))
+        return FormattedText(rows or [("", "No agent has a session here yet. n starts one.")])
+
+    def _right(self) -> ANSI:
+        view, size = self._view, self._app.output.get_size()
+        width, height = max(20, size.columns - _LEFT_COLUMNS - 2), max(3, size.rows - 1)
+        console = Console(
+            file=io.StringIO(),
+            width=width,
+            height=height,
+            force_terminal=True,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
+        session = view.session
+        if session is None:
+            return ANSI("")
+        lines = [Text(one_line(f"{session.id}  {session_word(session.status)}"), "bold"), Text()]
+        question = next(iter(session.questions), None)
+        asked = [] if question is None else self._asked(console, session, question, height - 4)
+        room = max(0, height - len(lines) - len(asked) - 1)
+        lines += [*recent_lines(console, session, room), *asked]
+        console.print(*lines, sep="\n", soft_wrap=True)
+        return ANSI(console.file.getvalue())  # type: ignore[attr-defined]
+
+    def _asked(self, console: Console, session: Session, question: Question, room: int) -> list[Text]:
+        view = self._view
+        lines, left_out = question_lines(console, question, directory=session.directory)
+        lines = [Text(), *lines]
+        view.is_whole = not left_out and len(lines) < room
+        if view.asked != question.id:
+            view.asked, view.asked_since = question.id, time.monotonic()
+        keys = [f"{key} {option}" for key, option in _ANSWER_KEYS.items() if _is_offered(question, option)]
+        offered = "  ".join(keys) if keys and view.is_whole else "Enter shows all of it and answers"
+        return [*lines[: max(1, room - 1)], Text(), Text(offered, "bold yellow")]
+
+    def _prompt(self) -> FormattedText:
+        return FormattedText([("bold", "/ " if self._view.mode == "search" else f"New session in {self._directory}: ")])
+
+    def _footer(self) -> FormattedText:
+        if time.monotonic() < self._view.hint_until:
+            return FormattedText([("ansiyellow", self._view.hint)])
+        return FormattedText([("fg:ansibrightblack", _KEYS)])
+
+    def _hint(self, text: str) -> None:
+        self._view.hint, self._view.hint_until = one_line(text), time.monotonic() + _HINT_SECONDS
+        self._app.invalidate()
+
+    # --- keys --------------------------------------------------------------------------------------------------------
+
+    def _bindings(self, typing: Condition) -> KeyBindings:
+        keys = KeyBindings()
+        plain = ~typing
+
+        def bind(key: str, act: Callable[[], None], *, always: bool = False) -> None:
+            def pressed(_: KeyPressEvent) -> None:
+                act()
+
+            keys.add(key, filter=Condition(lambda: True) if always else plain)(pressed)
+
+        for key in ("down", "c-n"):
+            bind(key, lambda: self._move(1), always=True)
+        for key in ("up", "c-p"):
+            bind(key, lambda: self._move(-1), always=True)
+        bind("j", lambda: self._move(1))
+        bind("k", lambda: self._move(-1))
+        bind("enter", lambda: self._leave(self._view.chosen))
+        for key in ("q", "c-d"):
+            bind(key, lambda: self._leave(None))
+        bind("c-c", self._cancel, always=True)
+        keys.add("escape", filter=typing)(lambda _: self._cancel())
+        bind("/", lambda: self._type("search"))
+        bind("n", lambda: self._type("new"))
+        bind("c", lambda: self._do(self._page_changes))
+        bind("x", lambda: self._do(self._interrupt))
+        for key, answer in _ANSWER_KEYS.items():
+            bind(key, lambda answer=answer: self._do(lambda: self._answer(answer)))  # type: ignore[misc]
+        return keys
+
+    def _move(self, by: int) -> None:
+        shown = [one["sessionId"] for one in self._shown]
+        if not shown:
+            return
+        at = shown.index(self._view.chosen) + by if self._view.chosen in shown else 0
+        self._tasks.start_soon(self._choose, shown[max(0, min(at, len(shown) - 1))])
+
+    def _leave(self, joined: str | None) -> None:
+        self._app.exit(result=joined)
+
+    def _cancel(self) -> None:
+        if self._view.mode:
+            self._stop_typing()
+        else:
+            self._leave(None)
+
+    def _type(self, mode: str) -> None:
+        self._view.mode = mode
+        self._typed.reset()
+        self._app.layout.focus(self._typed)
+
+    def _stop_typing(self) -> None:
+        self._view.mode = ""
+        self._app.layout.focus(self._input)
+
+    def _accept(self, buffer: Buffer) -> bool:
+        text, mode, shown = buffer.text.strip(), self._view.mode, self._shown
+        self._stop_typing()
+        if mode == "new" and text:
+            self._do(lambda: self._start(text))
+        elif mode == "search" and shown:
+            known = any(one["sessionId"] == self._view.chosen for one in shown)
+            self._tasks.start_soon(self._choose, self._view.chosen if known else shown[0]["sessionId"])
+        return False
+
+    def _do(self, act: Callable[[], Awaitable[None]]) -> None:
+        """Carry out what a key asks for, and show why it could not be."""
+
+        async def contained() -> None:
+            try:
+                await act()
+            except HelmsmanError as error:
+                self._hint(error.message)
+
+        self._tasks.start_soon(contained)
+
+    async def _start(self, text: str) -> None:
+        started = await self._helm.start(text, cwd=self._directory)
+        await self._choose(started.id)
+
+    async def _interrupt(self) -> None:
+        view, session = self._view, self._view.session
+        if session is None or not session.state.is_running:
+            self._hint("No turn is running in it.")
+        elif time.monotonic() > view.stops_until:
+            view.stops_until = time.monotonic() + _AGAIN_SECONDS
+            self._hint(f"x again stops the turn of session {short_id(session.id)}.")
+        else:
+            await session.interrupt()
+            self._hint(f"Session {short_id(session.id)} is interrupted.")
+
+    async def _page_changes(self) -> None:
+        if self._view.session is None:
+            return
+        changed = await self._helm.extras.changes.diff(self._view.session.id)
+        if not changed.diff.patch:
+            self._hint("Nothing has changed.")
+            return
+        async with in_terminal():
+            await anyio.to_thread.run_sync(page_diff, changed.diff.patch, result_console())
+
+    async def _answer(self, answer: str) -> None:
+        """Answer the question on the screen, if a person can have read it."""
+        view = self._view
+        question = None if view.session is None else next(iter(view.session.questions), None)
+        if view.session is None or question is None or question.id != view.asked:
+            return
+        if time.monotonic() - view.asked_since < MOMENT:
+            self._hint("The question has just appeared. Read it, then press the key again.")
+        elif not view.is_whole or not _is_offered(question, answer):
+            self._hint("Enter shows all of the question and its answers.")
+        else:
+            await view.session.respond(question.id, answer, by=PERSON_AT_TERMINAL)
+            self._hint(f"→ {answer}")
+
+
+def _is_offered(question: Question, option: str) -> bool:
+    return len(question.prompts) == 1 and option in question.prompts[0].options
+
+
+def _title(session: dict[str, Any]) -> str:
+    return one_line(session.get("name") or session.get("summary") or "")
+
+
+async def choose_session(helm: Helmsman) -> str | None:
+    """Show the screen; return the session that the user joins, or None."""
+    try:
+        return await FullScreen(helm, str(host().place(None))).run()
+    except SessionNotFound:
+        return None

@@ -1,0 +1,74 @@
+"""`helmsman` alone on a terminal: all sessions, the chosen one live, and questions answered with one key."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from helmsman.testing import Gate, say
+from tests.tmux import Tmux
+
+if TYPE_CHECKING:
+    from helmsman.testing import ScriptedModel
+    from tests.cli.conftest import Cli, LeaveBehind
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
+
+
+async def test_sessions_are_seen_answered_searched_started_and_joined(
+    detached_cli: Cli, left_behind: LeaveBehind, model: ScriptedModel
+) -> None:
+    cli, gate = detached_cli, Gate()
+    model.on("Say hello", say("Hello there."))
+    await cli.run("run", "Say hello")
+    asking = await left_behind.asking("Touch a file", gate)
+    model.on("Tell a story", say("Once upon a time."))
+    with Tmux(columns=120, lines=30) as terminal:
+        command = [sys.executable, "-m", "helmsman"]
+        terminal.start(command, env=cli.env | {"TERM": "tmux-256color"}, directory=cli.directory)
+        # The session that asks comes first, with its question and the keys that answer it.
+        shown = await terminal.shows("Touch a file", "Say hello", "Command: touch made.txt", "a approve", "d deny")
+        assert shown.index("Touch a file") < shown.index("Say hello")
+        await terminal.until(lambda screen: asking in screen, "The session is not the chosen one")
+        await terminal.answer("a", "a approve")
+        gate.release()
+        await terminal.shows("Made.")
+        assert (cli.directory / "made.txt").exists()
+
+        # Another is chosen, and found by a part of its title.
+        terminal.press("Down")
+        await terminal.shows("Hello there.")
+        terminal.press("/")
+        terminal.type("tuch")
+        await terminal.shows_no("Say hello")
+        terminal.press("Enter")
+        await terminal.shows("Made.", "Say hello")
+
+        # A new one is started here, and joined.
+        terminal.press("n")
+        await terminal.shows("New session in")
+        terminal.type("Tell a story")
+        terminal.press("Enter")
+        await terminal.shows("Once upon a time.")
+        terminal.press("Enter")
+        await terminal.shows("› Tell a story", "• Once upon a time.", "› your message")
+        terminal.press("C-d")
+        await terminal.shows("↑↓ choose")
+        terminal.press("x")
+        await terminal.shows("No turn is running in it.")
+        terminal.press("q")
+        assert await terminal.exit_code() == 0
+
+
+async def test_without_a_terminal_the_overview_is_printed_with_the_status_of_each(
+    cli: Cli, model: ScriptedModel
+) -> None:
+    model.on("Say hello", say("Hello there."))
+    await cli.run("run", "Say hello")
+    done = await cli.run()
+    assert done.exit_code == 0, done.stderr
+    assert "Last" in done.stdout
+    assert "done" in done.stdout
+    assert "Say hello" in done.stdout
