@@ -247,6 +247,7 @@ from helmsman.web.live import Live
 from helmsman.web.login_routes import LoginRoutes
 from helmsman.web.new_sessions import NewSessions
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
+from helmsman.web.publishing import PublishingRoutes
 from helmsman.web.reading import Reading
 from helmsman.web.review import ReviewRoutes
 from helmsman.web.rewinds import RewindRoutes
@@ -286,6 +287,7 @@ class Dashboard:
         jobs = JobRoutes(helm)
         rewinds = RewindRoutes(helm)
         review = ReviewRoutes(helm)
+        publishing = PublishingRoutes(helm)
         looks: Mapping[str, Endpoint] = {
             "/api/overview": reading.overview,
             "/api/sessions": reading.sessions,
@@ -296,6 +298,8 @@ class Dashboard:
             "/api/sessions/{session_id}/rewind": rewinds.show,
             "/api/sessions/{session_id}/diff": review.diff,
             "/api/sessions/{session_id}/unsaved": review.unsaved,
+            "/api/sessions/{session_id}/publishing": publishing.look,
+            "/api/prompts": publishing.prompts,
             "/api/questions": reading.questions,
             "/api/tasks": reading.tasks,
             "/api/tasks/{task_id}": reading.task,
@@ -321,6 +325,8 @@ class Dashboard:
             "/api/sessions/{session_id}/rewind": rewinds.do,
             "/api/sessions/{session_id}/apply": review.apply,
             "/api/sessions/{session_id}/discard": review.discard,
+            "/api/sessions/{session_id}/commit": publishing.commit,
+            "/api/sessions/{session_id}/pull-request": publishing.pull_request,
             "/api/sessions/{session_id}/rename": upkeep.rename,
             "/api/sessions/{session_id}/hand": upkeep.hand,
             "/api/sessions/{session_id}/archive": upkeep.archive,

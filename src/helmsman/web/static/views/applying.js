@@ -5,6 +5,7 @@ import { confirmed } from "/confirm.js";
 import { actionButton, h, toast } from "/dom.js";
 import { count } from "/format.js";
 import { hosts } from "/hosts.js";
+import { publishingButtons } from "/views/publishing.js";
 
 export class Applying {
   #id;
@@ -16,7 +17,8 @@ export class Applying {
     Object.assign(this, { reread, write });
     this.apply = actionButton("Apply", { class: "primary", dataset: { apply: "" } }, () => this.#apply());
     this.discard = actionButton("Discard…", { class: "danger", dataset: { discard: "" } }, () => this.#discard());
-    this.buttons = h("div", { class: "buttons", hidden: true }, this.discard, this.apply);
+    this.publishing = publishingButtons(sessionId);
+    this.buttons = h("div", { class: "buttons", hidden: true }, this.discard, this.publishing, this.apply);
     this.obstacle = h("div", { class: "obstacle", role: "alert", hidden: true });
   }
 
@@ -25,7 +27,7 @@ export class Applying {
     if (changes.digest !== this.#changes?.digest) this.#clear();
     this.#changes = changes;
     this.buttons.hidden = !changes.canApply;
-    this.apply.hidden = !changes.files.length;
+    for (const button of [this.apply, ...this.publishing]) button.hidden = !changes.files.length;
     this.apply.title = `Bring these changes into ${this.#there(changes.repository)}, unstaged`;
   }
 

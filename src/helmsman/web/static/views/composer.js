@@ -6,6 +6,7 @@ import { actionButton, freshId, h, toast } from "/dom.js";
 import { keepDraft, keepsDraft } from "/drafts.js";
 import { hosts } from "/hosts.js";
 import { Pictures } from "/pictures.js";
+import { expanded, promptsBelow } from "/prompts.js";
 
 export class Composer {
   #whenBusy = "error";
@@ -21,7 +22,7 @@ export class Composer {
     this.queue = actionButton("After this turn", { title: "The message becomes the next turn" }, () => this.#say("queue"));
     this.element = h("form", { class: "composer", dataset: { part: "composer" } });
     this.pictures = new Pictures(this.element, this.field, () => hosts.of(sessionId));
-    this.element.append(this.label, this.field, this.pictures.element, h("div", { class: "buttons" }, this.queue, this.send));
+    this.element.append(this.label, this.field, promptsBelow(this.field), this.pictures.element, h("div", { class: "buttons" }, this.queue, this.send));
     this.element.addEventListener("submit", (event) => {
       event.preventDefault();
       this.#say(this.#whenBusy).catch((error) => toast(error.message, "error"));
@@ -76,7 +77,7 @@ export class Composer {
     if (images.length && whenBusy === "steer") throw new Error("A running turn takes no images. Send the message after this turn, or without them.");
     this.#sending = true;
     try {
-      await this.#post({ message, whenBusy, images });
+      await this.#post({ message: await expanded(message), whenBusy, images });
       if (this.field.value.trim() === message) this.write(""); // what was typed meanwhile stays
       this.pictures.clear();
       if (whenBusy === "queue") toast("Kept for the next turn.");

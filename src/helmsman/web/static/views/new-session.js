@@ -6,6 +6,7 @@ import { freshId, h } from "/dom.js";
 import { keepDraft, keepsDraft } from "/drafts.js";
 import { hosts } from "/hosts.js";
 import { Pictures } from "/pictures.js";
+import { expanded, promptsBelow } from "/prompts.js";
 import { store } from "/store.js";
 import { debounced } from "/timing.js";
 import { Placing, placed } from "/views/placing.js";
@@ -52,6 +53,7 @@ export function openNewSession() {
   const placing = new Placing();
   form.append(
     field("What should the agent do?", prompt),
+    promptsBelow(prompt),
     h("div", { class: "fields" }, where, field("Agent", agent), field("Directory", directory)),
     about,
     known,
@@ -76,7 +78,7 @@ export function openNewSession() {
     start.disabled = true;
     try {
       const images = pictures.paths;
-      const { sessionId } = await post(on(machine.value, "sessions"), { ...values(form), ...(images.length ? { images } : {}) });
+      const { sessionId } = await post(on(machine.value, "sessions"), { ...values(form), prompt: await expanded(prompt.value.trim()), ...(images.length ? { images } : {}) });
       keepDraft(DRAFT, "");
       dialog.close();
       location.hash = sessionPlace(sessionId);
