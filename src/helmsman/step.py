@@ -7,6 +7,7 @@ happened. Whatever happens, nothing is left running.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from contextlib import aclosing, asynccontextmanager
@@ -218,12 +219,26 @@ async def _or_later(helm: AgentService, session: Session, failed: _Failed) -> _F
 
 
 def run_step_sync(prompt: str, **arguments: Any) -> StepResult:
-    """`run_step` for scripts without an event loop; takes the same arguments."""
+    """`run_step` for scripts without an event loop; takes the same arguments.
+
+    Raises:
+        RuntimeError: An event loop runs in this thread.
+    """
+    if _in_event_loop():
+        raise RuntimeError("An event loop runs in this thread, as in a notebook. Use `await run_step(…)` there.")
 
     async def main() -> StepResult:
         return await run_step(prompt, **arguments)
 
     return anyio.run(main)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 async def _follow(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +13,8 @@ from tests.browser.test_sessions import settled
 from tests.forge import Forge
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from helmsman.service import HelmsmanService
     from helmsman.testing import ScriptedModel
     from tests.browser.chromium import Page

@@ -38,6 +38,14 @@ _MOST_DRAWN: Final = 4000  # maximum characters of an unfinished block that are 
 _ASKED_HERE: Final = (str(PERSON_AT_TERMINAL), PERSON_AT_TERMINAL.through)
 
 _OTHER_MARK: Final = Text("◦ ", "bold cyan")
+_AGENT_STATUS: Final = {
+    **dict.fromkeys(("pending_init", "pendingInit"), "starting"),
+    **dict.fromkeys(("not_found", "notFound"), "gone"),
+    "completed": "done",
+    "errored": "failed",
+    "shutdown": "ended",
+}
+"""States of sub-agents, as Codex calls them."""
 _STEP_MARKS: Final = {"completed": ("✓", "green"), "in_progress": ("▸", "cyan"), "pending": ("○", "dim")}
 
 
@@ -206,7 +214,13 @@ class TranscriptPrinter:
             return []
         return [
             crop(
-                self._console, Text.assemble(("↳ ", "cyan"), (f"{event.item.type.replace('_', ' ')}: ", "dim"), summary)
+                self._console,
+                Text.assemble(
+                    ("↳ ", "cyan"),
+                    (f"{one_line(event.agent_id or '')[-8:]} ", "cyan"),
+                    (f"{event.item.type.replace('_', ' ')}: ", "dim"),
+                    summary,
+                ),
             )
         ]
 
@@ -422,7 +436,7 @@ class TranscriptPrinter:
             case events.ContextCompaction():
                 label, text = "compacted the context", ""
             case events.CollabToolCall():
-                label, text = "sub-agents: ", item.summary()
+                return self._sub_agents(item)
             case events.Review() if item.finished and self._markdown:
                 return [Text(), _OTHER_MARK + Text("review", "dim"), *self._meaning(item.text.strip())]
             case events.Review():
@@ -430,6 +444,16 @@ class TranscriptPrinter:
             case _:
                 return []
         return [Text(), *fold(self._console, Text.assemble((label, "dim"), visible(text.strip())), lead=_OTHER_MARK)]
+
+    def _sub_agents(self, item: events.CollabToolCall) -> list[Text]:
+        """Return a call about sub-agents, and below it each of them with its session and status."""
+        about = Text.assemble(("sub-agents: ", "dim"), visible(item.summary().strip()))
+        lines = [Text(), *fold(self._console, about, lead=_OTHER_MARK)]
+        for agent in item.agents:
+            said = f": {one_line(agent.message)}" if agent.message else ""
+            state = (f" {_AGENT_STATUS.get(agent.status, agent.status)}{said}", "dim")
+            lines.append(crop(self._console, Text.assemble(("↳ ", "cyan"), (one_line(agent.id[-8:]), "cyan"), state)))
+        return lines
 
     # --- questions ---------------------------------------------------------------------------------------------------
 

@@ -88,20 +88,27 @@ export function pathIn(directory, path) {
   return directory && path.startsWith(`${directory}/`) ? path.slice(directory.length + 1) : path;
 }
 
+/** A local date and time as the terminal writes them: 2026-11-18 07:00. */
+export function dateTime(when) {
+  const date = new Date(when);
+  const two = (number) => String(number).padStart(2, "0");
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}`;
+}
+
 function ago(then) {
   const seconds = Math.max(0, (Date.now() - then) / 1000);
   if (seconds < 45) return "now";
   if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
   if (seconds < 86_400) return `${Math.round(seconds / 3600)} h ago`;
   if (seconds < 7 * 86_400) return count(Math.round(seconds / 86_400), "day") + " ago";
-  return new Date(then).toLocaleDateString();
+  return dateTime(then).slice(0, 10);
 }
 
 /** A time told by how long ago it was; it grows older by itself. */
 export function timeAgo(iso) {
   const then = Date.parse(iso);
   if (Number.isNaN(then)) return null;
-  return h("time", { datetime: iso, title: new Date(then).toLocaleString() }, ago(then));
+  return h("time", { datetime: iso, title: dateTime(then) }, ago(then));
 }
 
 setInterval(() => {

@@ -98,7 +98,7 @@ function niceTop(most) {
 
 function shortDay(key) {
   const [, month, day] = key.split("-");
-  return `${Number(day)}.${Number(month)}.`;
+  return `${month}-${day}`;
 }
 
 function fitted(text, width) {

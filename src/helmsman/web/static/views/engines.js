@@ -2,7 +2,7 @@
 
 import { get, post, sessionPlace } from "/api.js";
 import { actionButton, h, redraw } from "/dom.js";
-import { count, duration, shortPath, timeAgo } from "/format.js";
+import { count, dateTime, duration, shortPath, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
@@ -75,7 +75,7 @@ export class EnginesView {
     const { path, expiresAt } = await post("codes");
     this.link.replaceChildren(
       "Open this on the other device, once, before ",
-      new Date(expiresAt).toLocaleTimeString(),
+      dateTime(expiresAt),
       ": ",
       h("code", { class: "mono" }, new URL(path, location.origin).href),
     );

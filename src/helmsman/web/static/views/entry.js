@@ -28,11 +28,11 @@ const NAMES = {
   error: "Error",
 };
 
-/** An entry of the transcript as an article. Paths are told from `directory`; `turnPlace` gives the address of a turn;
+/** An entry of the transcript as an article. Paths are told from `directory`; `turnPlace` gives the address of a turn, `agentPlace` of a sub-agent;
  * `readWhole` reads the entry again, uncut. */
-export function entryElement(entry, { directory, turnPlace, readWhole }) {
+export function entryElement(entry, { directory, turnPlace, agentPlace, readWhole }) {
   const { item } = entry;
-  const body = (BODIES[item.type] ?? unknown)(item, directory);
+  const body = (BODIES[item.type] ?? unknown)(item, directory, agentPlace);
   const running = item.status === "started" || item.status === "in_progress";
   const name = entry.by === "helmsman" ? "Helmsman" : (NAMES[item.type] ?? (item.name || item.type));
   return h(
@@ -63,6 +63,9 @@ function cutNote(entry, readWhole) {
   return h("p", { class: "cut" }, `${count(entry.cut, "character is", "characters are")} left out here. `, button);
 }
 
+// As Codex calls the states of sub-agents. Each is a session of its own.
+const AGENT_STATUS = { pending_init: "starting", pendingInit: "starting", running: "running", completed: "done", interrupted: "interrupted", errored: "failed", shutdown: "ended", not_found: "gone", notFound: "gone" };
+
 const BODIES = {
   user_message: (item) => [
     h("p", { class: "said" }, item.text),
@@ -81,9 +84,9 @@ const BODIES = {
   web_search: (item) => h("p", {}, item.query || "…"),
   todo_list: (item) => [item.explanation ? h("p", {}, item.explanation) : null, steps(item.steps ?? [])],
   plan: (item) => prose(item),
-  collab_tool_call: (item) => [
+  collab_tool_call: (item, _directory, agentPlace) => [
     h("p", {}, item.prompt ?? item.tool),
-    h("ul", { class: "agents" }, (item.agents ?? []).map((agent) => h("li", {}, `${agent.status}: ${agent.message ?? agent.id}`))),
+    h("ul", { class: "agents" }, (item.agents ?? []).map((agent) => h("li", {}, h("a", { href: agentPlace(agent.id), class: "mono" }, agent.id.slice(-8)), ` ${AGENT_STATUS[agent.status] ?? agent.status}`, agent.message ? `: ${agent.message}` : ""))),
   ],
   image_view: (item) => h("p", { class: "mono" }, item.path),
   context_compaction: () => h("p", { class: "quiet" }, "The conversation was summarised to make room."),

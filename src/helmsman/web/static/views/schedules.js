@@ -4,7 +4,7 @@ import { agents } from "/agents.js";
 import { get, post, sessionPlace } from "/api.js";
 import { confirmed } from "/confirm.js";
 import { actionButton, arrange, freshId, h, toast } from "/dom.js";
-import { shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
+import { dateTime, shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
 import { live } from "/live.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -91,7 +91,7 @@ export class SchedulesView {
         schedule.proposedBy ? h("span", {}, `by ${schedule.proposedBy}; begins nothing until you confirm it`) : null,
         schedule.scheduleId.startsWith("S-fleet-") ? h("span", { class: "pill quiet" }, "fleet") : null,
         h("code", { class: "mono" }, schedule.when),
-        schedule.nextAt ? h("span", {}, `next ${new Date(schedule.nextAt).toLocaleString()}`) : null,
+        schedule.nextAt ? h("span", {}, `next ${dateTime(schedule.nextAt)}`) : null,
         h("span", { class: "quiet" }, schedule.agent),
         schedule.sandbox ? h("span", { class: "quiet" }, schedule.sandbox) : null,
         h("span", { class: "quiet", title: schedule.cwd }, shortPath(schedule.cwd)),

@@ -182,7 +182,7 @@ function taskParts(task, refresh) {
       ),
       task.sessionId && !task.job && !running ? h("a", { class: "button", href: sessionPlace(task.sessionId, "changes"), "aria-label": `Changes of ${task.alias ?? task.taskId}` }, "Changes") : null,
       safeLink(task.url) ? h("a", { class: "button", href: task.url, rel: "noopener noreferrer", target: "_blank" }, "Open in the cloud") : null,
-      task.waitingFor === "quota" ? actionButton("Go on now", { "aria-label": `Go on with ${task.alias ?? task.taskId}` }, resume) : null,
+      task.waitingFor === "quota" ? actionButton("Go on now", { "aria-label": `Go on now with ${task.alias ?? task.taskId}` }, resume) : null,
       running && !task.elsewhere && task.origin !== "cloud" ? actionButton("Cancel…", { "aria-label": `Cancel ${task.alias ?? task.taskId}` }, cancel) : null,
     ),
   ];

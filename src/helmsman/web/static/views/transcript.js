@@ -5,6 +5,7 @@ import { get, sessionPath, sessionPlace } from "/api.js";
 import { h, toast } from "/dom.js";
 import { count } from "/format.js";
 import { coalesced } from "/timing.js";
+import { hosts } from "/hosts.js";
 import { entryElement } from "/views/entry.js";
 
 const PAGE = 100;
@@ -27,6 +28,8 @@ export class Transcript {
 
   constructor(sessionId) {
     this.turnPlace = (number) => sessionPlace(sessionId, "turn", number);
+    const host = hosts.of(sessionId);
+    this.agentPlace = (id) => sessionPlace(host ? `${host}:${id}` : id);
     this.#path = (...rest) => sessionPath(sessionId, "transcript", ...rest);
     this.list = h("div", { class: "entries" });
     this.scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Transcript" }, this.list);
@@ -205,7 +208,7 @@ export class Transcript {
   }
 
   #make(entry) {
-    const element = entryElement(entry, { directory: this.directory, turnPlace: this.turnPlace, readWhole: (index) => this.#showWhole(index) });
+    const element = entryElement(entry, { directory: this.directory, turnPlace: this.turnPlace, agentPlace: this.agentPlace, readWhole: (index) => this.#showWhole(index) });
     this.#shown.set(entry.index, { element, written: JSON.stringify(entry) });
     return element;
   }

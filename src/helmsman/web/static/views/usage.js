@@ -3,7 +3,7 @@
 import { agentFilter, agents } from "/agents.js";
 import { get } from "/api.js";
 import { h, toast } from "/dom.js";
-import { count, duration, money, shortPath, tokens } from "/format.js";
+import { count, dateTime, duration, money, shortPath, tokens } from "/format.js";
 import { setPlace } from "/title.js";
 import { bars, columns, PARTS, responsive, sum } from "/views/chart.js";
 
@@ -102,7 +102,7 @@ function named(name) {
 function limits(account) {
   const tiles = account.limits.map((limit) => {
     const left = limit.resetsAt === undefined ? "" : `reset in ${duration(Math.max(0, (Date.parse(limit.resetsAt) - Date.now()) / 1000))}`;
-    const when = limit.resetsAt === undefined ? {} : { title: new Date(limit.resetsAt).toLocaleString() };
+    const when = limit.resetsAt === undefined ? {} : { title: dateTime(limit.resetsAt) };
     const length = limit.windowMinutes === undefined ? limit.name : `${limit.name}, ${duration(limit.windowMinutes * 60)}`;
     return h(
       "div",
