@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet fuzz soak soak-fleet lint types audit format dist goldens images reference architecture sandbox-table constraints clean
+.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist goldens images reference architecture sandbox-table constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ soak: $(VENV)/.dev ## Twice 200 hubs killed, then ten minutes of faults of all k
 
 bench-fleet: $(VENV)/.dev ## Measure a fleet's queue, events, answers and takeovers on a Postgres of its own, and write docs/appendix/fleet.md
 	$(BIN)/python -m bench.fleet $(BENCH)
+
+simulate-fleet: $(VENV)/.dev ## A hundred workers with scripted agents on one Postgres, thirty of them killed at once, into docs/appendix/fleet.md
+	$(BIN)/python -m bench.fleet.simulation $(BENCH)
 
 soak-fleet: $(VENV)/.dev ## Ten minutes of a fleet with machines, engines, hubs, doors and Postgres killed or stopped at random (MINUTES=2, SEED=…), into docs/appendix/reliability.md
 	$(BIN)/python -m bench.fleet.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) --report

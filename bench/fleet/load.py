@@ -48,7 +48,7 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _connections(url: str, name: str) -> int:
+def connections(url: str, name: str) -> int:
     with psycopg.connect(url, application_name="bench") as connection:
         row = connection.execute(
             "select count(*) from pg_stat_activity where application_name ~ %s and datname = current_database()",
@@ -59,7 +59,7 @@ def _connections(url: str, name: str) -> int:
 
 
 @asynccontextmanager
-async def _rates(url: str, seconds: float) -> AsyncIterator[dict[str, float]]:
+async def rates(url: str, seconds: float) -> AsyncIterator[dict[str, float]]:
     """Filled with what a second cost, of those that go by when the block has been left."""
     rates: dict[str, float] = {}
     yield rates
@@ -76,18 +76,18 @@ async def measure(url: str, folder: Path, settled: float, seconds: float) -> dic
         connection.execute("create extension if not exists pg_stat_statements")
     with machines(url, MACHINES, folder, capacity=TALKING // MACHINES, lease=30):
         await anyio.sleep(settled)
-        async with _rates(url, seconds) as idle:
+        async with rates(url, seconds) as idle:
             pass
-        workers = _connections(url, "^helmsman worker") / MACHINES
+        workers = connections(url, "^helmsman worker") / MACHINES
         async with FleetClient(url) as client:
             tasks = [await client.enqueue(draft(talks=seconds + 4)) for _ in range(TALKING)]
             for task in tasks:
                 await client.until(task.id, lambda task: task.status == "working", timeout=30)
             await anyio.sleep(1)
-            async with _rates(url, seconds) as talking:
+            async with rates(url, seconds) as talking:
                 pass
-            busy = _connections(url, "^helmsman worker") / MACHINES
-            door = _connections(url, "^helmsman door")
+            busy = connections(url, "^helmsman worker") / MACHINES
+            door = connections(url, "^helmsman door")
             for task in tasks:
                 await client.until(task.id, lambda task: not task.is_running, timeout=60)
     return {

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.budgets import BudgetState
     from helmsman.fleet.client import FleetClient
+    from helmsman.fleet.doctor import FleetCheck
     from helmsman.fleet.values import Machine
 
 ResultT = TypeVar("ResultT")
@@ -79,10 +80,9 @@ def _init(url: str | None, as_json: bool) -> int:
 
     checks = anyio.run(init_fleet, url or fleet_url())
     if as_json:
-        print_json({"checks": [{"name": one.name, "verdict": one.verdict, "text": one.text} for one in checks]})
+        print_json({"checks": [one._asdict() for one in checks]})
         return ExitCode.OK
-    for check in checks:
-        click.echo(f"  {_MARKS[check.verdict]:<3} {check.name}: {one_line(check.text)}")
+    _print_checks(checks)
     click.echo(
         "The fleet is ready. Start `helmsman fleet worker` on its machines, and set HELMSMAN_FLEET_URL there and here."
     )
@@ -180,35 +180,19 @@ def _budget(amounts: tuple[str, ...], as_json: bool) -> int:
 def _doctor(as_json: bool) -> int:
     """Check the database, the machines and the queues. The exit code is 1 if something is wrong."""
 
-    async def look(client: FleetClient) -> list[tuple[str, str, str]]:
-        from helmsman.fleet.setup import check_database
+    async def look(client: FleetClient) -> Sequence[FleetCheck]:
+        from helmsman.fleet.doctor import check_database, check_fleet
 
-        found = [(one.verdict, one.name, one.text) for one in await check_database(client.database)]
-        return [*found, *_looked_at(await client.machines(), await client.stranded())]
+        return [*await check_database(client.database), *await check_fleet(client)]
 
     checks = _ask(look)
     if as_json:
-        print_json({"checks": [{"name": name, "verdict": verdict, "text": text} for verdict, name, text in checks]})
+        print_json({"checks": [one._asdict() for one in checks]})
     else:
-        for verdict, name, text in checks:
-            click.echo(f"  {_MARKS[verdict]:<3} {name}: {one_line(text)}")
-    return ExitCode.FAILED if any(verdict == "wrong" for verdict, _, _ in checks) else ExitCode.OK
+        _print_checks(checks)
+    return ExitCode.FAILED if any(one.verdict == "wrong" for one in checks) else ExitCode.OK
 
 
-def _looked_at(machines: Sequence[Machine], stranded: Mapping[str, int]) -> list[tuple[str, str, str]]:
-    alive = [machine for machine in machines if machine.is_alive]
-    found = [
-        ("warning", "machines", f"{one.name} has been silent for {one.seen_seconds_ago:.0f} s. Look at its worker.")
-        for one in machines
-        if not one.is_alive
-    ]
-    if alive:
-        found.append(("ok", "machines", f"{len(alive)} up, room for {sum(one.capacity for one in alive)} at once"))
-    else:
-        found.append(("wrong", "machines", "None is up, so nothing is done. Start `helmsman fleet worker` on one."))
-    versions = sorted({one.version for one in alive})
-    if len(versions) > 1:
-        found.append(("warning", "versions", f"{', '.join(versions)} work together. Upgrade the older ones."))
-    for queue, count in stranded.items():
-        found.append(("wrong", "queues", f"{counted(count, 'task')} waiting for {queue}, which no machine takes."))
-    return found
+def _print_checks(checks: Sequence[FleetCheck]) -> None:
+    for check in checks:
+        click.echo(f"  {_MARKS[check.verdict]:<3} {check.name}: {one_line(check.text)}")

@@ -147,8 +147,14 @@ class FleetDatabase:
                 yield connection
             except BaseException as error:
                 if not isinstance(error, psycopg.Error) or isinstance(error, _GONE):
-                    with anyio.CancelScope(shield=True), suppress(psycopg.Error):
-                        await connection.close()
+                    useless = [connection]
+                    if isinstance(error, _GONE):  # after a restart of the server the idle connections are lost as well
+                        useless += [idle for idle, _ in self._idle]
+                        self._idle.clear()
+                    with anyio.CancelScope(shield=True):
+                        for one in useless:
+                            with suppress(psycopg.Error):
+                                await one.close()
                 raise
             finally:
                 if not connection.closed:

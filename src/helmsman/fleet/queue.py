@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_SECONDS: Final = 5.0
 """Polling interval of a worker with free capacity, in case a notification is lost."""
+_RETRY_SECONDS: Final = 0.5
 _REST_SECONDS: Final = 0.05
 """Minimum pause between two claims, however many notifications arrive."""
 _LAST_SECONDS: Final = 0.1
@@ -147,7 +148,8 @@ class QueueConsumer:
         self._woken = anyio.Event()
         self.running: set[str] = set()
         """Ids of the tasks that run here."""
-        self._strays: set[str] = set()
+        self._claims = 0
+        self._is_claiming = False
 
     def wake(self) -> None:
         """Claim soon: work may wait, or there is free capacity again."""
@@ -162,6 +164,7 @@ class QueueConsumer:
                     if self._free > 0:
                         wait = await self._claim(tasks)
                 except psycopg.Error as error:
+                    wait = _RETRY_SECONDS
                     log.debug("the queue cannot be read: %s", error)
                 await anyio.sleep(_REST_SECONDS)
                 await sleep_until(self._woken, wait)
@@ -174,10 +177,14 @@ class QueueConsumer:
     async def _claim(self, tasks: anyio.abc.TaskGroup) -> float:
         """Start tasks for half of the free capacity. Return the seconds until the next poll without a notification."""
         most = (self._free + 1) // 2  # other workers may have more free capacity
-        claimed, due = await OwnedTask.claim(self._database, self._offer(), most)
-        for owned in claimed:
-            self.running.add(owned.id)
-            tasks.start_soon(self._run_one, owned)
+        self._claims, self._is_claiming = self._claims + 1, True
+        try:
+            claimed, due = await OwnedTask.claim(self._database, self._offer(), most)
+            for owned in claimed:
+                self.running.add(owned.id)
+                tasks.start_soon(self._run_one, owned)
+        finally:
+            self._is_claiming = False
         if claimed and self._free > 0:
             return _REST_SECONDS
         return _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due))
@@ -194,15 +201,14 @@ class QueueConsumer:
             self.wake()
 
     async def return_strays(self) -> None:
-        """Put back tasks that the database says run here, and do not. The answer to their claim was lost."""
-        worker = self._offer().worker
+        """Put back tasks that the database says run here, and do not: the answer to their claim was lost."""
+        worker, claims = self._offer().worker, self._claims
         rows = await self._database.all(
             "select id from helmsman.tasks where status = 'working' and worker = %s", (worker,)
         )
         strays = {row["id"] for row in rows} - self.running
-        if again := strays & self._strays:
-            await put_back(self._database, worker, "Its machine did not begin it.", list(again))
-        self._strays = strays
+        if strays and not self._is_claiming and claims == self._claims:
+            await put_back(self._database, worker, "Its machine did not begin it.", list(strays))
 
 
 # --- put back --------------------------------------------------------------------------------------------------------
