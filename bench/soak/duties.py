@@ -334,7 +334,7 @@ def _judge(
     state_dir = ground.place.state_dir
     by_schedule: dict[str, list[Task]] = {}
     for task in tasks:
-        by_schedule.setdefault(str(task.metadata.get("schedule")), []).append(task)
+        by_schedule.setdefault(str(task.schedule), []).append(task)
     told: Counter[tuple[str, str]] = Counter()
     for notice in receiver.told.values():
         outcome.notices[len(notice.repeats)] += 1

@@ -251,7 +251,8 @@ async def test_a_call_that_is_cut_is_answered_by_the_next_hub_and_not_repeated(f
     async with front.hub() as client:
         resumed = client.resume(event_id)
         cut = (await resumed.answer())["result"]
-        assert (cut["isError"], cut["content"][0]["text"]) == (True, CUT)
+        assert (cut["isError"], cut["content"][0]["text"]) == (True, f"unknown_outcome: {CUT}")
+        assert cut["_meta"]["helmsman/error"]["code"] == "unknown_outcome"
         again = client.resume(resumed.ids[-1])
         assert await again.until(lambda: again.status) == 404
         other = client.resume(listening.ids[0])

@@ -128,6 +128,21 @@ def test_events_are_numbered_in_each_session_and_read_from_a_cursor(database: Da
     assert stored(database, "s-3").events == ()
 
 
+def test_a_log_that_lost_events_is_numbered_on_as_its_writer_counts(database: Database) -> None:
+    put_behind(database, 5, said("f"))
+    put_behind(database, 6, said("g"))
+    put_behind(database, 2, said("h"))
+    assert stored(database, since=5) == ((said("f"), said("g"), said("h")), 8, NOW, None)
+    put_behind(database, 10, said("k"))
+    assert stored(database, since=8).events == (said("k"),)
+    assert stored(database).cursor == 11
+
+
+def put_behind(database: Database, before: int, event: Event) -> None:
+    events = {event.session_id: [NewEvent.of(event.with_time(NOW))]}
+    database.write(lambda connection: append(connection, events, {event.session_id: before}))
+
+
 def test_the_offset_of_the_source_is_committed_with_the_events_and_only_grows(database: Database) -> None:
     put(database, said("a"))
     assert stored(database).source is None

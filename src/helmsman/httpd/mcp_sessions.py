@@ -36,7 +36,9 @@ from starlette.responses import Response
 
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.json_values import json_object
+from helmsman.errors import OutcomeUnknown
 from helmsman.httpd.early_stream import EarlyStream
+from helmsman.mcp.toolset import failed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -320,8 +322,8 @@ def _answer_cut(last: str, stream: str, *, is_tool: bool) -> Response:
         return _not_found()
     answer: _Rpc = {"jsonrpc": "2.0", "id": int(stream) if stream.isdecimal() else stream}
     if is_tool:  # a failed result: for the TypeScript SDK an error would leave the stream open
-        content = [{"type": "text", "text": CUT}]
-        answer["result"] = {"content": content, "isError": True, "resultType": "complete"}
+        result = failed(OutcomeUnknown(CUT)).model_dump(by_alias=True, exclude_none=True, mode="json")
+        answer["result"] = {**result, "resultType": "complete"}
     else:
         answer["error"] = {"code": CONNECTION_CLOSED, "message": CUT}
     event = f"id: {last}!\r\nevent: message\r\ndata: {json.dumps(answer)}\r\n\r\n"

@@ -33,8 +33,11 @@ _DIFF: Final = DiffUpdated.event_type()
 
 
 _APPEND: Final = (
-    "INSERT INTO sessions (id, last_seq, changed_at, source, source_offset) VALUES (:id, :count, :at, :source, :offset) "
-    "ON CONFLICT (id) DO UPDATE SET last_seq = sessions.last_seq + excluded.last_seq, "
+    "INSERT INTO sessions (id, last_seq, compacted_seq, changed_at, source, source_offset) "
+    "VALUES (:id, :before + :count, :before, :at, :source, :offset) "
+    "ON CONFLICT (id) DO UPDATE SET "
+    "last_seq = CASE WHEN sessions.last_seq < :before THEN :before ELSE sessions.last_seq END + :count, "
+    "compacted_seq = CASE WHEN sessions.last_seq = 0 THEN :before ELSE sessions.compacted_seq END, "
     "changed_at = CASE WHEN sessions.changed_at > excluded.changed_at THEN sessions.changed_at "
     "ELSE excluded.changed_at END, source = coalesce(excluded.source, sessions.source), "
     "source_offset = CASE WHEN excluded.source IS NULL OR (sessions.source = excluded.source "
@@ -92,8 +95,14 @@ class LogHead(NamedTuple):
     changed_at: datetime
 
 
-def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]) -> None:
-    """Append events to the logs of sessions, by session id."""
+def append(
+    connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]], before: Mapping[str, int] | None = None
+) -> None:
+    """Append events to the logs of sessions, by session id.
+
+    `before` is the number that the writer gave to the event before the first one. The log continues from there if it has
+    fewer events: the store was replaced, or events could not be stored.
+    """
     rows: list[object] = []
     for session_id, new in events.items():
         source = _newest_source(new)
@@ -102,6 +111,7 @@ def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]
             {
                 "id": session_id,
                 "count": len(new),
+                "before": 0 if before is None else before.get(session_id, 0),
                 "at": new[-1].at,
                 "source": None if source is None else source.process,
                 "offset": 0 if source is None else source.offset,

@@ -193,13 +193,14 @@ class Registry:
         seen: Collection[str] = (),
         clients: Mapping[str, McpClient | None] | None = None,
         events: Mapping[str, Sequence[NewEvent]] | None = None,
+        before: Mapping[str, int] | None = None,
         also: Callable[[StoreConnection], object] | None = None,
     ) -> None:
         """Change several tasks, as `update` does, and store their outcomes, in one transaction; `also` is written with it.
 
         The `fresh` tasks, all of them among the `changes`, are added first. A client has `seen` the end of some tasks, so no
-        notice is sent for them. `clients` are the MCP clients that opened sessions, and `events` the events of sessions, by
-        session id.
+        notice is sent for them. `clients` are the MCP clients that opened sessions, `events` the events of sessions, and
+        `before` the numbers of the events before these, by session id.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
@@ -213,7 +214,7 @@ class Registry:
         ]
         if events:
             clean_events = {one: [event.redacted() for event in new] for one, new in events.items()}
-            steps.append(partial(append, events=clean_events))
+            steps.append(partial(append, events=clean_events, before=before))
         if seen:
             told = [(f"task {task_id}",) for task_id in seen]
             steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))

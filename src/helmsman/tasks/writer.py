@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from helmsman.base.clients import McpClient
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
+    from helmsman.sessions.feed import Feed
     from helmsman.sessions.session import Session
     from helmsman.store.connection import StoreConnection
     from helmsman.store.database import Fence
@@ -197,6 +198,8 @@ class TaskWriter:
         """Outcomes of ended tasks, until they are written."""
         self._events: dict[str, list[NewEvent]] = {}
         """Events of sessions, by session id, until they are written."""
+        self._feeds: dict[str, Feed] = {}
+        """Feeds of these sessions, which number the events."""
         self._being_written: Mapping[str, list[NewEvent]] = {}
         self._owners: dict[str, McpClient | None] = {}
         """MCP clients that own sessions, by session id, until they are stored."""
@@ -567,6 +570,7 @@ class TaskWriter:
         """Append what happened in a session to its log, with the next write."""
         if not isinstance(event, ItemDelta):
             self._events.setdefault(session.id, []).append(NewEvent.of(event))
+            self._feeds[session.id] = session.feed
             self._wake.set()
         if isinstance(event, OwnerChanged):
             self._owners[session.id] = event.owner
@@ -660,6 +664,8 @@ class TaskWriter:
             owners, self._owners = self._owners, {}
             self._being_written = events = self._events
             self._events = {}
+            feeds, self._feeds = self._feeds, {}
+            before = {session_id: feeds[session_id].cursor - len(new) for session_id, new in events.items()}
             for running in self._running.values():
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
@@ -667,7 +673,13 @@ class TaskWriter:
                 with anyio.CancelScope(shield=True):  # what was accepted must be stored
                     await self._count_whole_turns(changes)
                     write = partial(
-                        Registry.update_all, fresh=fresh, seen=seen, clients=owners, events=events, also=also
+                        Registry.update_all,
+                        fresh=fresh,
+                        seen=seen,
+                        clients=owners,
+                        events=events,
+                        before=before,
+                        also=also,
                     )
                     await self.registry(lambda registry: write(registry, changes, outcomes))
             except RegistryUnavailable as error:
@@ -677,6 +689,7 @@ class TaskWriter:
                 self.seen |= seen & self._changes.keys()
                 self._owners = {**owners, **self._owners}
                 self._keep_events_for_later(events)
+                self._feeds = {**feeds, **self._feeds}
                 self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
                 self._is_in_trouble = True
                 self.on_trouble(error)
