@@ -1,10 +1,10 @@
-"""A child process that is always owned and always reaped.
+"""Child process that is always owned and always reaped.
 
-`open_child` starts a program in a session of its own (so that a Ctrl-C in the terminal reaches Helmsman only, and so
-that the whole group can be signalled), drains its standard error into a bounded tail, and on the way out ends it in
-order: close standard input and wait, terminate the group and wait, kill the group, and end whatever else it has started.
-Each wait is bounded, and the ending is shielded from cancellation: leaving the block, for whatever reason, leaves no process
-behind. On Linux the program runs below a `reaper`, so that this also holds for daemons with a clean environment.
+`open_child` starts a program in its own session (so that a Ctrl-C in the terminal reaches only Helmsman, and the whole
+group can be signalled), and drains its standard error into a bounded buffer. At the end of the block it ends the
+program in order: close standard input and wait, terminate the group and wait, kill the group, and end all other
+descendants. Each wait is bounded, and the ending is shielded from cancellation, so leaving the block leaves no process
+behind. On Linux the program runs below a `reaper`, so that this includes daemons with a clean environment.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 
 STDIN_CLOSED_GRACE: Final = 5.0
-"""How long a child may take to finish by itself once its input is closed: Codex then stops its commands and saves."""
+"""Seconds that a child may take to finish after its input was closed: Codex then stops its commands and saves."""
 
 TERMINATED_GRACE: Final = 2.0
-"""How long a child may take after SIGTERM before it is killed."""
+"""Seconds between SIGTERM and SIGKILL."""
 
 MARK: Final = CHILD_MARK
-"""Names the child in the environment of all it starts, so that what it leaves behind is found."""
+"""Variable that identifies the child in the environment of its descendants."""
 _REAPED: Final = sys.platform == "linux"
 _REAPER: Final = (sys.executable, "-I", "-S", os.fspath(Path(__file__).with_name("reaper.py")))
 
@@ -51,13 +51,13 @@ STDERR_TAIL_BYTES: Final = 32 * 1024
 
 
 class Child:
-    """A running program. Made by `open_child` only."""
+    """Running program. Made by `open_child` only."""
 
     def __init__(self, process: anyio.abc.Process, mark: str) -> None:
         self._process = process
         self.mark = mark
         self.process = running_process(process.pid) or Process(process.pid, "")
-        """The program, or its reaper."""
+        """Process of the program, or of its reaper."""
         self._stderr = bytearray()
         self._stderr_ended = anyio.Event()
 
@@ -82,7 +82,7 @@ class Child:
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what it wrote to standard error, without colours and secrets. For people, never for decisions."""
+        """End of its standard error, without colours and secrets. For people, never for decisions."""
         return redact(COLOURS.sub("", self._stderr.decode("utf-8", "replace")).strip())
 
     async def wait(self) -> int:
@@ -98,7 +98,7 @@ class Child:
                 os.killpg(self._process.pid, number)
 
     def kill(self) -> None:
-        """Kill it and all that it has started, at once."""
+        """Kill it and all its descendants."""
         end_processes(self.below, grace=0)
         if not _REAPED:
             self.signal(KILL)
@@ -110,7 +110,7 @@ class Child:
         )
 
     async def drain_stderr(self) -> None:
-        """Keep the end of standard error. A child whose pipe nobody empties would stop at 64 KiB."""
+        """Keep the end of standard error. Otherwise the child would block after 64 KiB."""
         assert self._process.stderr is not None
         try:
             with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -122,7 +122,7 @@ class Child:
             self._stderr_ended.set()
 
     async def stderr_ended(self) -> None:
-        """Wait until all it wrote to standard error is read. The caller bounds the wait: its own children may go on."""
+        """Wait until its standard error is read. The caller bounds the wait, because its children may keep it open."""
         await self._stderr_ended.wait()
 
     async def _exited_within(self, seconds: float) -> bool:
@@ -144,7 +144,7 @@ class Child:
                     await self._process.wait()
         if not _REAPED and sys.platform != "win32":
             await anyio.to_thread.run_sync(end_group, self.pid)  # what the leader left in its group
-        # What a reaper that was killed has left.
+        # Left by a reaper that was killed.
         await anyio.to_thread.run_sync(end_processes, partial(with_variable, MARK, self.mark))
 
 
@@ -162,12 +162,12 @@ async def open_child(
     command = [os.fspath(part) for part in argv]
     if _REAPED:
         places = [cwd or Path()] if os.sep in command[0] else [*map(Path, os.get_exec_path(known))]
-        if not any(os.access(place / command[0], os.X_OK) for place in places):  # the reaper could not say so any more
+        if not any(os.access(place / command[0], os.X_OK) for place in places):  # the reaper could not report it
             raise EngineStartFailed(
                 f"Cannot run {command[0]}: there is no such program. Check the path and that it is executable."
             )
         command = [*_REAPER, *command]
-    with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child nobody owns
+    with anyio.CancelScope(shield=True):  # a cancelled spawn could leave a child without an owner
         try:
             process = await anyio.open_process(
                 command,

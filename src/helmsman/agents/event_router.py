@@ -1,7 +1,8 @@
-"""Brings each event to the sink of its session, in order, whatever comes first.
+"""Deliver each event to the sink of its session, in order.
 
-An agent may speak of a session before Helmsman has read the answer that names it, and of sub-agents before it says whose
-they are. Such events wait here, within bounds, until somebody attaches to the session or a parent adopts it.
+An agent may mention a session before Helmsman has read the answer that names it, and sub-agents before it says which
+session they belong to. Such events wait here, within limits, until a client attaches to the session or a parent adopts
+the sub-agent.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ EARLY_SESSIONS: Final = 1000
 
 
 class OutputPosition:
-    """The line of a supervised process that is being handled. The events that come of it name it as their source."""
+    """Line of a supervised process that is being handled. Its events name it as their source."""
 
     def __init__(self, process: str = "") -> None:
         """`process` is the id of the supervised process; one without an id has no log of its output."""
         self._process = process
         self.offset: int | None = None
-        """Where the line begins; None while none is being handled."""
+        """Offset of the line; None while none is handled."""
 
     def stamp(self, event: Event) -> None:
         """Name the line as the source of an event that has none yet."""
@@ -60,11 +61,11 @@ class OutputPosition:
 
 
 class EventRouter:
-    """One per engine. All methods are synchronous and called from the event loop."""
+    """Router of one engine. All methods are synchronous and called from the event loop."""
 
     def __init__(self) -> None:
         self.position = OutputPosition()
-        """Of an engine that is one process."""
+        """Position in the output, for an engine with a single process."""
         self._sinks: dict[str, Callable[[Event], None]] = {}
         self._early: dict[str, deque[Event]] = {}
         self._parents: dict[str, str] = {}
@@ -81,22 +82,24 @@ class EventRouter:
             del self._parents[child]
 
     def owner(self, session_id: str) -> str | None:
-        """The session that events go to: their own, or the one whose sub-agent that is."""
+        """Return the session that receives the events: their own, or that of the sub-agent."""
         if session_id in self._sinks:
             return session_id
         parent = self._parents.get(session_id)
         return parent if parent in self._sinks else None
 
     def parent(self, agent_id: str) -> str | None:
-        """The session whose sub-agent this is, whether or not somebody listens to it."""
+        """Return the session of a sub-agent, whether or not it has a sink."""
         return self._parents.get(agent_id)
 
     def children(self, session_id: str) -> list[str]:
-        """The session's sub-agents, as far as they are known."""
+        """Return the known sub-agents of a session."""
         return [child for child, parent in self._parents.items() if parent == session_id]
 
     def adopt(self, agent_id: str, parent_id: str) -> None:
-        """From now on the events of a sub-agent go to the session that started it, or whose sub-agent started it."""
+        """Deliver the events of a sub-agent to the session that started it, directly or through another sub-agent, from
+        now on.
+        """
         session_id = self._parents.get(parent_id, parent_id)
         if agent_id == session_id or agent_id in self._sinks or self._parents.get(agent_id) == session_id:
             return
@@ -139,7 +142,7 @@ class EventRouter:
 
 
 class RoutedEngine(Engine):
-    """An engine whose events go through a router of its own."""
+    """Engine with its own router for events."""
 
     def __init__(self) -> None:
         self._router = EventRouter()
@@ -152,7 +155,7 @@ class RoutedEngine(Engine):
         self._router.detach(session_id)
 
     def _check(self) -> None:
-        """Refuse what is asked of an engine that is lost."""
+        """Raise if the engine is lost."""
         if (lost := self.lost) is not None:
             raise lost.again()
 

@@ -1,4 +1,4 @@
-"""What is known of an agent's program without running it: its version, and whether somebody has logged in."""
+"""Facts about an agent's program without running it: its version, and whether it has a login."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _CHOOSER: Final = re.compile(r"(?:npx|bunx|pnpx|npm|pnpm|yarn|env)(?:\.exe|\.cmd
 _NOT_A_PATH: Final = re.compile(r"run|[a-z][a-z\d+.]+:.*")
 """Words before or instead of a script that name no file: `bun run`, `deno run npm:agent`."""
 _PYTHON_CODE: Final = re.compile(r"-([A-Za-z]*?)[mc]")
-"""Options with which Python looks in the working directory, unless it is told not to (`-I`, `-P`)."""
+"""Options with which Python searches the working directory, unless it is told not to (`-I`, `-P`)."""
 _LEVELS: Final = 4
-"""How far above its program the description of a package is looked for."""
+"""Number of parent directories in which a package description is searched."""
 
 
 class Installed(Value, frozen=True, kw_only=True):
-    """The program of an agent, as it was found. `version` is None where only the program itself could tell.
+    """Program of an agent. `version` is None if only the program itself knows it.
 
-    `login` is the file or the variable in which a login was found; there may be others, which are not looked for.
+    `login` is the file or variable with the first login that was found.
     """
 
     version: str | None
@@ -104,7 +104,7 @@ def check_command(argv: Sequence[str], env: Mapping[str, str] | None) -> None:
 
 
 def packaged_version(path: str) -> str | None:
-    """The version of a program that npm has installed, by its package; None of any other."""
+    """Return the version of a program that npm has installed, from its package; None for any other."""
     program = Path(os.path.realpath(path))
     for place in (*program.parents,)[:_LEVELS]:
         package = json_object_in(place / "package.json") or {}
@@ -114,7 +114,7 @@ def packaged_version(path: str) -> str | None:
 
 
 def login_in(env: Mapping[str, str], variables: Iterable[str], files: Iterable[Path]) -> str | None:
-    """The first of these that there is: a variable that is set, or a file that is not empty."""
+    """Return the first that exists: a variable that is set, or a file that is not empty."""
     for name in variables:
         if env.get(name):
             return name

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Model(Value, frozen=True, kw_only=True):
-    """A model the agent can use; `efforts` are how hard it can think."""
+    """Model that the agent can use, with its levels of reasoning effort."""
 
     id: str
     name: str
@@ -48,7 +48,7 @@ class Model(Value, frozen=True, kw_only=True):
 
 
 class Account(Value, frozen=True, kw_only=True):
-    """Who is logged in, if anyone: `kind` is for example `chatgpt` or `apiKey`."""
+    """Account, if any: `kind` is for example `chatgpt` or `apiKey`."""
 
     kind: str | None
     email: str | None
@@ -57,7 +57,7 @@ class Account(Value, frozen=True, kw_only=True):
 
 
 class Login(Value, frozen=True, kw_only=True):
-    """A login that has begun: the page to open, and the code to enter there, if there is one."""
+    """Login in progress: the page to open, and the code to enter there, if there is one."""
 
     id: str
     url: str
@@ -65,7 +65,7 @@ class Login(Value, frozen=True, kw_only=True):
 
 
 class Skill(Value, frozen=True, kw_only=True):
-    """Something the agent has been taught. `scope` is whose it is (`user`, `repo`, `system`, …), `path` its file."""
+    """Skill of the agent. `scope` is its source (`user`, `repo`, `system`, …), `path` its file."""
 
     name: str
     description: str
@@ -75,14 +75,14 @@ class Skill(Value, frozen=True, kw_only=True):
 
 
 class SkillList(Value, frozen=True, kw_only=True):
-    """The skills there are, and in sentences which could not be read."""
+    """Skills, and sentences about those that could not be read."""
 
     skills: tuple[Skill, ...]
     problems: tuple[str, ...] = ()
 
 
 class ConfigLayer(Value, frozen=True, kw_only=True):
-    """One source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
+    """Source of a configuration. `kind` is for example `user` or `project`; `version` changes with its content."""
 
     kind: str
     file: str | None = None
@@ -91,14 +91,14 @@ class ConfigLayer(Value, frozen=True, kw_only=True):
 
 
 class AgentConfig(Value, frozen=True, kw_only=True):
-    """A configuration as it holds, and what it is made of; of the layers, the first that says something decides."""
+    """Effective configuration and its layers. The first layer that sets a key takes precedence."""
 
     values: Mapping[str, Any]
     layers: tuple[ConfigLayer, ...]
 
 
 class InForce(Value, frozen=True, kw_only=True):
-    """What a session is started with whose caller leaves it all to the configuration; None of what only the agent knows."""
+    """Defaults of a session whose caller leaves everything to the configuration; None where only the agent knows."""
 
     model: str | None = None
     effort: str | None = None
@@ -107,16 +107,16 @@ class InForce(Value, frozen=True, kw_only=True):
 
 
 class ConfigEdit(Value, frozen=True, kw_only=True):
-    """A change of the user's configuration: a key, dotted, and its value; None takes the key out."""
+    """Edit of the user's configuration: a dotted key, and its value; None removes the key."""
 
     key: str
     value: Any
 
 
 class OwnTerminal(Value, frozen=True, kw_only=True):
-    """What to run, with which variables besides one's own.
+    """Command line of the agent's own terminal program, with additional variables.
 
-    `engine` is the engine that has it and has to go on while the program runs; None where that is not ours to keep.
+    `engine` is the engine that has the session and must stay alive while the program runs; None if it is not ours.
     """
 
     command: tuple[str, ...]
@@ -128,11 +128,11 @@ class OwnTerminal(Value, frozen=True, kw_only=True):
 
 
 class NothingBegun(EngineLost):
-    """An engine that is ending or lost has not begun the requested work. Another engine can begin it."""
+    """Engine that is ending or lost has not begun the requested work. Another engine can begin it."""
 
 
 class EngineHangs(EngineLost):
-    """An engine is there and answers nothing, so it was given up."""
+    """Engine exists but answers nothing, so it was abandoned."""
 
 
 class Capability(Enum):
@@ -194,7 +194,7 @@ class Capabilities(Value, frozen=True):
         return capability not in self.lacking
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the dict for front ends: the words for what it `can` do, and an alternative for each missing capability."""
+        """Return JSON for front ends: what it `can` do, and an alternative for each missing capability."""
         return {
             "agent": self.agent,
             "can": [capability.word for capability in Capability if capability in self],
@@ -212,7 +212,7 @@ class Capabilities(Value, frozen=True):
                 raise self.refusal(capability)
 
     def refusal(self, capability: Capability) -> Unsupported:
-        """That it cannot do this, and what to do instead."""
+        """Return the error for a missing capability, with an alternative."""
         message = f"{self.engine} cannot {capability.text}. {self.lacking.get(capability, '')}"
         return Unsupported(message.rstrip(), agent=self.agent, capability=capability.word)
 
@@ -223,15 +223,15 @@ def is_enforced(options: SessionOptions) -> bool:
 
 
 class Trust(Value, frozen=True, kw_only=True):
-    """How far an agent is trusted. There are no defaults: a new agent must answer each question.
+    """Trust in an agent. There are no defaults: a new agent must answer each question.
 
     Attributes:
         asking_mode: The mode in which it asks before it acts; every session is set to it. None if it has no modes.
         safe_modes: Other modes in which it asks or changes nothing. It is set back from them, and stopped in all others.
-        memory: Patterns below its home of what later sessions follow. It may not write there without asking.
-        runs_repository_files: Whether it may run files of a repository that the user has not trusted.
+        memory: Patterns below its home of files that later sessions follow. It may not write them without asking.
+        runs_repository_files: True if it may run files of a repository that the user has not trusted.
         variables: Variables with secrets that its sandbox shows, by their names or as `NAME_*`.
-        shared: Directories of its home that its sandbox shows as they are: those of its sessions.
+        shared: Directories of its home that its sandbox shows unchanged: those of its sessions.
     """
 
     asking_mode: str | None
@@ -243,12 +243,12 @@ class Trust(Value, frozen=True, kw_only=True):
 
 
 class Opened(Value, frozen=True, kw_only=True):
-    """A session as the engine opened it: the settings in force, and remarks for the caller.
+    """Session as the engine opened it: the settings in force, and remarks for the caller.
 
     Without `is_named` the agent gives the session another id with its first turn (`Begun`). `enforced` says whether a
-    sandbox other than the agent's own confines the agent. `turn_id` is a turn that was found running, and `is_asking` says
-    that it waits for an answer: the agent repeats the questions that it asked the previous owner. `raw` is the agent's own
-    answer, for the event that reports it (`helmsman.model.events.Event`).
+    sandbox other than the agent's own confines the agent. `turn_id` is a turn that was found running, and `is_asking`
+    says that it waits for an answer: the agent repeats the questions that it asked the previous owner. `raw` is the
+    agent's own answer, for the event that reports it (`helmsman.model.events.Event`).
     """
 
     session_id: str
@@ -265,7 +265,7 @@ class Opened(Value, frozen=True, kw_only=True):
 
 
 class Begun(Value, frozen=True, kw_only=True):
-    """A turn that is under way. `session_id` is the session's, which some agents name only with its first turn."""
+    """Running turn. `session_id` is the session's, which some agents name only with its first turn."""
 
     session_id: str
     turn_id: str | None = None
@@ -273,10 +273,10 @@ class Begun(Value, frozen=True, kw_only=True):
 
 
 class RecordedTurn(Value, frozen=True, kw_only=True):
-    """A turn from the agent's files, regardless of which client followed it. `open` is one without a recorded end.
+    """Turn from the agent's files, regardless of which client followed it. `open` is one without a recorded end.
 
-    `turn_id` is None if the agent does not name turns; `forgotten` is a turn that was rolled back. `spent_before` is the
-    session's usage before the turn, if `usage` is known.
+    `turn_id` is None if the agent does not name turns; `forgotten` is a turn that was rolled back. `spent_before` is
+    the session's usage before the turn, if `usage` is known.
     """
 
     turn_id: str | None = None
@@ -293,7 +293,7 @@ class RecordedTurn(Value, frozen=True, kw_only=True):
 
 
 class SessionInfo(Value, frozen=True, kw_only=True):
-    """A session as listings show it. `open_elsewhere` is one that a person has open in the agent's own program."""
+    """Session in a listing. `open_elsewhere` is one that a user has open in the agent's own program."""
 
     session_id: str
     agent: str = DEFAULT_AGENT
@@ -327,7 +327,7 @@ class Goal(Value, frozen=True, kw_only=True):
 
 
 class Finding(Value, frozen=True, kw_only=True):
-    """One thing a review found. `priority` is 0 (drop everything) to 3 (nice to have), `confidence` 0 to 1."""
+    """Finding of a review. `priority` is 0 (drop everything) to 3 (nice to have), `confidence` 0 to 1."""
 
     title: str
     body: str = ""
@@ -361,7 +361,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Which of its agent's engines this is."""
+        """Kind of engine, among those of its agent."""
 
     @property
     @abstractmethod
@@ -370,16 +370,16 @@ class Engine(ABC):
 
     @property
     def id(self) -> str | None:
-        """The name of an engine that keeps running after the hub detaches; None for an engine that ends with the hub."""
+        """Name of an engine that keeps running after the hub detaches; None for an engine that ends with the hub."""
         return None
 
     @property
     def program(self) -> Path | None:
-        """The local program that the engine starts for its sessions; None if it starts none on this machine."""
+        """Local program that the engine starts for its sessions; None if it starts none on this machine."""
         return None
 
     search_path: str = ""
-    """The PATH on which it finds programs that it starts itself, outside of sandboxes; empty if it starts none."""
+    """PATH on which it finds programs that it starts itself, outside of sandboxes; empty if it starts none."""
 
     @property
     def is_of_a_person(self) -> bool:
@@ -389,7 +389,7 @@ class Engine(ABC):
     @property
     @abstractmethod
     def lost(self) -> HelmsmanError | None:
-        """The reason why this engine is unusable, or None while it is usable."""
+        """Reason why this engine is unusable, or None while it is usable."""
 
     @abstractmethod
     async def until_lost(self) -> None:
@@ -411,18 +411,18 @@ class Engine(ABC):
 
     @abstractmethod
     async def open(self, options: SessionOptions) -> Opened:
-        """A new session, in which nothing runs yet."""
+        """Open a new, idle session."""
 
     @abstractmethod
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
         """Load a session from the agent's storage."""
 
     async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
-        """A new session that shares the history of another, up to and including `last_turn_id` where one is given."""
+        """Fork a session: the new one shares its history, up to and including `last_turn_id` if given."""
         raise self._refusal(Capability.FORK)
 
     async def history(self, session_id: str) -> tuple[PastTurn, ...]:
-        """All turns of a session, oldest first, from the agent's storage; the session need not be loaded."""
+        """Return all turns of a session, oldest first, from the agent's storage; the session need not be loaded."""
         raise self._refusal(Capability.HISTORY)
 
     # --- turns -------------------------------------------------------------------------------------------------------
@@ -522,7 +522,7 @@ class Engine(ABC):
     # --- about the agent ---------------------------------------------------------------------------------------------
 
     async def models(self) -> tuple[Model, ...]:
-        """The models one can choose."""
+        """Return the available models."""
         raise self._refusal(Capability.MODELS)
 
     async def account(self) -> Account:
@@ -538,7 +538,7 @@ class Engine(ABC):
         raise self._refusal(Capability.LOGIN)
 
     async def skills(self, directory: Path) -> SkillList:
-        """The skills it has for work in a directory."""
+        """Return its skills for a directory."""
         raise self._refusal(Capability.SKILLS)
 
     async def read_config(self, directory: Path | None) -> AgentConfig:
@@ -559,7 +559,7 @@ class Engine(ABC):
 
     @property
     def known_rate_limits(self) -> RateLimitsReported | None:
-        """The account's limits as last reported, if they were."""
+        """Account's limits as last reported, if they were."""
         return None
 
     async def rate_limits(self) -> RateLimitsReported | None:
@@ -571,7 +571,7 @@ class Engine(ABC):
 
 
 class SessionIndex(Protocol):
-    """The sessions an agent keeps on disk. May be used from several threads; calls block, briefly."""
+    """Sessions that an agent keeps on disk. Thread-safe; calls block briefly."""
 
     def list(
         self,
@@ -589,7 +589,7 @@ class SessionIndex(Protocol):
         ...
 
     def find(self, session_id: str) -> SessionInfo | None:
-        """One session by its id, archived or not; None if it is not on disk."""
+        """Return one session by its id, archived or not; None if it is not on disk."""
         ...
 
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
@@ -601,11 +601,11 @@ class SessionIndex(Protocol):
         ...
 
     def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
-        """The last turn of a session as it was just listed; None where nothing is recorded."""
+        """Return the last turn of a session that was just listed; None if none is recorded."""
         ...
 
     def turns(self, session_id: str) -> Iterable[RecordedTurn]:
-        """All that is recorded of a session's turns, last first."""
+        """Yield all recorded turns of a session, last first."""
         ...
 
     def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
@@ -617,20 +617,23 @@ class SessionIndex(Protocol):
 
 
 class Agent(ABC):
-    """A coding agent: opens its engines and reads its files on disk. Methods that are not async may block."""
+    """Coding agent: opens its engines and reads its files on disk. Methods that are not async may block."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The word by which callers choose it."""
+        """Name by which callers choose it."""
 
     @property
     def title(self) -> str:
-        """The agent's name in sentences."""
+        """Name of the agent in sentences."""
         return self.name.capitalize()
 
     able: Collection[Capability] = ()
-    """The agent's capabilities at best, installed or not. Refusals name the agents that have the missing capability."""
+    """Capabilities of the agent at best, installed or not.
+
+    Refusals name the agents that have the missing capability.
+    """
 
     async def installed(self, settings: Settings, env: Mapping[str, str] | None) -> Installed | None:
         """Return the agent's program; None for an agent that is not a separate program.
@@ -662,7 +665,7 @@ class Agent(ABC):
 
     @abstractmethod
     def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AbstractAsyncContextManager[Engine]:
-        """The engine these settings mean, for the length of the block."""
+        """Open the engine of these settings for the block."""
 
     def reopen_engine(self, settings: Settings, engine_id: str) -> AbstractAsyncContextManager[Engine]:
         """Reattach to an engine that outlived the hub, for the length of the block, even if it takes no new work.
@@ -673,7 +676,7 @@ class Agent(ABC):
         raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
 
     def persons_engine(self, settings: Settings) -> str | None:
-        """The engine in which a person's sessions of the agent's own program run (`reopen_engine`); None where none does."""
+        """Return the engine that runs a user's sessions of the agent's own program (`reopen_engine`); None without one."""
         return None
 
     async def takes_work(self, settings: Settings, env: Mapping[str, str] | None, engine_id: str) -> bool:
@@ -689,7 +692,7 @@ class Agent(ABC):
         return False
 
     def resets_at(self, failure: Failure) -> datetime | None:
-        """When what the account may use is there again, as far as the agent said when a turn failed for want of it."""
+        """Return when the account's limit is reset, as far as the agent said in the failure of a turn."""
         return None
 
     def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
@@ -721,7 +724,7 @@ class Agent(ABC):
 
 
 def review_text(explanation: str, findings: Iterable[Finding]) -> str:
-    """The whole as Codex shows it."""
+    """Return the report as text, like Codex's own."""
     shown = [explanation] if explanation else []
     for finding in findings:
         tag = "" if finding.priority is None else f"[P{finding.priority}] "

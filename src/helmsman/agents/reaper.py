@@ -1,9 +1,9 @@
-"""Run a program so that nothing it starts can get away: `python -I -S reaper.py PROGRAM [ARGUMENT]...` (Linux).
+"""Run a program so that none of its descendants can escape: `python -I -S reaper.py PROGRAM [ARGUMENT]...` (Linux).
 
-The reaper is a subreaper: a daemon that forks twice and clears its environment becomes its child, and stays below it. It
-starts the program in a session of its own on its own standard streams, forwards SIGTERM, SIGINT and SIGHUP to the program's
-group, and when the program has ended it ends all that is left, and then itself with the same exit code or signal. It has no
-threads and imports little, so that it starts fast.
+The reaper is a subreaper: a daemon that forks twice and clears its environment becomes its child, and stays below it.
+It starts the program in a separate session on its own standard streams, and forwards SIGTERM, SIGINT and SIGHUP to the
+program's group. After the program it ends all remaining descendants, and then itself with the same exit code or signal.
+It has no threads and imports little, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PDEATHSIG: Final = 1
 _CHILD_SUBREAPER: Final = 36
 _FORWARDED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PATIENCE_SECONDS: Final = 0.5
-"""So long what the program has left may take to end by itself: the login shell that Codex takes a snapshot of."""
+"""Seconds that descendants may take to end: for example the login shell of which Codex takes a snapshot."""
 _NO_SUCH_PROGRAM: Final = 127
 
 
@@ -36,7 +36,7 @@ def main() -> None:
 
     for number in _FORWARDED:
         signal.signal(number, forward)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)  # one that came meanwhile is forwarded now
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)  # signals that arrived before are forwarded now
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)  # the streams are the program's: both ends notice when it closes them
@@ -90,7 +90,7 @@ def _end_the_rest() -> None:
     try:
         from helmsman.base.process_ending import end_processes
         from helmsman.base.processes import Process, descendants
-    except ImportError:  # Helmsman was removed meanwhile: its own sweep finds what is marked
+    except ImportError:  # Helmsman was removed: its own sweep finds what is marked
         return
 
     def wait(seconds: float) -> None:

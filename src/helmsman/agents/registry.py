@@ -1,4 +1,4 @@
-"""Which agents there are, in one place; and their engines, for a service."""
+"""Registry of agents, and of their engines for a service."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ ResultT = TypeVar("ResultT")
 _VARIABLES: Final = ("COPILOT_", "GEMINI_", "GOOGLE_", "OPENCODE_", "QWEN_", "XDG_CONFIG_", "XDG_DATA_")
 """Prefixes of variables that agents other than Codex and Claude Code read."""
 HOMES: Final = frozenset({"HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_DATA_HOME"})
-"""The variables that say where they keep their sessions."""
+"""Variables that decide where agents keep their sessions."""
 _BYTES: Final = ("utf-8", "surrogateescape")
 _TRIED: Final = 3
 """Maximum number of engines to try, one after the other. If all of them end at the same time, the caller gets the error."""
@@ -88,7 +88,7 @@ _INSTEAD: Final[Mapping[Capability, str]] = {
 
 
 class Agents:
-    """The agents of a service: those that come with Helmsman, and those its caller brings."""
+    """Agents of a service: those that come with Helmsman, and those that its caller adds."""
 
     def __init__(
         self, brought: Iterable[Agent] = (), owner: Owner | None = None, files: Iterable[ConfigFile] = ()
@@ -108,15 +108,16 @@ class Agents:
         self.having(files)
 
     def seen_from(self, files: Iterable[ConfigFile]) -> Agents:
-        """Return the agents of a client, whose files may define others. Identical definitions of two clients are one agent.
+        """Return the agents of a client, whose files may define others. Identical definitions of two clients are one
+        agent.
 
         Raises:
-            InvalidSetting: Something under `[agents]` makes no sense.
+            InvalidSetting: A value under `[agents]` is invalid.
         """
         return copy(self).having(files)
 
     def having(self, files: Iterable[ConfigFile]) -> Agents:
-        """These are from now on what these files say of them."""
+        """Return the agents with the definitions in these files."""
         named = dict(self._always)
         for name, words in read_own_agents(files).items():
             known = named.get(name, self._any_acp)
@@ -188,7 +189,7 @@ class Agents:
         return " ".join(filter(None, (who and f"{who} can.", hint or _INSTEAD.get(capability, "").format(agent=name))))
 
     def here(self, settings: Settings, env: Mapping[str, str] | None) -> list[Agent]:
-        """Return the agents whose programs exist. None is started, so the list includes broken ones. Blocks, briefly."""
+        """Return the agents whose programs exist. None is started, so the list includes broken ones. Blocks briefly."""
         return [agent for agent in self if agent.is_here(settings, env)]
 
     def indexes(self, settings: Settings, env: Mapping[str, str] | None = None) -> Mapping[str, SessionIndex]:
@@ -324,7 +325,7 @@ class EngineHolder:
         self._ending: WeakSet[Engine] = WeakSet()
         """Engines that take no new work. Their running turns continue."""
         self._persons: dict[str, Engine] = {}
-        """Those of agents' own programs: never for new sessions."""
+        """Engines of agents' own programs: never for new sessions."""
         self._keeping = set[anyio.CancelScope]()
         self.users = 0
 
@@ -334,7 +335,7 @@ class EngineHolder:
             self._agents, self._settings, self._env, self._is_away = agents, settings, env, False
 
     def known(self, name: str) -> str | None:
-        """The name of the detached engine that is there for new work of an agent, if one is."""
+        """Return the name of the detached engine for new work of an agent, if there is one."""
         return self._engines[name].id if self.is_open(name) else None
 
     def is_open(self, name: str) -> bool:
@@ -357,7 +358,7 @@ class EngineHolder:
             scope.cancel()
 
     async def get(self, name: str) -> Engine:
-        """The engine of an agent, opened if need be."""
+        """Return the engine of an agent, opened if necessary."""
         agent = self._agents[name]
         while not self.is_open(name):
             if name in self._opening:
@@ -423,7 +424,7 @@ class EngineHolder:
             )
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:
-        """A detached engine of an agent in which something runs; None if it has ended."""
+        """Return a detached engine of an agent with running work; None if it has ended."""
         async with self._agents.reaching[engine_id]:
             for known in (self._engines.get(name), self._others.get(engine_id), self._persons.get(engine_id)):
                 if known is not None and known.id == engine_id and usable(known):

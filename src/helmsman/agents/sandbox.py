@@ -1,9 +1,9 @@
-"""A sandbox for agents that have none: the whole agent runs in Codex's own, and with it every command that it starts.
+"""Sandbox for agents that have none: the whole agent, with all its commands, runs in Codex's sandbox.
 
-`codex sandbox` runs any program under a permission profile (bubblewrap on Linux, Seatbelt on macOS). `SandboxView` says
-which files are visible; writable are what the session may write, what the agent keeps of its sessions, and a temporary
-directory. The network is open for an agent, which has to reach its model. Nothing inside can ask for more. It has a Codex
-home of its own, so that no configuration can widen the profile, and needs no login.
+`codex sandbox` runs any program under a permission profile (bubblewrap on Linux, Seatbelt on macOS). `SandboxView`
+decides which files are visible. Writable are the session's directories, the agent's files of its sessions, and a
+temporary directory. The network is open, because an agent must reach its model. Nothing inside can request more access.
+It has a separate Codex home, so that no configuration can widen the profile, and needs no login.
 """
 
 from __future__ import annotations
@@ -52,19 +52,20 @@ _PROBE: Final = (
     'ls -A "$1" > "$1/in" && : > "$TMPDIR/in" && echo in; touch "$2/out" 2>/dev/null && echo out; '
     'touch "$1/kept/out" 2>/dev/null && echo out; cat "$2/seen" 2>/dev/null; echo ran'
 )
-"""Writes where it may and where it must not, also below what it may; reads what is hidden.
+"""Writes to allowed and forbidden places, including forbidden ones inside allowed ones; reads hidden ones.
 
-Names in a new directory that nothing put there are what the sandbox guards."""
+Names that appear in a new directory are those that the sandbox protects.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confined:
-    """What a program may write: these directories and what is below, but for `kept`, which need not be there.
+    """Permissions of a program: it may write these directories and what is below, except `kept`, which need not exist.
 
-    Directories of its `own_home` are made. It reads what `SandboxView` shows, its working `directory`, and what it `needs`
-    although that may be hidden from others, but for what it `hides`. Of variables with secrets it gets those that match
-    `variables`. Its temporary files are in a directory of the name `scratch`, which no other sandbox sees. An agent has to
-    reach its model; a program that is none need not have the `network`.
+    Directories of its `own_home` are created. It reads what `SandboxView` shows, its working `directory`, and what it
+    `needs` although that may be hidden from others, except what it `hides`. Of variables with secrets it gets those
+    that match `variables`. Its temporary files are in the directory `scratch`, which no other sandbox sees. An agent
+    must reach its model; other programs need not have the `network`.
     """
 
     writable: tuple[Path, ...]
@@ -98,10 +99,10 @@ class Sandbox:
     def around(
         self, argv: Sequence[str], env: Mapping[str, str], confined: Confined
     ) -> tuple[list[str], dict[str, str]]:
-        """Return the command line and the environment that run a program in it. Blocks, briefly.
+        """Return the command line and the environment that run a program in it. Blocks briefly.
 
         Raises:
-            OSError: There is no place for what it may write.
+            OSError: A writable directory cannot be created.
         """
         for path in confined.writable:
             if path.is_relative_to(confined.own_home):
@@ -150,7 +151,7 @@ class Sandbox:
 
 
 _PYTHON: Final = (Path(os.path.realpath(sys.executable)), Path(sys.base_prefix), Path(sandbox_launcher.__file__))
-"""What the launcher needs inside."""
+"""Files that the launcher needs inside."""
 
 
 def _launcher(place: str) -> tuple[str, ...]:
@@ -163,7 +164,7 @@ def _is_root() -> bool:
 
 
 def spellings(path: Path) -> list[Path]:
-    """A path as it was given, and as it is where links lead elsewhere."""
+    """Return a path as given, and with links resolved if that differs."""
     return sorted({path.absolute(), path.resolve()})
 
 
@@ -182,7 +183,7 @@ def remove_scratch(state_dir: Path, name: str) -> None:
 
 
 def clear_up(state_dir: Path, name: str) -> None:
-    """Remove all that is left of a program that has ended: its temporary files, and what was mounted on. Blocks."""
+    """Remove temporary files and mount points of a program that has ended. Blocks."""
     remove_scratch(state_dir, name)
     MountPoints(state_dir).clear(name)
 
@@ -197,9 +198,10 @@ def _clear_scratches(state_dir: Path) -> None:
 
 
 def refuse_planted(title: str, directories: Iterable[Path]) -> None:
-    """Refuse to start a program outside where one in the sandbox may have put links, which it would write through.
+    """Refuse to start an unsandboxed program where a sandboxed one may have planted links, which it would write
+    through.
 
-    `directories` are what is writable in the sandbox. A link from one into another of them leads to nothing more. Blocks.
+    `directories` are writable in the sandbox. A link from one of them into another is harmless. Blocks.
 
     Raises:
         InvalidInput: There are such links.
@@ -232,10 +234,10 @@ _found: Final = OnceEach[Sandbox]()
 
 
 async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> Sandbox:
-    """Return the sandbox of the Codex that these settings mean, once it was seen to hold on this machine.
+    """Return the sandbox of these settings' Codex, after a test that it works on this machine.
 
     Raises:
-        Unsupported: There is none that does. The message says how to get one.
+        Unsupported: There is none that works. The message says how to get one.
     """
     if os.name != "posix":
         raise _refusal("On this system there is no sandbox for it", "Use the agent codex")
@@ -280,7 +282,7 @@ def _refusal(reason: str, advice: str = _INSTALL) -> Unsupported:
 
 
 class ProbeResult(NamedTuple):
-    """Why a sandbox is of no use here, in a few words; None if it was seen to hold, and what it `guarded`."""
+    """Reason why a sandbox does not work; None if it does, with the names that it `guarded`."""
 
     reason: str | None
     guarded: tuple[str, ...] = ()

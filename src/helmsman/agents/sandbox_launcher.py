@@ -1,14 +1,14 @@
-"""Start a program under Landlock, for what mounts cannot close.
+"""Start a program under Landlock, to restrict what mounts cannot.
 
-Around a sandbox: no mount hides an abstract socket (X11, D-Bus and others have some). Landlock does since version 6 of its
-interface (Linux 6.12): what is started here, and all that it starts, connects only to those of its own. Nor can it signal
-processes outside, such as the helper that enters its PID namespace to stop it.
+Around a sandbox: no mount hides an abstract socket (X11, D-Bus and others have some). Landlock does since version 6 of
+its interface (Linux 6.12): the program and its descendants connect only to their own. They also cannot signal processes
+outside, such as the helper that enters their PID namespace to stop it.
 
 Inside a sandbox of root: the kernel lets root write its settings in `/proc/sys` without any capability, and one of them
-names a program that it runs outside (`core_pattern`). There nothing in `/proc` and `/sys` can be written (Linux 5.19).
+names a program that it runs outside (`core_pattern`). There `/proc` and `/sys` become read-only (Linux 5.19).
 
-On older kernels nothing is closed. Run by its file, with an absolute path and arguments, and nothing else imported:
-`python -I -S FILE around|inside PROGRAM ARGUMENT…`.
+On older kernels nothing is restricted. Run by its file, with an absolute path and arguments, and nothing else imported:
+`python -I -S FILE around|inside PROGRAM ARGUMENTS…`.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _SCOPES_SINCE = 6
 _ABSTRACT_SOCKETS, _SIGNALS = 1, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
-"""The same numbers on every architecture."""
+"""These numbers are the same on every architecture."""
 _VERSION = 1
 _PATH_BENEATH = 1
 _WRITE_FILE, _MOVE, _TRUNCATE = 1 << 1, 1 << 13, 1 << 14
 _MOVE_SINCE, _TRUNCATE_SINCE = 2, 3
 """Before version 2 nothing could be moved between directories."""
 _FILES_ONLY = 8
-"""The size of a ruleset that older kernels know."""
+"""Size of a ruleset that older kernels know."""
 _NO_NEW_PRIVILEGES = 38
 
 
@@ -55,7 +55,7 @@ def can_scope() -> bool:
 
 
 def close_scopes() -> None:
-    """Close the abstract sockets of others, and signals to them, for this process and what it starts.
+    """Block abstract sockets of other processes, and signals to them, for this process and its descendants.
 
     Raises:
         OSError: The kernel refuses.
@@ -64,7 +64,7 @@ def close_scopes() -> None:
 
 
 def close_kernel_files() -> None:
-    """Close `/proc` and `/sys` for writing, for this process and what it starts.
+    """Make `/proc` and `/sys` read-only, for this process and its descendants.
 
     Raises:
         OSError: The kernel refuses.

@@ -110,7 +110,7 @@ SECRETS: Final = (
     *(".local/share/keyrings", ".local/share/kwalletd", ".terraform.d", ".var/app", "Library/Keychains"),
     *("Library/Application Support/Google/Chrome", "Library/Application Support/Firefox", "Library/Cookies"),
 )
-"""The usual places of secrets, below the home."""
+"""Usual locations of secrets, below the home."""
 
 RUN_LATER: Final = (
     *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".config/autostart", ".config/fish"),
@@ -284,7 +284,7 @@ class HiddenPlaces:
         return sorted(place for place in found if not _inside(place, self.hidden))
 
     def shown_in(self, place: Path) -> list[Path]:
-        """Return the shown places whose innermost hidden directory is this one."""
+        """Return the visible places whose innermost hidden parent is this one."""
         return [one for one in self.shown if place == max(_around(one, self.hidden), default=None, key=_depth)]
 
 
@@ -416,10 +416,10 @@ def _links_of(directories: Iterable[Path]) -> Iterator[Path]:
 
 
 def _with_private_parent(path: Path, homes: Sequence[Path]) -> Path:
-    """Return the directory of a file if it is for this user alone, else the file.
+    """Return the directory of a file if it is private to this user, otherwise the file.
 
-    Codex hides what is at a path when a sandbox starts. A file that is replaced later would be seen, one in a hidden
-    directory is not. A home and a repository are private too (umask 077), and are not hidden for one file in them.
+    Codex hides what exists when a sandbox starts. A file that is replaced later would be visible; a file in a hidden
+    directory is not. A home and a repository are private too (umask 077), but are not hidden for one file in them.
     """
     with suppress(OSError):
         parent = path.resolve().parent

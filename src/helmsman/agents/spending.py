@@ -1,8 +1,8 @@
-"""What sessions on disk have spent, of whatever agent, known at once the second time.
+"""Spending of sessions on disk, for all agents, with a cache.
 
-To read the files of years takes seconds; whether one has changed is seen from its size and its time. So what was read is
-kept in a small file in the state directory, and only what is new or has grown is read again. The file may be lost, damaged
-or written by two processes at once: it only saves time, and whatever of it makes no sense is read anew.
+Reading the files of years takes seconds, but size and modification time show whether a file has changed. So results are
+cached in a small file in the state directory, and only new or grown files are read again. The cache may be lost,
+damaged or written by two processes concurrently: invalid entries are computed again.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _VERSION: Final = 3
 
 
 class TurnSpending(NamedTuple):
-    """What one turn spent on one model. `began_at` is in seconds since 1970; not every agent gives a turn a `turn_id`.
-    `cost_usd` is what the agent itself says that it cost.
+    """Spending of one turn on one model. `began_at` is in seconds since 1970; not every agent gives a turn a `turn_id`.
+    `cost_usd` is the cost that the agent itself reports.
 
-    There are tens of thousands of these, so they are plain tuples, and a cache can hold them as they are.
+    There are tens of thousands of these, so they are plain tuples, which a cache can store directly.
     """
 
     turn_id: str | None
@@ -43,8 +43,9 @@ class TurnSpending(NamedTuple):
 
 
 class SessionSpending(NamedTuple):
-    """What a session spent, by its files. `turns` has those that spent something, and may begin with copies of the turns
-    of `forked_from`. `parent_id` is the session whose sub-agent this is.
+    """Spending of a session according to its files.
+
+    `turns` may begin with copies of the turns of `forked_from`. `parent_id` is the session whose sub-agent this is.
     """
 
     agent: str
@@ -57,26 +58,26 @@ class SessionSpending(NamedTuple):
 
 
 class SpendingFiles(Protocol):
-    """Where an agent's sessions lie, and how one is read. Calls block."""
+    """Session files of an agent, and how to read one. Calls block."""
 
     home: Path
-    """The directory that all of them are in."""
+    """Directory that contains all of them."""
 
     def files(self) -> Iterable[tuple[str, int, int]]:
-        """A key for each file or session, its size, and when it changed, in nanoseconds."""
+        """Yield a key for each file or session, its size, and its modification time in nanoseconds."""
         ...
 
     def read(self, key: str) -> SessionSpending | None:
-        """What it tells; None if it is no session, or cannot be read."""
+        """Read a file; None if it is not a session, or is unreadable."""
         ...
 
     def names(self, turn_id: str) -> bool:
-        """Whether a file calls a turn by this id, once it is written; of others it tells only with all of their session."""
+        """Return whether files have turns by this id. For other turns a file counts for its whole session."""
         ...
 
 
 class SpendingIndex:
-    """The spending of every session of one agent. May be used from several threads; calls block."""
+    """Spending of every session of one agent. Thread-safe; calls block."""
 
     def __init__(self, source: SpendingFiles, state_dir: Path) -> None:
         self._source = source
@@ -87,9 +88,9 @@ class SpendingIndex:
         self._lock = threading.Lock()
 
     def sessions(self, since: float | None = None) -> list[SessionSpending]:
-        """What every session has spent, in the order in which they were begun. What cannot be read is left out.
+        """Return the spending of every session, in order of creation, without unreadable files.
 
-        With `since`, a time in seconds, only the sessions in which something has happened since then: that is quick.
+        With `since`, a time in seconds, only sessions that have changed since then, which is fast.
         """
         with self._lock:
             known = self._known if self._known is not None else _read_cache(self._cache)
@@ -116,7 +117,7 @@ class SpendingIndex:
 
 
 class _Known(NamedTuple):
-    """What was read of a file when it had this size and this time of change; None of what is no session."""
+    """Cached content of a file with this size and modification time; None if it is not a session."""
 
     size: int
     changed: int

@@ -1,4 +1,4 @@
-"""An agent with one process per session. In a hub each has a supervisor, so that the next hub can attach to it again."""
+"""Agent with one process per session. In a hub each has a supervisor, so that the next hub can attach to it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 
 
 class Prepared(NamedTuple):
-    """What opens an engine. `about` describes it: work with another program, or in another environment, is none for it."""
+    """Inputs of opening an engine.
+
+    `about` describes it: work with another program or environment needs another engine.
+    """
 
     dialect: AgentDialect
     config: LaunchConfig
@@ -41,23 +44,26 @@ class Prepared(NamedTuple):
 
 
 ABOUT: Final = "engine"
-"""The field of a process record that describes the engine of the process."""
+"""Field of a process record that describes the engine of the process."""
 
 
 class SupervisedAgent(Agent):
-    """See `helmsman.agents.protocol.Agent`. `owner` is the hub whose sessions outlive it; without one they end with us."""
+    """Agent (`helmsman.agents.protocol.Agent`).
+
+    `owner` is the hub whose sessions outlive it; without one they end with this process.
+    """
 
     def __init__(self, owner: Owner | None = None, engines: dict[str, Engine] | None = None) -> None:
         self._owner = owner
         self._engines = {} if engines is None else engines
-        """Those that are open here, by their ids."""
+        """Engines that are open here, by id."""
 
     def detaches(self, settings: Settings) -> bool:
-        """Whether what is begun goes on without us."""
+        """Return whether sessions survive this process."""
         return self._owner is not None and settings.detach and os.name == "posix" and bool(sys.executable)
 
     async def new_engine_id(self, settings: Settings) -> str | None:
-        """The id of an engine that is about to be opened; None of one that ends with us."""
+        """Return the id for a new engine; None for one that ends with this process."""
         if not self.detaches(settings):
             return None
         await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir)
@@ -143,10 +149,10 @@ class SupervisedAgent(Agent):
         return True
 
     async def left(self, settings: Settings, engine_id: str) -> list[ProcessRecord]:
-        """What runs of an engine that we, or others, have left.
+        """Return the running processes of an engine that an earlier owner has left.
 
         Raises:
-            EngineLost: Nothing does.
+            EngineLost: There are none.
         """
         found = await anyio.to_thread.run_sync(self._left, settings.state_dir, engine_id)
         if not found:
@@ -165,13 +171,13 @@ class SupervisedAgent(Agent):
         return bool(self._left(settings.state_dir, engine_id))
 
     def open_here(self, engine_id: str) -> Engine | None:
-        """An engine that is open here, and can be used."""
+        """Return an engine that is open here and usable."""
         engine = self._engines.get(engine_id)
         return None if engine is None or engine.lost is not None else engine
 
     @contextmanager
     def listed(self, engine: Engine) -> Iterator[None]:
-        """For the length of the block it can be found by its id."""
+        """Make an engine available by its id during the block."""
         if engine.id is None:
             yield
             return
@@ -200,10 +206,10 @@ def launch_environment(env: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def digest_of(env: Mapping[str, str], prefixes: tuple[str, ...], *more: object) -> str:
-    """Return a fingerprint of what an agent is started with. Work that needs something else gets another engine.
+    """Return a fingerprint of what an agent is started with. Work with another one gets another engine.
 
-    It covers the variables that say where programs, files, accounts and the network are, and those that begin with
-    `prefixes`. The rest differs from window to window.
+    It covers the variables for programs, files, accounts and the network, and those that begin with `prefixes`. Others
+    differ between terminals.
     """
     chosen = {name: value for name, value in env.items() if _matters(name.upper(), prefixes)}
     content = json.dumps([chosen, *more], sort_keys=True, default=str)

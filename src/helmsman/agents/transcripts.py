@@ -27,13 +27,13 @@ PART_BYTES: Final = 256 * 1024
 TAILS_BYTES: Final = 4 * 1024 * 1024
 """Maximum bytes per read. For a long session that is carried for the first time, the rest comes with the next calls."""
 NAME: Final = "name"
-"""A part that is no file: what the session is called, where its files do not say."""
+"""Name of the part with the session's name, which some agents do not keep in its files."""
 _BLOCK: Final = 1024 * 1024
 _SESSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{7,99}")
 
 
 class TranscriptPart(NamedTuple):
-    """A piece of a file. It takes the place of all that the file has from `start` on."""
+    """Piece of a file. It replaces everything in the file from `start` on."""
 
     file: str
     start: int
@@ -41,14 +41,14 @@ class TranscriptPart(NamedTuple):
 
 
 class PlacedTranscript(Value, frozen=True):
-    """A placed transcript: the `name` to give the session again, and the place of the copies that had to be moved away."""
+    """Placed transcript: the `name` to give the session again, and the directory of copies that were moved aside."""
 
     name: str | None = None
     moved_away: Path | None = None
 
 
 class TranscriptFile(Value, frozen=True):
-    """A file that is needed to resume a session, by the name under which it is carried.
+    """File that is needed to resume a session, with its name for the transfer.
 
     With `is_own` it belongs to the session itself. Of a parent session's file, only the bytes before `end` are needed.
     """
@@ -60,7 +60,7 @@ class TranscriptFile(Value, frozen=True):
 
 
 class CarriedTranscripts(ABC):
-    """The transcripts of one agent on this machine. Methods block; they may be called from any thread, one at a time."""
+    """Transcripts of one agent on this machine. Methods block; they may be called from any thread, one at a time."""
 
     forms: tuple[str, ...] = ()
     """Session formats that only some versions of the agent can resume, and that the local version can."""
@@ -100,7 +100,7 @@ class CarriedTranscripts(ABC):
         return None
 
     def open(self, path: Path) -> BinaryIO:
-        """A file as it is carried."""
+        """Open a file for the transfer."""
         return path.open("rb")
 
     # --- carrying ----------------------------------------------------------------------------------------------------
@@ -207,7 +207,7 @@ class CarriedTranscripts(ABC):
 
 
 class OneFile(CarriedTranscripts):
-    """Those of an agent that has a file for each session, `<id>.jsonl`, in a place that depends on where it works."""
+    """Transcripts of an agent with one file per session, `<id>.jsonl`, in a folder that depends on its directory."""
 
     def __init__(self, found: Callable[[str], Iterable[Path]], directory_of: Callable[[Path], Path | None]) -> None:
         """`found` gives the files of a session, wherever they are; `directory_of` where those of a directory are."""

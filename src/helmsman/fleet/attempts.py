@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 ON_LOSS: Final = "onMachineLoss"
 """Key in a task's specification: the client's choice of what to do after a loss."""
 ASKED: Final = "turnAsked"
-"""The key of the attempt that last had an agent asked for the turn, in the metadata; written before that is done."""
+"""Metadata key of the attempt that last requested the turn from an agent; it is written before the request."""
 CONTINUE, FAIL = "continue", "fail"
 _SILENCE: Final = "silenceSec"
-"""The key of how long its turns may be silent, at their beginning and later, in the metadata of a task; None is no limit."""
+"""Metadata key of the limits on a task's silence, at the beginning of a turn and later; None means no limit."""
 
 _CUT: Final = (
     "The machine that worked on this was lost in the middle of it, and you go on on another. Uncommitted changes may be "
@@ -50,12 +50,12 @@ def moved_words(prompt: str) -> str:
 
 
 def silence_to_keep(limits: TurnLimits | None) -> Mapping[str, Any]:
-    """For the metadata of a task: how long its turns may be silent. Nothing where that is for its machine to say."""
+    """Return the limits on silence for the metadata of a task; empty if its machine decides."""
     return {} if limits is None else {_SILENCE: pack(replace(limits, on_limit=None))}
 
 
 def silence_of(metadata: Mapping[str, Any]) -> TurnLimits | None:
-    """The limits that were kept."""
+    """Return the stored limits."""
     kept = metadata.get(_SILENCE)
     return unpack_if_valid(kept, TurnLimits)
 

@@ -1,9 +1,9 @@
-"""What a fleet may spend: amounts in its database, counted over all its machines.
+"""Budgets of a fleet: amounts in its database, counted over all its machines.
 
-The amounts, and what a yes grants beyond them, are those of one machine (`helmsman.capabilities.budgets`); a machine that
-runs a task asks here at the same moments. It stores what the task has used, under its epoch, before it looks at the sums: of
-two machines that spend at the same time one sees both. Prices are those of the machine that runs a task. Days are UTC's, by
-the database's clock.
+Amounts and grants work as on one machine (`helmsman.capabilities.budgets`), and a machine that runs a task checks these
+budgets at the same moments. It stores the usage of the task, under its epoch, before it reads the sums: of two machines
+that spend concurrently, one sees both. Prices are those of the machine that runs a task. Days are in UTC, by the
+database's clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from helmsman.tasks.prices import Prices
 
 NONE: Final = "none"
-"""The amount that removes one."""
+"""Value that removes an amount."""
 
 _SPENT: Final = """
     insert into helmsman.spendings (task, epoch, project, usd, tokens)
@@ -97,13 +97,13 @@ def _state(row: DictRow) -> BudgetState:
 
 
 def _project_of(row: Mapping[str, Any]) -> str | None:
-    """What the work of a task counts for."""
+    """Return the project of a task."""
     project: str | None = row["metadata"].get(PROJECT) or row["metadata"].get(PLACE) or row["directory"]
     return project
 
 
 class FleetBudgets:
-    """The budgets of a fleet for the machine that runs its tasks, which are known here by what that machine calls them."""
+    """Budgets of a fleet for the machine that runs its tasks, by that machine's own task ids."""
 
     def __init__(self, database: FleetDatabase, prices: Prices) -> None:
         self._database = database
@@ -111,15 +111,15 @@ class FleetBudgets:
         self._tasks: dict[str, OwnedTask] = {}
 
     def entered(self, local_id: str, owned: OwnedTask) -> None:
-        """A task of the fleet is a task of this machine's."""
+        """Record that a task of this machine belongs to the fleet."""
         self._tasks[local_id] = owned
 
     def left(self, owned: OwnedTask) -> None:
-        """It is no longer at work here."""
+        """Record that a task no longer runs here."""
         self._tasks = {local_id: one for local_id, one in self._tasks.items() if one is not owned}
 
     async def spent(self, local_id: str, model: str | None, usage: Usage) -> None:
-        """Store what a task has used by now, whenever the database is there for it."""
+        """Store the usage of a task as soon as the database is available."""
         if (owned := self._tasks.get(local_id)) is None:
             return
         values = {
@@ -130,7 +130,7 @@ class FleetBudgets:
         await self._database.keep_trying(partial(self._database.one, _SPENT, values), "what was spent")
 
     async def states(self, local_id: str, model: str | None, usage: Usage) -> list[BudgetState]:
-        """How much of each budget is used, with this by a task that runs here."""
+        """Return the use of each budget, including this usage of a task that runs here."""
         if (owned := self._tasks.get(local_id)) is None:
             return []
         await self.spent(local_id, model, usage)
@@ -138,7 +138,7 @@ class FleetBudgets:
         return [_state(row) for row in await self._database.keep_trying(look, "a budget")]
 
     async def grant(self, local_id: str, states: Sequence[BudgetState]) -> None:
-        """Somebody lets a task go on, up to what the question said."""
+        """Store a grant, up to the amount in the question."""
         owned = self._tasks[local_id]
         for state in states:
             values = {"key": state.key, "amount": state.budget, "up_to": state.next_grant}
@@ -150,13 +150,13 @@ class FleetBudgets:
 
 
 async def states_of_fleet(database: FleetDatabase, project: str | None = None) -> tuple[BudgetState, ...]:
-    """How much is used today of the budgets of all work, and of one project, or of all in which something was spent."""
+    """Return today's use of the budget for all work, and of one project's, or of all projects with spending today."""
     rows = await database.soon(lambda: database.all(_SHOWN, {"project": project}))
     return tuple(_state(row) for row in rows)
 
 
 async def budget_of_fleet(database: FleetDatabase) -> dict[str, float]:
-    """The amounts that are set."""
+    """Return the configured amounts."""
     rows = await database.soon(lambda: database.all("select key, amount from helmsman.budget order by key"))
     return {row["key"]: row["amount"] for row in rows}
 

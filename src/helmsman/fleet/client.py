@@ -97,7 +97,7 @@ class FleetClient:
         return await self.with_key(draft) or await self.get(task_id)
 
     async def with_key(self, draft: FleetDraft) -> Task | None:
-        """The task that was accepted with its key, if one was."""
+        """Return the task that was accepted with the key of a draft, if any."""
         if draft.idempotency_key is None:
             return None
         row = await self.one("select * from helmsman.tasks where key = %s", (draft.idempotency_key,))
@@ -192,7 +192,7 @@ class FleetClient:
         return kept({} if found is None else found["content"])
 
     async def machines(self) -> Sequence[Machine]:
-        """All machines that have a lease, by name."""
+        """Return all machines with a lease, by name."""
         rows = await self._all(
             """
             select *, extract(epoch from clock_timestamp() - seen)::float as age,
@@ -275,7 +275,7 @@ class FleetClient:
     async def until(
         self, task_id: str, is_it: Callable[[Task], bool], *, timeout: float | None = None
     ) -> tuple[Task, bool]:
-        """A task once something is true of it, and whether it is; not, when the time is up."""
+        """Wait until a condition on a task is true, or the time is up. Return the task, and whether it is."""
         with anyio.move_on_after(timeout):
             while True:
                 changed = self.watch(task_id)

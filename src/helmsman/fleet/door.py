@@ -161,8 +161,9 @@ class FleetDoor:
         tools: Sequence[Any] = (),
         **options: Unpack[TurnOptions],
     ) -> Session:
-        """A new session, accepted by the fleet: it is stored with all that is needed to run it, and runs when a machine
-        has room.
+        """Start a session in the fleet.
+
+        It is stored with all that is needed to run it, and runs when a machine is free.
         """
         if min_remaining_percent is not None:
             raise InvalidInput(
@@ -203,7 +204,7 @@ class FleetDoor:
             return await self.link.client.enqueue(packed), notes
 
     def _there(self, place: Path) -> Path:
-        """A directory that need not be on this machine."""
+        """Return a directory that need not exist on this machine."""
         there = place.absolute()
         if self._helm.allowed_roots:
             refuse_outside(there, self._helm.allowed_roots, "cwd")
@@ -222,7 +223,7 @@ class FleetDoor:
         idempotency_key: str | None = None,
         **options: Unpack[TurnOptions],
     ) -> Session:
-        """The next message of a session of the fleet. It runs when those before it have ended."""
+        """Send the next message of a session of the fleet. It runs when the earlier ones have ended."""
         session = await self.session(session_id)
         words, placement = session_words(options), options.get("placement")
         refuse_unasked(session, self._helm.settings, "send it a message", changes_options=bool(words))
@@ -257,7 +258,7 @@ class FleetDoor:
     async def _request(
         self, text: str, session: SessionOptions, options: TurnOptions
     ) -> tuple[TurnRequest, tuple[tuple[str, bytes], ...]]:
-        """A message as it was asked for, and the images that travel with it."""
+        """Return a checked request, and the images that are sent with it."""
         settings = self._helm.settings
         request = turn_request(text, session, options, settings, image_roots=image_roots(settings))
         pictures = await anyio.to_thread.run_sync(read_images, request.turn.images)
@@ -338,12 +339,12 @@ class FleetDoor:
         return await self.link.respond(session_id, question_id, answers, by=by)
 
     async def give_up(self, session_id: str, question_id: str) -> None:
-        """A handler of a program has failed: the question waits for another answer."""
+        """Leave a question open for another answer after a program's handler has failed."""
 
     # --- look --------------------------------------------------------------------------------------------------------
 
     async def session(self, session_id: str) -> Session:
-        """A session of the fleet, or of this machine; also by what its agent calls it."""
+        """Return a session of the fleet, or of this machine, by its id or its agent's id."""
         if is_fleets(session_id):
             session = await self.link.session(session_id)
         elif session_id in self.own.sessions:
@@ -360,7 +361,7 @@ class FleetDoor:
         return session
 
     async def task(self, task_id: str) -> Task:
-        """A task of the fleet as it is."""
+        """Return the current state of a task of the fleet."""
         task = await self.link.lanes.find(task_id)
         if task is None:
             raise TaskNotFound(f"There is no task {task_id} in the fleet any more.")

@@ -42,7 +42,7 @@ def session_id_of(lane: str) -> str:
 
 
 def lane_of(session_id: str) -> str:
-    """The lane of a session of a fleet."""
+    """Return the lane of a session of a fleet."""
     return _TASK + session_id.removeprefix(_SESSION)
 
 
@@ -70,7 +70,7 @@ class Lanes:
         return await self._database.soon(lambda: self._database.all(sql, values))
 
     async def find(self, reference: str) -> Task | None:
-        """A task by its id or alias."""
+        """Return a task by its id or alias."""
         rows = await self._all(
             "select * from helmsman.tasks where id = %(ref)s or alias = %(ref)s order by number desc limit 1",
             {"ref": reference.replace("\0", "")},
@@ -140,7 +140,7 @@ class Lanes:
         ], following
 
     async def of_lanes(self, lanes: Sequence[str]) -> dict[str, list[Task]]:
-        """The tasks of each of these, oldest first."""
+        """Return the tasks of each of these lanes, oldest first."""
         found: dict[str, list[Task]] = {lane: [] for lane in lanes}
         rows = await self._all(
             "select * from helmsman.tasks where lane = any(%(lanes)s) order by number", {"lanes": list(lanes)}
@@ -150,21 +150,21 @@ class Lanes:
         return found
 
     async def lane_of_agents(self, session_id: str) -> str | None:
-        """The lane of a session by the id that its agent gave it."""
+        """Return the lane of a session by its agent's id."""
         rows = await self._all(
             "select lane from helmsman.tasks where session_id = %(id)s order by number limit 1", {"id": session_id}
         )
         return str(rows[0]["lane"]) if rows else None
 
     async def asking(self) -> list[str]:
-        """The lanes in which something waits for an answer."""
+        """Return the lanes with an open question."""
         rows = await self._all(
             "select distinct lane from helmsman.tasks where status = 'working' and input_required", {}
         )
         return [str(row["lane"]) for row in rows]
 
     async def since(self, number: int | None) -> tuple[int, list[str]]:
-        """The number of the newest task, and the lanes of those after the given one."""
+        """Return the number of the newest task, and the lanes of tasks after the given number."""
         rows = await self._all(
             "select number, lane from helmsman.tasks where number > %(number)s or %(number)s is null "
             "order by number desc limit case when %(number)s is null then 1 else 10000 end",
@@ -188,7 +188,7 @@ class Lanes:
         return [as_doors_see(row) for row in rows]
 
     async def usages(self) -> list[Task]:
-        """All tasks that have used something."""
+        """Return all tasks with usage."""
         rows = await self._all("select * from helmsman.tasks where usage is not null order by number", {})
         return [as_doors_see(row) for row in rows]
 
@@ -207,7 +207,7 @@ async def merged(
     cursor: str | None,
     age: Callable[[ValueT], Any],
 ) -> _Page[ValueT]:
-    """One page of what several have, newest first, and the cursor of the next: that of each which has more."""
+    """Merge pages of several sources into one, newest first, with the cursor of the next page."""
     begin: dict[str, str | None] = dict.fromkeys(sources)
     if cursor is not None:
         if (given := json_object(cursor)) is None:

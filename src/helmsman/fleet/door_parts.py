@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SHOWN_TASKS, _SHOWN_CHARS = 100, 120
-"""Of what runs and waits, for the page of machines."""
+"""Limits for running and waiting tasks on the page of machines."""
 
 
 class _Door(Protocol):
-    """The backend that these parts belong to (`helmsman.fleet.door`)."""
+    """Backend that these parts belong to (`helmsman.fleet.door`)."""
 
     link: FleetLink
     trees: DoorTrees
@@ -105,7 +105,7 @@ class _DoorsTasks(LocalTasks):
 
 
 class FleetTasks(Tasks):
-    """The tasks of the fleet, and those of this machine and in the cloud."""
+    """Tasks of the fleet, of this machine, and in the cloud."""
 
     def __init__(self, door: _Door, own: HelmsmanService) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
@@ -304,7 +304,7 @@ class _DoorsSchedules(Schedules):
 
 
 class _DoorsBudgets(Budgets):
-    """Those of this machine, which are for its own work, and those of the fleet."""
+    """Budgets of this machine, for its own work, and those of the fleet."""
 
     def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, own.extras.usage, tasks.prices)

@@ -1,8 +1,8 @@
-"""The trees of a fleet's sessions at a door: packed where the work was asked for, and what became of them brought back.
+"""Trees of a fleet's sessions at the client: packed where the work is requested, and their results fetched back.
 
-Any door can bring it back that has the repository: the one that the tree was packed in, else the one around the directory of
-whoever asks, as long as that knows the commit that was checked out then. It is a commit there, with a reference of its own
-(`refs/helmsman/fleet/…`), shown and applied as everything that comes back from another machine
+Any client with the repository can fetch the result: into the repository that the tree was packed in, or into the one
+around the caller's directory if it has the commit that was checked out then. The result is a commit there, with a
+separate reference (`refs/helmsman/fleet/…`), and is shown and applied like every result of another machine
 (`helmsman.worktrees.remote_merge`).
 """
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 _RESULTS: Final = "refs/helmsman/fleet"
 _MANY: Final = 100
-"""So many references are in a repository before it is asked which of them are still of use."""
+"""Number of references in a repository from which unused ones are removed."""
 
 
 class DoorTrees:
-    """Of one door. `roots` are where it may look, if it may not look everywhere."""
+    """Trees of one client. `roots` limit the directories that it may use."""
 
     def __init__(self, client: FleetClient, settings: Settings, roots: Sequence[Path]) -> None:
         self._client = client
@@ -51,12 +51,12 @@ class DoorTrees:
 
     @asynccontextmanager
     async def packed(self, draft: FleetDraft, directory: Path) -> AsyncIterator[tuple[FleetDraft, tuple[str, ...]]]:
-        """A draft with the tree around a directory, for the length of the block; and what does not travel, in words.
+        """Yield a draft with the tree around a directory, and descriptions of what is not sent.
 
         Raises:
-            InvalidInput: There is no repository, or it may not be looked at.
-            WorkspaceTooLarge: It is more than may travel.
-            WorktreeError: Something in it cannot be read.
+            InvalidInput: There is no repository, or it is outside the allowed roots.
+            WorkspaceTooLarge: It is too large to send.
+            WorktreeError: A file cannot be read.
         """
         settings, limits = self._settings, Limits.of(self._settings)
         packing = packed_for_fleet(directory, settings.state_dir, limits, from_remote=settings.workspace_from_remote)
@@ -85,11 +85,12 @@ class DoorTrees:
             )
 
     async def brought_back(self, lane: str, place: str | None) -> tuple[RemoteTree, tuple[str, ...]] | None:
-        """What became of the tree of a session, in the repository here, and what is not in it; None where it has none.
+        """Fetch the current tree of a session into the local repository. Return it with descriptions of what is
+        missing; None without a tree.
 
         Raises:
             InvalidInput: The repository is not here.
-            WorktreeError: It cannot be brought back.
+            WorktreeError: It cannot be fetched.
         """
         stored = StoredTree(self._client.database, self._soon, lane)
         packed = await stored.packed()
@@ -119,7 +120,7 @@ class DoorTrees:
         return await self._client.database.soon(do)
 
     def _repository(self, packed: PackedTree, place: str | None) -> Git | None:
-        """The one that a tree came from, or another clone of it. Blocks."""
+        """Return the repository that a tree came from, or another clone of it. Blocks."""
         state_dir = ensure_state_dir(self._settings.state_dir.absolute())
         for directory in (*(() if place is None else (Path(place),)), from_here(Path())):
             git = find_git(directory, state_dir) if directory.is_dir() else None
@@ -164,7 +165,7 @@ class DoorTrees:
                 raise WorktreeError("What became of this tree is damaged in the fleet's database. Look at it there.")
 
     async def _drop_references(self, git: Git) -> None:
-        """Drop those to results of sessions that the fleet does not have any more, where there are many."""
+        """Remove references to results of sessions that the fleet no longer has, if there are many."""
         listed = await anyio.to_thread.run_sync(
             lambda: git.text("for-each-ref", "--format=%(refname:lstrip=3)", _RESULTS)
         )

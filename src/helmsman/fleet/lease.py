@@ -42,7 +42,7 @@ class _NameTaken(Exception):
 
 
 class Lease:
-    """One worker's row."""
+    """Lease of one worker: its row in the database."""
 
     def __init__(
         self,

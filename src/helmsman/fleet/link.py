@@ -74,20 +74,20 @@ _AWAY: Final = "The fleet's database cannot be reached just now. What runs goes 
 
 
 class _Followed:
-    """A session and how far its events have been delivered here."""
+    """Session, and the position up to which its events have been delivered here."""
 
     def __init__(self, session: Session, lane: str) -> None:
         self.session = session
         self.lane = lane
         self.task: Task | None = None
-        """The task that is being delivered, or was delivered last."""
+        """Task that is being delivered, or was delivered last."""
         self.offset = 0
         self.is_followed = False
         self.reading = anyio.Lock()
         """Held while stored events are delivered. Other callers that load the session wait for it."""
         self.asking: dict[str, anyio.CancelScope] = {}
         self.own_questions: set[str] = set()
-        """Those that its machine asks, and not its agent."""
+        """Questions that its machine asks, not its agent."""
 
 
 class FleetLink:

@@ -1,4 +1,4 @@
-"""A message into the turn of a task, whichever machine runs it: put there once, or not at all."""
+"""Messages into a running turn, on whichever machine: delivered once, or not at all."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _unknown(task_id: str) -> FleetUnavailable:
 
 
 def _raise_refusal(refused: Mapping[str, Any] | None) -> None:
-    """What an agent does not take is an error here, as it is on its machine."""
+    """Raise the agent's refusal of a message as the same error as on its machine."""
     if refused is not None:
         kinds = {kind.code: kind for kind in (SessionIdle, Unsupported)}
         raise kinds.get(str(refused.get("code")), FleetRefused)(str(refused.get("message")))

@@ -83,7 +83,7 @@ def key_of(recipient: Recipient, place: str) -> str:
 
 
 def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: str | None) -> dict[str, Any]:
-    """For the metadata of a task: of what each recipient wants to hear, and after how long of questions."""
+    """Return the events that each recipient wants, and the delay for questions, for the metadata of a task."""
 
     def wanted(recipient: Recipient) -> list[str]:
         notification = (Notification(kind=kind, about="", title="", directory=directory, agent=agent) for kind in KINDS)
@@ -208,7 +208,7 @@ class FleetNotices:
 
 
 def delivery_of(row: DictRow, notification: Notification, now: datetime) -> Delivery:
-    """A notice on its way, with its times by our clock."""
+    """Return a delivery with its times by our clock."""
     ahead: timedelta = now - row["now"]
     return Delivery(
         id=f"N-{hashlib.sha256(row['about'].encode()).hexdigest()[:12]}",
@@ -261,7 +261,7 @@ async def _notification_of(database: FleetDatabase, row: DictRow, title: Callabl
 async def notices_log(
     database: FleetDatabase, keys: Sequence[str], title: Callable[[str], str], limit: int
 ) -> list[Delivery]:
-    """The newest notices of these recipients first."""
+    """Return the newest notifications of these recipients, newest first."""
     values = {"recipients": list(keys), "limit": limit}
     rows = await database.soon(lambda: database.all(_LOG, values))
     told = [(row, await _notification_of(database, row, title)) for row in rows]
@@ -321,13 +321,13 @@ class FleetPost:
         self._loops: dict[str, tuple[DeliveryLoop, anyio.CancelScope]] = {}
 
     async def who_is_told(self, *, agent: str, directory: str | None) -> dict[str, Any]:
-        """For the metadata of a task that is asked for here: of what each recipient wants to hear."""
+        """Return the events that each recipient wants, for the metadata of a task that is requested here."""
         with anyio.move_on_after(_LOAD_SECONDS):
             await self.loaded.wait()
         return who_is_told(self.settings, self._place, agent=agent, directory=directory)
 
     async def log(self, limit: int) -> list[Delivery]:
-        """The newest notices to this machine's recipients first."""
+        """Return the newest notifications of this machine's recipients, newest first."""
         keys = [key_of(one, self._place) for one in self.settings.to]
         return await notices_log(self._database, keys, self._title, limit) if keys else []
 

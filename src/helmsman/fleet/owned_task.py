@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 class NotOwner(Exception):
-    """The worker has lost its claim to the task and must stop working on it."""
+    """Worker has lost its claim to the task and must stop working on it."""
 
 
 class MachineOffer(NamedTuple):
-    """What a worker may run: tasks for its machine, and those of its agents whose labels it has."""
+    """Tasks that a worker may run: those for its machine, and those of its agents whose labels it has."""
 
     worker: str
     name: str
@@ -142,7 +142,7 @@ _FINISH: Final = """
 
 @dataclass(slots=True)
 class OwnedTask:
-    """A task that this worker has claimed under an epoch. `row` is its row at the time of the claim."""
+    """Task that this worker has claimed under an epoch. `row` is its row at the time of the claim."""
 
     database: FleetDatabase
     row: DictRow
@@ -318,7 +318,7 @@ class OwnedTask:
         await self._write(sql, question=question_id)
 
     async def reopen_question(self, question_id: str, refused: str) -> None:
-        """The answer that was given does not do, for this reason: another may be given."""
+        """Open a question again after an invalid answer, with the reason."""
         sql = """,
             again as (
                 update helmsman.questions set answer = null, answered_by = null, answered_at = null, refused = %(refused)s
@@ -363,7 +363,7 @@ class OwnedTask:
         return bool((await self._write(sql, message=message_id))["taken"])
 
     async def end_message(self, message_id: str, refused: Mapping[str, Any] | None) -> None:
-        """The agent has it, or does not take it."""
+        """Record that the agent has accepted or refused a message."""
         sql = """,
             ended as (
                 update helmsman.messages set ended_at = clock_timestamp(), refused = %(refused)s

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from helmsman.fleet.owned_task import OwnedTask
 
 KIND: Final = "images"
-"""Of what travels with a task (`helmsman.bundles`), one part for each image."""
+"""Kind of bundle (`helmsman.bundles`) with one part per image."""
 MOST_BYTES: Final = 8 * 1024 * 1024
-"""Of all images of one task."""
+"""Limit for all images of one task."""
 
 
 def read_images(images: Sequence[Path]) -> tuple[tuple[str, bytes], ...]:
-    """Images as they travel: the end of the name of each, and what is in it. Blocks.
+    """Read images for sending: the suffix and content of each. Blocks.
 
     Raises:
         InvalidInput: They are too large, or cannot be read.

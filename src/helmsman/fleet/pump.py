@@ -1,9 +1,9 @@
-"""What happens in a task, on its way into the database: in batches, in order, and never in the path of the agent.
+"""Write the events of a task to the database: in batches, in order, and without delaying the agent.
 
-Whoever tells of an event only puts it into the buffer. When the database is away the buffer grows up to a bound; beyond that
-the text that is still being written gives way first, for its item comes whole at its end, then the oldest of the rest, and
-whoever reads is told how many. Of that text only whole words are stored: a secret may be split between two pieces. For the
-same reason an item that has not ended is stored without what its agent still adds to.
+Events only go into a buffer. While the database is unavailable, the buffer grows up to a limit. Beyond it, streamed
+text is dropped first, because the finished item contains it, then the oldest events, and readers learn how many.
+Streamed text is stored in whole words, because a secret may be split between two chunks. For the same reason an
+unfinished item is stored without text that may still grow.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class EventPump:
         self._wake = anyio.Event()
         self._is_closing = False
         self.stored = anyio.Event()
-        """Set once all is stored that was told before `close`."""
+        """Set once everything reported before `close` is stored."""
 
     def put(self, event: Event) -> None:
         """Take in what has happened. Does not wait, and does not raise."""
@@ -80,10 +80,10 @@ class EventPump:
         self._buffer, self._size = kept, sum(part[1] for part in kept)
 
     async def run(self) -> None:
-        """Store what is told, until it is closed and all is stored.
+        """Store events until it is closed and everything is stored.
 
         Raises:
-            NotOwner: The task is somebody else's by now.
+            NotOwner: Another worker has the task.
         """
         while True:
             await self._wake.wait()
@@ -109,7 +109,7 @@ class EventPump:
         return batch
 
     async def close(self) -> None:
-        """Nothing more will be told: wait until all is stored."""
+        """Accept no more events, and wait until all are stored."""
         self._is_closing = True
         self._wake.set()
         await self.stored.wait()

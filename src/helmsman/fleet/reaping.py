@@ -1,6 +1,6 @@
-"""What live workers do with the tasks of dead workers, and with tasks whose deadline passes in the queue.
+"""Handle the tasks of dead workers, and tasks whose deadline passes in the queue.
 
-Each statement may run on several workers at once, and a repetition has no effect.
+Each statement may run on several workers concurrently, and a repetition has no effect.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ ANYWHERE: Final[LiteralString] = """
         (select string_agg('+' || label, '' order by label) from unnest(labels) label where position(':' in label) = 0), '')
     end
 """
-"""The queue of a task that no longer prefers a machine (`queue_of`)."""
+"""SQL for the queue of a task that no longer prefers a machine (`queue_of`)."""
 FIRST_PRIORITY, DEFAULT_PRIORITY, LAST_PRIORITY = 1, 100, 1000
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
 _HOST: Final = "host:"
@@ -40,7 +40,7 @@ def new_worker_id(name: str) -> str:
 
 
 def machine_of(worker_id: str | None) -> str | None:
-    """The name of the machine that a worker is."""
+    """Return the machine name of a worker."""
     return None if worker_id is None else worker_id.rpartition(_MARK)[0]
 
 
@@ -53,10 +53,10 @@ def channel_of(worker_id: str) -> str:
 
 
 def checked_name(name: str, what: str) -> str:
-    """The name of a machine or a label.
+    """Check the name of a machine or a label.
 
     Raises:
-        InvalidInput: It cannot be one.
+        InvalidInput: It is invalid.
     """
     if _NAME.fullmatch(name) is None:
         raise InvalidInput(
@@ -69,7 +69,7 @@ def checked_name(name: str, what: str) -> str:
 
 
 def queue_of(agent: str, labels: Iterable[str] = (), host: str | None = None) -> str:
-    """The queue of what has to be done by a host, or by any machine with an agent and these labels."""
+    """Return the queue for work on one host, or on any machine with an agent and these labels."""
     return f"{_HOST}{host}" if host is not None else "+".join((agent, *sorted(set(labels))))
 
 
@@ -119,7 +119,7 @@ def _cleaned(value: Any) -> Any:
 
 
 def jsonb(value: Mapping[str, Any] | None) -> Jsonb | None:
-    """An object that Postgres can look into."""
+    """Return a JSON object that Postgres can query."""
     return None if value is None else Jsonb(_cleaned(dict(value)))
 
 
@@ -127,7 +127,7 @@ def jsonb(value: Mapping[str, Any] | None) -> Jsonb | None:
 
 
 def new_fleet_task(instruction: str) -> tuple[str, str]:
-    """The id of a new task, and its alias: no two machines can give the same."""
+    """Return the id and alias of a new task. Both are unique among machines."""
     number = uuid.uuid4().hex[:12]
     return f"T-fleet-{number}", f"{alias_stem(instruction)}-{number[:4]}"
 
@@ -142,7 +142,7 @@ def _usage_of(kept: Mapping[str, Any]) -> Usage:
 
 
 def task_of(row: DictRow) -> Task:
-    """The task that a row is."""
+    """Convert a row to a task."""
     usage: Mapping[str, Any] | None = row["usage"]
     placed = {
         "machine": machine_of(row["worker"]),
@@ -209,6 +209,6 @@ def _time(text: object) -> datetime | None:
 OPTIONS, MAX_COST, SCHEDULE = "options", "maxCostUsd", "schedule"
 """Keys of facts in the metadata that a task has as fields."""
 CLIENT: Final = "client"
-"""The MCP client that requested a task. The client of a session's first task has opened the session."""
+"""MCP client that requested a task. The client of a session's first task has opened the session."""
 FLEET: Final = "fleet"
-"""The key of a fleet's own facts in the metadata of a task."""
+"""Metadata key of the fleet's facts about a task."""

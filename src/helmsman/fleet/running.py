@@ -97,7 +97,7 @@ _MOST_ENGINES: Final = 4
 
 
 class TaskRun:
-    """A task that this machine has claimed."""
+    """Task that this machine has claimed."""
 
     def __init__(self, helm: Steering, owned: OwnedTask, budgets: FleetBudgets) -> None:
         self._helm = helm
@@ -121,7 +121,7 @@ class TaskRun:
         self._own_answered = anyio.Event()
         """Set when the fleet's own question (whether to continue after a loss) is answered or the task is stopped."""
         self._is_unanswered = False
-        """The task is a run of a schedule, and a question's deadline passed without an answer."""
+        """Set when a question of a schedule's run was not answered in time."""
         self._stop = anyio.Lock()
         """Held until the turn and all processes that it left running have stopped."""
         self._has_progress = False
@@ -132,7 +132,7 @@ class TaskRun:
         self._tree: SharedTree | None = None
         """None if the task works in a directory of this machine."""
         self._made: Worktree | None = None
-        """The worktree that was made here for the session."""
+        """Worktree that was created here for the session."""
         self._items = 0
         self._shipping = anyio.Lock()
         self._is_labelled = False

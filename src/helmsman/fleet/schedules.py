@@ -69,7 +69,7 @@ def _run(row: DictRow) -> ScheduleRun:
 
 
 def schedule_of(row: DictRow) -> Schedule | None:
-    """A schedule with one of its runs, if the row has one."""
+    """Convert a row to a schedule, with one of its runs if the row has one."""
     return _schedule(row, None if row["due_at"] is None else _run(row))
 
 
@@ -80,7 +80,7 @@ async def _enter(connection: DatabaseConnection, schedule: Schedule, run: Schedu
 
 
 def _draft(draft: TaskDraft) -> FleetDraft:
-    """A run as the fleet's tasks are. What its schedule keeps beside options is for the metadata of tasks."""
+    """Convert a run to a draft for the fleet. The schedule's facts beside options go into the metadata."""
     known = {OPTIONS: draft.stored_options, MAX_COST: draft.max_cost_usd, SCHEDULE: draft.schedule}
     metadata = {name: value for name, value in known.items() if value is not None} | {PLACE: draft.directory}
     return FleetDraft(
@@ -152,7 +152,7 @@ class FleetSchedules:
         return await self._database.soon(lambda: self._database.all(sql, values))
 
     async def now(self) -> datetime:
-        """By the database's clock."""
+        """Return the time of the database's clock."""
         moment: datetime = (await self._rows("select clock_timestamp() as now"))[0]["now"]
         return moment
 
@@ -178,7 +178,7 @@ class FleetSchedules:
         )
 
     async def all(self) -> tuple[Schedule, ...]:
-        """Those there are, oldest first; one that this version makes no sense of is left out."""
+        """Return all schedules, oldest first, without those that this version cannot read."""
         rows = await self._rows(
             """
             select schedules.*, due_at, entered_at, task, note from helmsman.schedules left join lateral (

@@ -1,7 +1,7 @@
-"""The tables of a fleet, in the schema `helmsman`, and how they came to be: one step per version.
+"""Tables of a fleet, in the schema `helmsman`, and their migrations: one step per version.
 
-A step is never changed once it was released. Steps only add, so that workers of the version before go on working while
-others are upgraded; one that does not says so in `_OLDEST`.
+A released step never changes. Steps only add, so that workers of the previous version continue while others are
+upgraded; an incompatible step raises `_OLDEST`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.database import DatabaseConnection, FleetDatabase
 
 LOCK: Final = 0x48454C4D
-"""The advisory locks of a fleet: this for migrations, the next for the reaper."""
+"""Advisory locks of a fleet: this one for migrations, the next for the reaper."""
 
 _FIRST: Final[tuple[LiteralString, ...]] = (
     """
@@ -322,11 +322,11 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
 _STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_SCHEDULES, *_BUDGETS, *_NOTICES, *_MESSAGES),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
-"""The oldest version whose code can still work with these tables."""
+"""Oldest version whose code can work with these tables."""
 
 
 async def migrate(connection: DatabaseConnection) -> int:
-    """Bring the tables to this version, whoever else does so at the same time; which version was there before."""
+    """Migrate the tables to this version, safe against concurrent migrations. Return the previous version."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock(%s)", (LOCK,))
         await connection.execute("create schema if not exists helmsman")
@@ -348,10 +348,10 @@ async def migrate(connection: DatabaseConnection) -> int:
 
 
 async def require_schema(database: FleetDatabase) -> None:
-    """Make sure that this version can work with the tables that are there.
+    """Check that this version can work with the tables.
 
     Raises:
-        FleetNotReady: Nobody has made them, or they are too old or too new.
+        FleetNotReady: They do not exist, or are too old or too new.
     """
     try:
         row = await database.one("select version, oldest from helmsman.fleet")

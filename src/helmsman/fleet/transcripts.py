@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class SharedTranscript:
-    """The transcript of a task's session, while this machine has the task."""
+    """Transcript of a task's session, while this machine has the task."""
 
     def __init__(self, owned: OwnedTask, agent: str, session: CarriedSession) -> None:
         self._owned = owned
@@ -58,7 +58,7 @@ class SharedTranscript:
         """Restore the session from the fleet, to resume it in a directory.
 
         Raises:
-            CannotMove: It cannot go on here.
+            CannotMove: It cannot be resumed here.
         """
         database = self._owned.database
         rows = await database.keep_trying(

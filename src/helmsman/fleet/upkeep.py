@@ -1,7 +1,7 @@
-"""What a fleet keeps, and for how long: results as long as those of one machine, then all that belongs to them goes.
+"""Expiry of a fleet's data: results expire as on one machine, then everything that belongs to them is deleted.
 
-Any worker does it, one at a time, now and then. The tasks of a session go together, when the last has expired: the first has
-the tree that all of them work on. Its rollouts go then, too.
+Any worker does it occasionally, one at a time. The tasks of a session are deleted together, when the last has expired:
+the first has the tree that all of them work on. The session's rollouts are deleted with them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a fleet: tasks as doors describe them, machines, questions, and what happened."""
+"""Values of a fleet: tasks as clients request them, machines, questions, and events."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _LONGEST_DELAY: Final = 366 * 24 * 3600.0
 
 
 class FleetDraft(Value, frozen=True, kw_only=True):
-    """A task as a door describes it.
+    """Task as a client requests it.
 
     Attributes:
-        spec: What the machine needs to run it (`helmsman.model.request.TurnRequest.packed`), and what else it is to know.
-        session_id: The session that it goes on with: its tasks run one after another, in this order.
+        spec: What the machine needs to run it (`helmsman.model.request.TurnRequest.packed`), and further facts.
+        session_id: The session that it continues: its tasks run one after another, in this order.
         lane: The same by its lane, also before any machine has begun it.
-        host: The one machine that may run it; else any that has the agent and all of `labels` does.
+        host: The one machine that may run it; else any that has the agent and all of `labels`.
         priority: From 1, which comes first, to 1000.
-        delay: It begins so many seconds from now, not before.
-        deadline: It is stopped so many seconds from now, wherever it is.
-        images: What its agent is shown, each with the end of its name.
-        bundles: What travels with it, by kind, stored before its id is given out.
+        delay: Seconds from now before which it does not begin.
+        deadline: Seconds from now after which it is stopped, on any machine.
+        images: Images for its agent, each with its file name suffix.
+        bundles: Data that is sent with it, by kind, stored before its id is returned.
     """
 
     agent: str
@@ -84,7 +84,7 @@ def refuse_secrets(content: Any) -> None:
 
 
 class Machine(Value, frozen=True, kw_only=True):
-    """One machine of a fleet, as it last said of itself."""
+    """Machine of a fleet, as last reported."""
 
     name: str
     labels: tuple[str, ...]
@@ -97,7 +97,7 @@ class Machine(Value, frozen=True, kw_only=True):
     is_alive: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """As doors show it."""
+        """Return JSON for front ends."""
         return {
             "name": self.name,
             "isAlive": self.is_alive,
@@ -113,7 +113,7 @@ class Machine(Value, frozen=True, kw_only=True):
 
 
 class AskedInFleet(Value, frozen=True, kw_only=True):
-    """A question that waits for an answer. `refused` says why the last answer did not do."""
+    """Open question. `refused` says why the last answer was invalid."""
 
     task: str
     session_id: str | None
@@ -125,10 +125,10 @@ class AskedInFleet(Value, frozen=True, kw_only=True):
 
 
 class FleetEvents(Value, frozen=True, kw_only=True):
-    """What happened in a task from an offset on: `events` are `Event`s, or facts of the fleet's own as dictionaries."""
+    """Events of a task from an offset on: `events` are `Event`s, or the fleet's own facts as dictionaries."""
 
     events: tuple[Any, ...]
     offset: int
-    """Where to go on reading."""
+    """Offset to continue from."""
     is_over: bool
-    """Nothing will follow: the task has ended, and all of it has stopped."""
+    """True if nothing follows: the task has ended, and everything has stopped."""

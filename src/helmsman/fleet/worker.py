@@ -74,7 +74,7 @@ class WorkerOptions(Value, frozen=True, kw_only=True):
 
 
 class Worker:
-    """One machine's. Opened, it is known to the others; `serve` takes tasks; `hand_over` is the end in order."""
+    """Worker of one machine. Once opened, others see it; `serve` runs tasks; `hand_over` ends it in order."""
 
     def __init__(self, options: WorkerOptions, directory: Path) -> None:
         options.check()
@@ -183,10 +183,11 @@ class Worker:
             raise dead[0]
 
     async def _look_at_agents(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        """The versions of its agents, and its labels: those that it was given, and the forms of sessions that these know.
+        """Return the versions of its agents, and its labels: the configured ones, and the session formats of its
+        agents.
 
         Raises:
-            HelmsmanError: An agent is not there.
+            HelmsmanError: An agent is not installed.
         """
         versions: dict[str, str] = {}
         labels = list(self.options.labels)

@@ -67,7 +67,7 @@ Bundles: TypeAlias = "Mapping[str, tuple[Mapping[str, Any], Sequence[bytes]]]"
 
 
 class Pieces(Sequence[bytes]):
-    """A file in pieces that are read on demand. An empty file has one empty piece."""
+    """Chunks of a file that are read on demand. An empty file has one empty chunk."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -119,7 +119,7 @@ def packed_for_fleet(
 
 @dataclass(frozen=True, slots=True)
 class KeptTree:
-    """A changed tree at some time. `data` names the bundle. `rollouts` has the size of each transcript file then."""
+    """Changed tree at some time. `data` names the bundle. `rollouts` has the size of each transcript file then."""
 
     task: str
     result: Result
@@ -130,7 +130,7 @@ class KeptTree:
 
 
 class StoredTree:
-    """The tree of a session as the database has it. `ask` is how that is asked while it may be away."""
+    """Tree of a session in the database. `ask` runs queries, and handles an unavailable database."""
 
     def __init__(
         self, database: FleetDatabase, ask: Callable[[Callable[[], Awaitable[Any]]], Awaitable[Any]], lane: str
@@ -202,7 +202,7 @@ class StoredTree:
 
 
 class SharedTree:
-    """The tree of a session whose task this machine has claimed.
+    """Tree of a session whose task this machine has claimed.
 
     `kept` is the tree that was stored at the time of the claim.
     """
@@ -249,11 +249,11 @@ class SharedTree:
         ]
 
     async def make(self) -> Worktree:
-        """A new worktree here, with what became of the tree so far in it.
+        """Create a worktree with the current state of the tree.
 
         Raises:
-            WorkspaceIncomplete: It is to be fetched from where it was pushed, and this machine cannot.
-            WorktreeError: It is damaged, or git says no.
+            WorkspaceIncomplete: It must be fetched from a remote, and this machine cannot.
+            WorktreeError: It is corrupt, or git refuses.
         """
         found = await self._place()
         tree = await anyio.to_thread.run_sync(worktrees.create, found.directory, self._state_dir)

@@ -1,4 +1,4 @@
-"""An agent that speaks the Agent Client Protocol: where it is, how its engine is opened, what it keeps on disk.
+"""Agent that speaks the Agent Client Protocol: where it is, how its engine is opened, what it keeps on disk.
 
 Which program it is: `command` under `[agents.NAME]` in the user's own `helmsman.toml`, else what the PATH has. A name that
 no profile knows is an agent of the user's own:
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
 _PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPENAI_", "OPENCODE_", "QWEN_")
-"""Of the environment, what only agents read."""
+"""Prefixes of environment variables that only agents read."""
 
 
 class OwnWords(Value, frozen=True):
-    """What `[agents.NAME]` says."""
+    """Values of `[agents.NAME]`."""
 
     command: tuple[str, ...]
     title: str
@@ -93,7 +93,7 @@ class AcpAgent(SupervisedAgent):
         self._command = command
 
     def said(self, name: str, words: OwnWords) -> AcpAgent:
-        """One of a user's own; or this one, run as the user says."""
+        """Return the agent with the user's own settings, or a new agent of the user."""
         profile = self._profile if name == self.name else words.profile(name)
         return AcpAgent(profile, words.command, self._owner, self._engines)
 
@@ -213,16 +213,16 @@ class AcpAgent(SupervisedAgent):
 
 
 def known_agents(owner: Owner | None = None) -> list[AcpAgent]:
-    """The agents that are known. What is open is known to all of them, and to those that are `said` otherwise."""
+    """Return the known agents. Variants with other settings (`said`) share their open engines."""
     engines: dict[str, Engine] = {}
     return [AcpAgent(profile, (), owner, engines) for profile in KNOWN]
 
 
 def read_own_agents(files: Iterable[ConfigFile]) -> dict[str, OwnWords]:
-    """What the user's own file says of agents, by their names.
+    """Read `[agents]` of the user's own file, by agent name.
 
     Raises:
-        InvalidSetting: Something under `[agents]` makes no sense.
+        InvalidSetting: A value under `[agents]` is invalid.
     """
     return dict(_read_own(files))
 

@@ -1,7 +1,8 @@
-"""The conversation with an agent that speaks the Agent Client Protocol: prompts to it, and what it says and asks.
+"""Conversation with an agent over the Agent Client Protocol: prompts, updates and questions.
 
-The protocol has no turn ids and no "turn started": a turn is a prompt, or some, without an answer. Each turn gets an id, one
-beginning and one end. The mode that asks is set after every load, before the first prompt. Every question is answered once.
+The protocol has no turn ids and no "turn started": a turn is one or more unanswered prompts. Each turn gets an id, one
+beginning and one end. The mode in which the agent asks is set after every load, before the first prompt. Every question
+is answered once.
 """
 
 from __future__ import annotations
@@ -88,15 +89,15 @@ _SHOWN_CHARS: Final = 500
 
 @dataclass(slots=True, eq=False)
 class AcpTurn(AgentTurn):
-    """A turn that runs. `unanswered` is how many of its prompts are.
+    """Running turn. `unanswered` is the number of its prompts without an answer.
 
-    `later` is what the agent is given when it asks, and else what is sent when they are answered; `reasons` are sent only
-    then, since an agent that was refused may ask and stop all the same.
+    `later` is given to the agent when it asks, or sent after its prompts are answered. `reasons` are sent only then,
+    since an agent whose request was refused may still ask and stop.
     """
 
     items: TurnItems = field(kw_only=True)
     prompts: list[tuple[RequestId, int]] = field(default_factory=list[tuple["RequestId", int]])
-    """All that were sent, each with how much the process had been told before."""
+    """Requests of all prompts, each with the amount of input that the process had received before."""
     unanswered: int = 0
     later: list[str] = field(default_factory=list[str])
     reasons: list[str] = field(default_factory=list[str])
@@ -105,13 +106,13 @@ class AcpTurn(AgentTurn):
     usage: Usage | None = None
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
     answered_at: int | None = None
-    """The line of the newest answer to one of its prompts, in the output of a supervised process."""
+    """Line of the newest answer to a prompt, in the output of a supervised process."""
     failure: Failure | None = None
     sent: anyio.Event = field(default_factory=anyio.Event)
     """Its process has the first prompt."""
 
     def noted(self) -> dict[str, Any]:
-        """What the next owner of its process has to know of it; the rest comes again."""
+        """Return the facts that the next owner of the process needs and cannot read again."""
         return {
             "id": self.id,
             "prompts": self.prompts,
@@ -123,23 +124,23 @@ class AcpTurn(AgentTurn):
         }
 
     def recall(self, noted: Mapping[str, Any]) -> None:
-        """Take over what an earlier owner has noted."""
+        """Restore the facts that an earlier owner has recorded."""
         self.later, self.reasons = texts(noted.get("later")), texts(noted.get("reasons"))
         self.only_asked = rows(noted.get("only_asked"))
         self.interrupted = noted.get("interrupted") is True
         self.items.declined.update(texts(noted.get("declined")))
 
     def decline(self, request: IncomingRequest) -> None:
-        """What this asked for was refused."""
+        """Record that a request was refused."""
         self.items.declined.add(text(mapping(request.params.get("toolCall")).get("toolCallId")))
 
     def count(self, used: Usage | None) -> None:
-        """Take in what was used, if that was told."""
+        """Add usage, if it was reported."""
         if used is not None:
             self.usage = used if self.usage is None else self.usage + used
 
     def outcome(self, title: str) -> tuple[TurnOutcome, Failure | None]:
-        """How it has ended, now that all its prompts are answered."""
+        """Return how the turn ended, after all its prompts were answered."""
         if self.interrupted:
             return "interrupted", None
         if self.failure is not None:
@@ -156,12 +157,12 @@ class AcpTurn(AgentTurn):
 
 @dataclass(slots=True)
 class OpenRequest:
-    """A request that waits for its answer. `announced` is the title that its call had before."""
+    """Open request. `announced` is the earlier title of its call."""
 
     request: IncomingRequest
     announced: str | None
     question: Question | None = None
-    """The question as shown to the user; None before the user is asked."""
+    """Question as shown to the user; None before the user is asked."""
     times: int = 0
 
     @property
@@ -206,7 +207,7 @@ class AcpConversation(Conversation):
         self.untold: dict[str, OpenRequest] = {}
         """Requests about tool calls whose input the agent has not reported yet."""
         self._counted = Usage()
-        """The usage counted so far, for agents that report a sum."""
+        """Usage counted so far, for agents that report a sum."""
         self._told_cost: float | None = None
         self._set_up_for: SessionOptions | None = None
         self._is_set_up = False
@@ -215,12 +216,12 @@ class AcpConversation(Conversation):
         self._news: dict[str, str | None] = {}
         """Reported modes and options during setup, each since it was set. They take effect when the setup is complete."""
         self._option_names: frozenset[str] = frozenset()
-        """The options in which it asks, as far as the agent has them for it."""
+        """Options of the agent that make it ask."""
         self.model: str | None = None
 
     @property
     def turn(self) -> AcpTurn | None:
-        """The turn that runs."""
+        """Turn that runs."""
         turn = self.session.turn
         assert turn is None or isinstance(turn, AcpTurn)
         return turn
@@ -493,7 +494,7 @@ class AcpConversation(Conversation):
     # --- what the agent says -----------------------------------------------------------------------------------------
 
     def on_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        """It tells something."""
+        """Handle a notification."""
         if method != "session/update":
             return
         update = mapping(params.get("update"))
@@ -514,7 +515,7 @@ class AcpConversation(Conversation):
             self.deliver(Unknown(session_id=self.session.id, turn_id=turn.id, name=kind, payload=update))
 
     def _hear(self, settings: Mapping[str, str | None]) -> None:
-        """It says what its settings are."""
+        """Handle reported settings."""
         self._option_names = self._option_names.union(settings)
         if not self._is_set_up:
             self._news.update(settings)
@@ -570,7 +571,7 @@ class AcpConversation(Conversation):
     # --- questions ---------------------------------------------------------------------------------------------------
 
     def on_request(self, request: IncomingRequest) -> bool:
-        """It asks something; False where that is nothing anybody answers."""
+        """Handle a request. Return False if it needs no answer of a user."""
         if request.method == _STEERING and self._profile.steering == "when asked":
             return self._give_later(request)
         if request.method != permissions.REQUEST:
@@ -630,7 +631,7 @@ class AcpConversation(Conversation):
         return permissions.read_question(params, known, asking)
 
     def _look_again(self, turn: AcpTurn, update: Mapping[str, Any]) -> None:
-        """Ask again about a call whose details changed: the user must always see its current state."""
+        """Ask again about a call whose details have changed: the user must always see its current state."""
         call_id = text(update.get("toolCallId"))
         call = turn.items.known(call_id)
         if call is None or call.ended:
@@ -709,7 +710,7 @@ def _said(question: Question) -> tuple[object, ...]:
 
 
 def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
-    """A prompt as the protocol has it.
+    """Return a prompt in the protocol's format.
 
     Raises:
         InvalidInput: An image cannot be read.
@@ -726,12 +727,12 @@ def prompt_content(turn: TurnInput) -> list[Mapping[str, Any]]:
 
 
 def text_block(said: str) -> dict[str, Any]:
-    """A text for the model, as the protocol has it."""
+    """Return a text in the protocol's format."""
     return {"type": "text", "text": as_words(said)}
 
 
 def turn_failure(error: EngineRefused) -> Failure:
-    """The error that a prompt was answered with."""
+    """Return the failure for an error that answered a prompt."""
     code, said = integer(error.details.get("rpc_code")), text(error.details.get("rpc_message"))
     data = mapping(error.details.get("rpc_data"))
     said = " ".join(filter(None, (said, optional_text(data.get("details")))))

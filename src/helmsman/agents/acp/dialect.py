@@ -1,8 +1,8 @@
-"""The Agent Client Protocol as a dialect: how an agent with a `Profile` is started for a session.
+"""Agent Client Protocol as a dialect: start an agent with a `Profile` for a session.
 
-Each session has a separate process. An agent's permissions are partly in its environment, some agents keep approvals for all
-sessions of a process, one that waits for an answer blocks the other sessions, and some show their own directory instead of
-the session's.
+Each session has a separate process, because an agent's permissions are partly in its environment, some agents keep
+approvals for all sessions of a process, one that waits for an answer blocks the other sessions, and some show their own
+directory instead of the session's.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ _HOMES: Final = "homes"
 _HOME: Final = "home"
 _USED_BY: Final = "used-by"
 _FRESH_SECONDS: Final = 120.0
-"""How long a home may be there without a process that uses it: that is about to be started."""
+"""Lifetime of a home without a process: its process is about to start."""
 _COPIED_BYTES: Final = 16 * 1024 * 1024
-"""What is larger is no setting: it is shown as it is, and cannot be written."""
+"""Limit for copied files. Larger ones are not settings: they are shown unchanged and read-only."""
 
 
 class PrivateHome:
-    """The home of one process in a sandbox, among these places in the state directory. Methods block, briefly."""
+    """Home of one process in a sandbox, in the state directory. Methods block briefly."""
 
     def __init__(self, places: Path, name: str) -> None:
-        self._place = (places / _HOMES).resolve() / name  # itself: what a link leads to is not ours to remove
+        self._place = (places / _HOMES).resolve() / name  # not the target of a link, which is not ours to remove
         self._state_dir = places.parent
         self.path = self._place / _HOME
 
     def used_by(self, process: Process | None) -> None:
-        """From now on it is there for as long as this process, None being one that has ended already."""
+        """Tie the home to a process; None if the process has ended."""
         replace_file(self._place / _USED_BY, json.dumps(process or Process(0, "")), durable=False)
 
     def is_of_use(self) -> bool:
@@ -98,10 +98,10 @@ def put_inside(
     places: Path,
     sandbox: Sandbox,
 ) -> tuple[Sequence[str], dict[str, str], PrivateHome]:
-    """How a process for such a session is started in a sandbox, and its home there. Blocks.
+    """Return how to start a process for such a session in a sandbox, and its home there. Blocks.
 
     Raises:
-        EngineStartFailed: The agent could not be made ready for it.
+        EngineStartFailed: The agent could not be prepared for it.
     """
     try:
         profile.prepare(argv, env)
@@ -119,7 +119,7 @@ def put_inside(
 
 
 def clear_away(places: Path) -> None:
-    """Take away the homes that no process uses any more. Blocks."""
+    """Remove the homes without a process. Blocks."""
     homes = places / _HOMES
     for place in homes.iterdir() if homes.is_dir() else ():
         with suppress(FileNotFoundError):
@@ -157,7 +157,7 @@ def _around(
         project = profile.own_project(home.path, directory)
         if project is not None and not project.is_symlink():  # then the sessions of others cannot be written
             project.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not home.kept:  # below what is hidden nothing can be shown for reading
+            if not home.kept:  # below a hidden directory nothing can be shown for reading
                 confined = replace(confined, hides=shared)
             shared = (project.resolve(),)
             kept += () if home.mark is None else (shared[0] / home.mark,)
@@ -192,7 +192,7 @@ def _show(real: Path, shown: Path, *, copied: bool) -> None:
 
 PROTOCOL_VERSION: Final = 1
 PLACES: Final = "agents"
-"""Where in the state directory files for agents are."""
+"""Directory for files of agents, in the state directory."""
 _UPDATE: Final = b'"session/update"'
 _LOOKED_AT: Final = 200
 """Number of bytes to inspect: a line's first bytes have its kind. One with a list of commands had half a megabyte."""

@@ -35,7 +35,7 @@ Some agents report too little there, and only their files have the correct count
 """
 
 MODE: Final = "mode"
-"""The name of the mode among the settings of a session."""
+"""Name of the mode among the settings of a session."""
 _OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
 
 
@@ -52,12 +52,12 @@ class AgentAccess(Value, frozen=True):
 
 
 class AgentHome(Value, frozen=True, kw_only=True):
-    """An agent's home directory, and the parts of it that a sandbox exposes.
+    """Home directory of an agent, and the parts of it that a sandbox exposes.
 
-    The environment variable `variable` names the directory that has its home, as `below` there (empty: the directory is its
-    home). `shared` are the directories with its sessions, `kept` are paths below these that hold programs. Directories that
-    it has to write are `copied`, or, if it needs none of their content, `empty`. `mark` is the file that names the owner of
-    the sessions in a directory.
+    The environment variable `variable` names the directory that contains its home at the path `below` (empty: the
+    directory is its home). `shared` are the directories with its sessions, `kept` are paths below these that hold
+    programs. Directories that it has to write are `copied`, or, if it needs none of their content, `empty`. `mark` is
+    the file that names the owner of the sessions in a directory.
     """
 
     path: Path
@@ -71,21 +71,21 @@ class AgentHome(Value, frozen=True, kw_only=True):
 
 
 class Profile(ABC):
-    """Profile of one agent. What it is trusted with has no defaults (`Trust`); the rest has those for an unknown agent."""
+    """Profile of one agent. Its trust has no defaults (`Trust`); everything else defaults to an unknown agent."""
 
     name: str = ""
     title: str = ""
     program: str = ""
-    """The name of the program on the PATH."""
+    """Name of the program on the PATH."""
     arguments: tuple[str, ...] = ()
     install: str = ""
-    """The command that installs it."""
+    """Command that installs it."""
     start_seconds: float = 180.0
     """Seconds until the first answer, which may take long on a busy machine and on the agent's very first start."""
     asking_options: Mapping[str, str] = {}
     """Settings of a session, besides its mode, in which it asks, where it has them."""
     model_by: Literal["set_model", "set_config_option", "environment", "nothing"] = "nothing"
-    """The way to choose the model."""
+    """Method to select the model."""
     steering: SteeringWay = "no"
     counting: Counting = "nothing"
     cached_beside: bool = False
@@ -103,17 +103,18 @@ class Profile(ABC):
     writable: tuple[Path, ...] = ()
     """Paths that it may write in a sandbox, besides those of the session and the shared parts of its home."""
 
-    # --- what it is trusted with, without defaults ---------------------------------------------------------------------
+    # --- trust, without defaults
+    # ------------------------------------------------------------------------------------------
 
     @property
     @abstractmethod
     def asking_mode(self) -> str | None:
-        """The mode in which it asks before it writes or runs anything but harmless commands; None if it has no modes."""
+        """Mode in which it asks before it writes or runs anything but harmless commands; None if it has no modes."""
 
     @property
     @abstractmethod
     def reading_mode(self) -> str | None:
-        """The mode in which it changes nothing, if it has one."""
+        """Mode in which it changes nothing, if it has one."""
 
     @property
     @abstractmethod
@@ -123,7 +124,7 @@ class Profile(ABC):
     @property
     @abstractmethod
     def runs_repository_files(self) -> bool:
-        """Whether it may run files of a repository that the user has not trusted."""
+        """True if it may run files of a repository that the user has not trusted."""
 
     @property
     @abstractmethod
@@ -157,10 +158,10 @@ class Profile(ABC):
         return dict(env)
 
     def refuse_danger(self, options: SessionOptions, directory: Path) -> None:
-        """Refuse to work where the agent would run files of the repository before anybody was asked.
+        """Refuse to work where the agent would run files of the repository without approval.
 
         Raises:
-            InvalidInput: It would, and nobody said that the repository is trusted.
+            InvalidInput: It would, and the repository is not trusted.
         """
         if options.trust_repository:
             return
@@ -222,7 +223,7 @@ class Profile(ABC):
     # --- messages of the agent ---------------------------------------------------------------------------------------
 
     def tool_of(self, call: Mapping[str, Any]) -> str | None:
-        """The name of the tool that is called, where the program itself says it; a title may be the model's choice."""
+        """Return the name of the called tool, if the program itself reports it; a title may be the model's choice."""
         return None
 
     def mode_in(self, text: str) -> str | None:
@@ -284,7 +285,7 @@ class Profile(ABC):
         return None
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
-        """The variables and the files in which a login of it is found, as far as that is known."""
+        """Return the variables and files that may contain its login, as far as known."""
         return (), ()
 
     def transcripts(self, env: Mapping[str, str]) -> CarriedTranscripts | None:

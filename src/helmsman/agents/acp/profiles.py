@@ -1,4 +1,4 @@
-"""The agents whose ways are known, each as it was seen to behave (in the versions that `scripts/fetch_agents.py` names)."""
+"""Profiles of known agents, as observed (in the versions that `scripts/fetch_agents.py` names)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ _SETTINGS_OF_THE_MACHINE: Final = Path(
 
 
 class Gemini(Profile):
-    """Google's Gemini CLI. It heeds nothing of a folder that nobody has trusted, and says little about commands."""
+    """Google's Gemini CLI.
+
+    It ignores a folder's settings until the user trusts it, and reports little about commands.
+    """
 
     name = "gemini"
     title = "Gemini"
@@ -112,14 +115,14 @@ class Gemini(Profile):
             shared=("tmp",),
             kept=("tmp/bin",),  # programs that it has fetched
             mark=self._MARK,
-            empty=("history",),  # repositories of its own, whose configuration git would run
+            empty=("history",),  # its own repositories, whose configuration git would run
         )
 
     def reads(self, env: Mapping[str, str]) -> tuple[Path, ...]:
         return cloud_logins(env, {"GOOGLE_GENAI_USE_VERTEXAI": "google", "GOOGLE_GENAI_USE_GCA": "google"})
 
     def own_project(self, home: Path, directory: Path) -> Path | None:
-        """The one that it would take: by its list, or by the mark in it. Where there is no mark it is marked here."""
+        """Return the project that Gemini would use: by its list, or by the mark in it. Mark a new one."""
         listed = mapping((json_object_in(home / "projects.json") or {}).get("projects"))
         name, mark = text(listed.get(str(directory))), self._MARK
         named = [home / "tmp" / name] if name and Path(name).name == name else []
@@ -138,7 +141,7 @@ class Gemini(Profile):
         return ("GEMINI_API_KEY", "GOOGLE_API_KEY"), (_home(env) / ".gemini" / "oauth_creds.json",)
 
     async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:
-        """A session loaded in the minute it was made is emptied: the recorder of the load begins the same file."""
+        """Refuse to load a session in the minute of its creation: the recorder of the load would overwrite its file."""
         await anyio.to_thread.run_sync(self.was_loaded, session_id, env)
         while True:
             minute = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M")
@@ -148,7 +151,7 @@ class Gemini(Profile):
             await anyio.sleep(_LOAD_AGAIN)
 
     def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:
-        """A load begins a file that nothing is written to. The next Gemini takes it for broken, and deletes the session."""
+        """Undo a side effect of a load: an empty file, which the next Gemini takes for a broken session and deletes."""
         for path in (self.home(env).path / "tmp").glob(f"*/chats/session-*-{session_id[:8]}.jsonl"):
             with suppress(OSError, ValueError, RecursionError):
                 lines = [mapping(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
@@ -180,7 +183,7 @@ class OpenCode(Profile):
 
     _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
     _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
-    """What a configuration has that names a plugin, perhaps in other words. Of all it says, these are run."""
+    """Words in a configuration that may name a plugin. Of all its content, only plugins are run."""
     _READS = ("read", "grep", "glob", "list", "todoread", "todowrite")
     _ACTS = ("bash", "edit", "webfetch", "websearch", "codesearch", "skill", "external_directory", "doom_loop")
     _NEVER = ("task",)
@@ -191,12 +194,12 @@ class OpenCode(Profile):
         acts = "deny" if options.writes == "nothing" else "ask"
         permission = {"*": acts, **dict.fromkeys(self._ACTS, acts), **dict.fromkeys(self._READS, "allow")}
         permission |= dict.fromkeys(self._NEVER, "deny")
-        # The last rule that fits counts, and these are merged with the user's own, which keep their place. So all is said
-        # once more in patterns that nobody uses: they come last.
+        # The last matching rule counts, and these are merged with the user's own, which keep their position. So each
+        # rule is repeated as a pattern that users do not write, and therefore comes last.
         again = {**dict.fromkeys(self._READS, "allow"), **dict.fromkeys(self._NEVER, "deny")}
         permission |= {"**": acts, **{f"{name[:-1]}?": effect for name, effect in again.items()}}
         given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
-        # An agent of its configuration has permissions of its own, which count more than those for all.
+        # Permissions of an agent in the configuration override those for all.
         agents = mapping(given.get("agent"))
         used = {**mapping(agents.get(self.asking_mode)), "permission": permission}
         content = {**given, "permission": permission, "agent": {**agents, self.asking_mode: used}}
@@ -254,7 +257,7 @@ class Qwen(Profile):
 
     _SETTINGS = "QWEN_CODE_SYSTEM_SETTINGS_PATH"
     _MEMORY = ("enableManagedAutoMemory", "enableManagedAutoDream", "enableAutoSkill")
-    """What it does of itself after a turn: it writes down, unasked, what each later session is told to heed."""
+    """Settings for actions after a turn: it records instructions for later sessions without asking."""
     memory = ("memories", "projects/*/memory")  # nor does it ask about what its model writes there
     _WRITERS = ("Edit", "WriteFile")
 
@@ -287,7 +290,7 @@ class Qwen(Profile):
         return optional_text(output.get("output")), integer(output.get("exitCode"))
 
     def prompt_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        return None  # each model call is told by itself
+        return None  # each model call is reported separately
 
     def update_usage(self, update: Mapping[str, Any]) -> Usage | None:
         return self.read_usage(mapping(mapping(update.get("_meta")).get("usage")))
@@ -336,7 +339,7 @@ class Copilot(Profile):
     asking_mode = "https://agentclientprotocol.com/protocol/session-modes#agent"
     reading_mode = None
     memory = ()
-    asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps what its terminal was told
+    asking_options: Mapping[str, str] = {"allow_all": "off"}  # a session keeps the settings of its terminal
     model_by = "environment"
     counting = "process"
     runs_repository_files = False
@@ -349,7 +352,7 @@ class Copilot(Profile):
         return made
 
     def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        """It unpacks its code before it runs, and runs that: here, where no command could change it."""
+        """Let it unpack its code before it runs: here, no command can change that code."""
         import subprocess
 
         try:
@@ -405,7 +408,7 @@ class Copilot(Profile):
 
 
 class OwnAgent(Profile):
-    """An agent of the user's own, from `[agents.NAME]` in `helmsman.toml`."""
+    """Agent of the user, from `[agents.NAME]` in `helmsman.toml`."""
 
     asking_mode: str | None = None
     reading_mode: str | None = None
@@ -442,11 +445,11 @@ def _home(env: Mapping[str, str]) -> Path:
 
 
 def _with_all_above(directory: Path) -> Iterator[Path]:
-    """A directory and those above it, up to the user's home, which is no repository's.
+    """Yield a directory and its parents, up to the user's home.
 
-    Not up to the repository's root: where that is a repository can lie about, with a `.git` of no use in a directory below.
-    They are those that the agent finds, whatever links led here. Files in them are asked for by name, so that upper and
-    lower case are what the file system takes them for.
+    Not up to the repository's root, because a repository can fake its root with a useless `.git` in a subdirectory. The
+    agent searches the same directories, whatever links led here. Files are looked up by name, so the file system
+    decides about upper and lower case.
     """
     real = directory.resolve()
     for above in (real, *real.parents):
@@ -456,7 +459,7 @@ def _with_all_above(directory: Path) -> Iterator[Path]:
 
 
 def _may_say(path: Path, what: re.Pattern[bytes]) -> bool:
-    """Whether a file has such words; one that cannot be read may."""
+    """Return whether a file contains such words; True if it cannot be read."""
     try:
         return what.search(path.read_bytes()) is not None
     except (FileNotFoundError, NotADirectoryError):

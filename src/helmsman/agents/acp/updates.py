@@ -54,7 +54,7 @@ _STEPS: Final[Mapping[str, StepStatus]] = {"in_progress": "in_progress", "comple
 PLACES: Final = ("workdir", "directory", "dir_path", "cwd")
 """Names that agents use for the directory of a command. OpenCode also reports the session's directory as `cwd`."""
 _FILE_BYTES: Final = 1024 * 1024
-"""Of a larger file a change is shown without the lines around it."""
+"""Limit up to which a change of a file is shown with context lines."""
 _PIECES: Final[Mapping[str, type[AgentMessage | Reasoning]]] = {
     "agent_message_chunk": AgentMessage,
     "agent_thought_chunk": Reasoning,
@@ -63,7 +63,7 @@ _PIECES: Final[Mapping[str, type[AgentMessage | Reasoning]]] = {
 
 @dataclass(slots=True)
 class AgentCall:
-    """One call of a tool, as far as it is known."""
+    """Tool call, as far as it is known."""
 
     id: str
     fields: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -89,7 +89,7 @@ class AgentCall:
 
 @dataclass(slots=True)
 class _Text:
-    """A message that is being written."""
+    """Message that is being written."""
 
     kind: type[AgentMessage | Reasoning]
     id: str
@@ -98,7 +98,7 @@ class _Text:
 
 
 class TurnItems:
-    """The items of one turn."""
+    """Items of one turn."""
 
     def __init__(self, profile: Profile, session_id: str, turn_id: str, directory: str) -> None:
         self._profile = profile
@@ -110,12 +110,12 @@ class TurnItems:
         self._calls: dict[str, AgentCall] = {}
         self._has_plan = False
         self.declined = set[str]()
-        """The calls that were refused."""
+        """Calls that were refused."""
         self.failure: str | None = None
-        """The failure, if the agent reports it only in its text."""
+        """Failure that the agent reports only in its text."""
 
     def take(self, update: Mapping[str, Any]) -> Iterator[Event]:
-        """The events that an update makes."""
+        """Return the events of an update."""
         kind = text(update.get("sessionUpdate"))
         if kind in _PIECES:
             yield from self._piece(kind, update)
@@ -146,7 +146,7 @@ class TurnItems:
             yield ItemUpdated(session_id=self._session_id, turn_id=self._turn_id, item=item)
 
     def known(self, call_id: str) -> AgentCall | None:
-        """A tool call of this turn."""
+        """Return a tool call of this turn."""
         return self._calls.get(call_id)
 
     def pause(self) -> Iterator[Event]:
@@ -226,9 +226,9 @@ class TurnItems:
 
 
 def joined(profile: Profile, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same with fewer messages: pieces of one text that follow each other are one piece.
+    """Return the messages with consecutive text chunks joined.
 
-    Not those that a profile knows by how they begin: they say something else than the model does.
+    Chunks that a profile recognizes by their beginning stay separate: they are not text of the model.
     """
     made: list[tuple[dict[str, Any], list[str]]] = []
     newest: tuple[object, ...] = ()
@@ -254,7 +254,7 @@ def _with_text(message: dict[str, Any], said: str) -> dict[str, Any]:
 
 
 def command_of(fields: Mapping[str, Any]) -> str:
-    """The command of a call; some agents have it in the title only."""
+    """Return the command of a call; some agents have it only in the title."""
     return text(mapping(fields.get("rawInput")).get("command")) or _title(fields)
 
 
@@ -289,7 +289,7 @@ _REPLACES_ALL: Final = ("replaceAll", "replace_all", "allow_multiple", "allowMul
 
 
 def changes_of(fields: Mapping[str, Any]) -> tuple[PathChange, ...]:
-    """The files that a call changes, wherever the agent says it: diffs, one unified diff, or what its tool was given."""
+    """Return the files that a call changes, from any of its forms: diffs, one unified diff, or the tool's input."""
     shown = [mapping(part) for part in sequence(fields.get("content")) if mapping(part).get("type") == "diff"]
     given, result = mapping(fields.get("rawInput")), mapping(fields.get("rawOutput"))
     path = next(
@@ -348,7 +348,7 @@ def _is_same_file(one: str, other: str) -> bool:
 
 
 def _change(path: str, old: str | None, new: str | None) -> PathChange:
-    """A change from the whole text of a file or a piece of it to another."""
+    """Return a change from one text of a file, or a part of it, to another."""
     before = _content(path)
     if old and new is not None and before is not None and before != old and before.count(old) == 1:
         old, new = before, before.replace(old, new)  # a piece: the text around it gives the lines their numbers
@@ -405,7 +405,7 @@ _GRANTS_NOTHING: Final = frozenset({"timeout", "initial_wait"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asking:
-    """Who asks, and where: what a request does not say itself."""
+    """Context of a request that the request itself does not contain."""
 
     title: str
     session_id: str
@@ -414,15 +414,18 @@ class Asking:
     request_id: RequestId
     sandbox: str
     tool: str | None = None
-    """The tool by the name that its program gave it."""
+    """Name of the tool, as its program reports it."""
     announced: str | None = None
-    """The title that the call had before it was asked about."""
+    """Title of the call before the question."""
     times: int = 0
-    """How often this was asked before in other words, since the call had changed."""
+    """Number of earlier questions about this call in other words, because it had changed."""
 
 
 def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
-    """A request for a permission as a question. `call` is all that was known of the tool call; what is said now counts."""
+    """Convert a permission request to a question.
+
+    `call` is what was known of the tool call; the request takes precedence.
+    """
     whole = AgentCall("", dict(call))
     whole.take(mapping(params.get("toolCall")))
     call = whole.fields
@@ -473,9 +476,9 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
 def write_answer(
     params: Mapping[str, Any], question: Question, choices: tuple[Choice, ...] | None
 ) -> Mapping[str, Any]:
-    """The result that carries the choices to the agent; None refuses.
+    """Return the result with the choices for the agent; None refuses.
 
-    What they mean is what they meant in the question as it was shown: the request may read otherwise.
+    Choices have the meaning of the question as shown, even if the request now differs.
     """
     if question.type == "user_input" and choices:
         given = {str(index): choice.value for index, choice in enumerate(choices[: len(question.prompts)])}
@@ -487,24 +490,24 @@ def write_answer(
 
 
 def unasked(params: Mapping[str, Any], *, yes: bool) -> Mapping[str, Any]:
-    """The answer that Helmsman gives itself. What is asked in words nobody but a person can answer."""
+    """Return Helmsman's own answer. Only a user can answer free text."""
     allowed = allowing(params) if yes and not user_questions(params) else None
     return refusing(params) if allowed is None else _selected(allowed)
 
 
 def allowing(params: Mapping[str, Any]) -> str | None:
-    """The option that lets this happen once; None where there is none, or more than one and nobody can tell which."""
+    """Return the option that allows this once; None if there is none, or if it is ambiguous."""
     return _the_only(params, _ALLOW)
 
 
 def refusing(params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The answer that lets nothing happen."""
+    """Return the answer that refuses everything."""
     rejected = _the_only(params, _REJECT)
     return CANCELLED if rejected is None else _selected(rejected)
 
 
 def user_questions(params: Mapping[str, Any], kind: str = "") -> list[Mapping[str, Any]]:
-    """What the agent asks a person in words, where that is what it asks. `kind` is what is known of the call's."""
+    """Return the agent's questions for text, if there are any. `kind` is the kind of the call."""
     call = mapping(params.get("toolCall"))
     is_act = kind in _ACTS or call.get("kind") in _ACTS  # a yes in disguise
     meta = {} if is_act else mapping(call.get("_meta"))
@@ -546,7 +549,7 @@ def _question(
 
 
 def _command(call: Mapping[str, Any], directory: str) -> dict[str, Any]:
-    """A command, where it runs, and what else it is given, as far as that can change what happens."""
+    """Return a command, its directory, and other input that can change its effect."""
     given = mapping(call.get("rawInput"))
     command = text(given.get("command"))
     details: dict[str, Any] = {"command": command_of(call)}
@@ -564,7 +567,7 @@ def _command(call: Mapping[str, Any], directory: str) -> dict[str, Any]:
 
 
 def _in_words(words: str, directory: str) -> dict[str, Any]:
-    """Where a command runs that has its arguments in words alone, as Gemini's have. What is not clear is shown as it is."""
+    """Parse the directory of a command from words, as with Gemini. Unclear words are shown unchanged."""
     for here in (directory, os.path.realpath(directory)):
         said = f"[current working directory {here}]"
         if words.startswith(said):

@@ -1,4 +1,4 @@
-"""What a supervisor has to know of an agent that speaks the Agent Client Protocol: what it says and hears is overheard."""
+"""Observer of an agent's protocol messages, for its supervisor."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LOOKED_AT: Final = 200
-"""Where a line says what it is: a list of commands was seen to have half a megabyte."""
+"""Length of a line's beginning that shows its kind. A list of commands may have half a megabyte."""
 _UPDATE: Final = b'"session/update"'
 
 
 class AcpWatcher:
-    """One session: whether a prompt of it is unanswered, and what it waits for. See `helmsman.agents.supervisor.relay`."""
+    """Observed session: its open prompt, and its open questions. See `helmsman.agents.supervisor.relay`."""
 
     def __init__(self) -> None:
         self._session = "session"
@@ -55,7 +55,7 @@ class AcpWatcher:
         return Activity(waiting=(self._session,)) if self._open else Activity(working=(self._session,))
 
     def interrupt(self) -> Sequence[bytes]:
-        """Some do not end a turn that was cancelled while a question of theirs is open."""
+        """Cancel the turn and its open questions: some agents do not end a cancelled turn while a question is open."""
         if not self._prompts:
             return []
         cancelled = {"outcome": {"outcome": "cancelled"}}

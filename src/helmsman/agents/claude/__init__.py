@@ -1,1 +1,1 @@
-"""Claude Code, by the protocol of its own headless mode."""
+"""Claude Code, through the protocol of its headless mode."""

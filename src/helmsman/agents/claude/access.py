@@ -40,7 +40,7 @@ _WRITING: Final = ("Edit", "MultiEdit", "NotebookEdit", "Write")
 _RUNNING: Final = ("Bash",)
 
 _LONGEST_NAME: Final = 200
-"""A longer one is cut, and ends otherwise."""
+"""Claude Code truncates longer names and appends a hash."""
 WRITABLE_AT_HOME: Final = (
     *(PROJECTS, "todos", "tasks", "plans", "file-history", "sessions"),
     *("debug", "statsig", "telemetry", "cache", "paste-cache", "image-cache", "usage-data"),
@@ -62,11 +62,11 @@ TRUST: Final = Trust(
     variables=("ANTHROPIC_*", "CLAUDE_*"),
     shared=WRITABLE_AT_HOME,
 )
-"""How far Claude Code is trusted. Its memory is that of its sub-agents too.
+"""Trust of Claude Code. Its sub-agents share its memory.
 
-It writes there without asking, by its tools and by commands, and each later session follows the instructions there: also
-sessions with more access, and those in the user's own terminal. Rules that ask do not cover its commands, so these deny.
-Reading stays allowed.
+It writes memory without asking, with its tools and with commands, and every later session follows the instructions
+there, including sessions with more access and those in the user's terminal. Rules that ask do not cover its commands,
+so these rules deny. Reading stays allowed.
 """
 
 

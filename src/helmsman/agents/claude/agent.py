@@ -1,4 +1,4 @@
-"""Claude Code as an agent: its engine, and what it keeps on disk."""
+"""Claude Code as an agent: its engine and its files."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 _PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
-"""Of the environment, what only Claude Code reads."""
+"""Prefixes of environment variables that only Claude Code reads."""
 
 
 class ClaudeAgent(SupervisedAgent):

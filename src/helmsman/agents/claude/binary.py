@@ -1,4 +1,4 @@
-"""The Claude Code on this machine: where it is, which version, what its engine can do."""
+"""Claude Code on this machine: path, version and capabilities."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 CLAUDE: Final = "claude"
 PROJECTS: Final = "projects"
-"""Where in its home its sessions are."""
+"""Directory of its sessions, in its home."""
 TITLE: Final = "Claude Code"
 INSTALL_ADVICE: Final = (
     "Install Claude Code with `npm install -g @anthropic-ai/claude-code`, or set CLAUDE_CLI_PATH to its binary."
@@ -33,23 +33,23 @@ _ANSWER_SECONDS: Final = 20.0
 _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _PLATFORM_PACKAGE: Final = "claude-code-*-*/claude"
 _LEFT_OUT: Final = ("CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_CODE_SSE_PORT", "CLAUDE_CODE_SESSION_ID")
-"""What a Claude Code that has started us says of itself to its children."""
+"""Variables that Claude Code sets for its children. They are removed if it has started Helmsman."""
 _ALWAYS: Final = {
     "DISABLE_AUTOUPDATER": "1",  # another version in mid-session would be another agent
-    # A `cd`, which nobody is asked about, would hold for the next command: it would run elsewhere than where it was shown.
+    # A `cd` needs no approval, and would apply to the next command: that would run in another directory than shown.
     "CLAUDE_BASH_MAINTAIN_PROJECT_WORKING_DIR": "1",
-    # What goes on behind a turn begins another when it is done: nobody asked for that one, and nobody would see it.
+    # A background task starts another turn when it is done, which no client has requested or would see.
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
 }
 
 
 def spelled(directory: str) -> str:
-    """The name of the directory in which the sessions of a directory are."""
+    """Return the name of the folder for the sessions of a directory."""
     return re.sub(r"[^a-zA-Z0-9]", "-", directory)
 
 
 class ClaudeBinary(Value, frozen=True, kw_only=True):
-    """One Claude Code. `home` is where it keeps its settings and its sessions."""
+    """Claude Code installation. `home` is the directory of its settings and sessions."""
 
     path: Path
     version: str
@@ -62,7 +62,7 @@ class ClaudeBinary(Value, frozen=True, kw_only=True):
         return str(self.path), status.st_size, status.st_mtime_ns
 
     def environment(self, env: Mapping[str, str] | None) -> dict[str, str]:
-        """The environment it runs in."""
+        """Return its environment."""
         given = {
             name: value for name, value in (environment() if env is None else env).items() if name not in _LEFT_OUT
         }
@@ -72,11 +72,11 @@ class ClaudeBinary(Value, frozen=True, kw_only=True):
 
 
 def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBinary:
-    """The Claude Code that these settings mean: the path that was set, else `claude` on PATH. Blocks, once for each.
+    """Find the Claude Code of these settings: the configured path, or `claude` on PATH. Blocks, once for each.
 
     Raises:
-        AgentNotFound: There is none, or it is too old, or what is there is not Claude Code.
-        ProgramRefused: It is only where a session could have put it.
+        AgentNotFound: It is missing, too old, or another program.
+        ProgramRefused: A session could have put it there.
     """
     used = environment() if env is None else env
     found = settings.claude_path or _on_path(used)
@@ -101,7 +101,7 @@ def find_claude(settings: Settings, env: Mapping[str, str] | None) -> ClaudeBina
 
 
 def claude_is_here(settings: Settings, env: Mapping[str, str] | None) -> bool:
-    """Whether there is one, of whatever version: it is not asked."""
+    """Return whether it is installed, without running it."""
     with suppress(ProgramRefused):
         found = settings.claude_path or _on_path(environment() if env is None else env)
         return found is not None and found.is_file()
@@ -114,7 +114,7 @@ def _on_path(env: Mapping[str, str]) -> Path | None:
 
 
 def _program(found: Path) -> Path:
-    """The program itself: npm installs a small launcher, with the real one in a package for the platform beside it."""
+    """Return the program itself: npm installs a small launcher, and the program in a package for the platform."""
     resolved = found.resolve()
     if resolved.suffix in (".js", ".mjs", ".cjs") or resolved.parent.name == "bin":
         for place in (*resolved.parents,)[:3]:
@@ -162,5 +162,5 @@ ABLE: Final = frozenset(Capability) - _LACKING.keys()
 
 
 def capabilities(binary: ClaudeBinary) -> Capabilities:
-    """What an engine of this Claude Code can do."""
+    """Return what an engine of this Claude Code can do."""
     return Capabilities(agent=CLAUDE, engine=f"{TITLE} {binary.version}", lacking=_LACKING)

@@ -1,4 +1,4 @@
-"""The conversation with a Claude Code: messages to it, and what its lines mean."""
+"""Conversation with Claude Code: messages to it, and the meaning of its lines."""
 
 from __future__ import annotations
 
@@ -92,21 +92,21 @@ def prompt_message(turn: TurnInput) -> dict[str, Any]:
 
 @dataclass(slots=True, eq=False)
 class ClaudeTurn(AgentTurn):
-    """A turn. `reader` turns its lines into events."""
+    """Turn. `reader` converts its lines to events."""
 
     reader: TurnReader = field(kw_only=True)
     planned: bool = False
-    """It has proposed its plan, and was stopped there."""
+    """True after it has proposed its plan, and was stopped."""
     steered: set[str] = field(default_factory=set[str])
     """Messages that were put into it, and that Claude Code has not taken up yet."""
     taken_up: anyio.Event = field(default_factory=anyio.Event)
     """Claude Code has begun with it, and said its name."""
     used: Usage = field(default_factory=Usage)
-    """As Claude Code sums it up when a message to it is done with."""
+    """Usage up to the last finished message, as Claude Code reports it."""
     calls: dict[str, Usage] = field(default_factory=dict[str, Usage])
-    """What model calls since then have used, its sub-agents' too: several lines tell of one."""
+    """Usage of model calls since then, including sub-agents. Several lines report the same call."""
     result: Mapping[str, Any] | None = None
-    """The line with which it has ended."""
+    """Line with the result of the turn."""
 
 
 class ClaudeConversation(Conversation):
@@ -245,7 +245,7 @@ class ClaudeConversation(Conversation):
 
     async def _read_result(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
         is_end = not integer(line.get("queued_turn_count")) or turn.interrupted
-        if is_end:  # before the end is told: a check may begin at that moment
+        if is_end:  # before the end is reported: a check may begin at that moment
             await anyio.to_thread.run_sync(self.process.processes.end_started_by_turns)
         self._report(turn, line)  # all events of a line without a pause, so that they are stored together
         if is_end:
@@ -296,11 +296,12 @@ class ClaudeConversation(Conversation):
         await self._send_answer(asked, allowed(asked) if yes else refused(asked, NOBODY_ASKED))
 
     def _withdraw(self, asked: Asked) -> None:
-        """Report that Claude Code does not wait for the answer to a question any more."""
+        """Report that Claude Code no longer waits for the answer to a question."""
         session_id, question_id = self.session.id, asked.question.id
         self.deliver(QuestionClosed(session_id=session_id, question_id=question_id, answer=None, by="turn ended"))
 
-    # --- what a turn uses, and its end -------------------------------------------------------------------------------
+    # --- usage and end of a turn
+    # ------------------------------------------------------------------------------------------
 
     def _count(self, turn: ClaudeTurn, line: Mapping[str, Any]) -> None:
         message = mapping(line.get("message")) if line.get("type") == "assistant" else {}

@@ -49,13 +49,13 @@ if TYPE_CHECKING:
 _START_SECONDS: Final = 30.0
 _REPLY_SECONDS: Final = 20.0
 _LOOKED_AT: Final = 400
-"""A line says in its first bytes what it is."""
+"""Length of a line's beginning that shows its kind."""
 _CLOUDS: Final = {
     "CLAUDE_CODE_USE_BEDROCK": "aws",
     "CLAUDE_CODE_USE_VERTEX": "google",
     "CLAUDE_CODE_USE_FOUNDRY": "azure",
 }
-"""The variables with which it reaches its model through a cloud, whose login it then needs."""
+"""Variables that select a cloud for its model. Claude Code then needs that cloud's login."""
 
 
 def _read_greeting(answer: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -297,7 +297,7 @@ class ClaudeEngine(ProcessEngine):
         return self._said_of_itself
 
 
-# --- what it says of itself ------------------------------------------------------------------------------------------
+# --- initialization ---------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager

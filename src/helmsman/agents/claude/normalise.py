@@ -1,8 +1,7 @@
-"""What Claude Code says, as events; and what its files hold, as items.
+"""Convert Claude Code's output to events, and its files to items.
 
-One message of the model comes as several `assistant` lines, a content block each, in their order; an item that is a text is
-therefore named by the message and the place of the block in it. Tools are named by their own ids, and end with the
-`tool_result` that a `user` line brings.
+One message of the model arrives as several `assistant` lines, one per content block. So the id of a text item consists
+of the message and the position of the block. Tools have their own ids, and end with the `tool_result` in a `user` line.
 """
 
 from __future__ import annotations
@@ -74,10 +73,10 @@ EDITS: Final = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
 """Tools that change files."""
 
 SYNTHETIC: Final = "<synthetic>"
-"""The model of messages that no model has written."""
+"""Model name in messages that were not written by a model."""
 
 _ANSWER: Final = "StructuredOutput"
-"""The tool with which the model gives an answer that keeps to a schema."""
+"""Tool with which the model returns structured output."""
 
 _EXIT_CODE: Final = re.compile(r"\A(?:Error: )?Exit code (-?\d+)\n?")
 _NO_OUTPUT: Final = "(Bash completed with no output)"
@@ -116,7 +115,7 @@ class TurnReader:
         self._open: dict[str, Item] = {}
 
     def read(self, line: Mapping[str, Any]) -> Iterator[Event]:
-        """The events that a line means; of its result, only what it says beside the end of the turn."""
+        """Return the events of a line; for a result, all except the end of the turn."""
         agent_id = optional_text(line.get("parent_tool_use_id"))
         where: dict[str, Any] = {"session_id": self._session_id, "turn_id": self._turn_id, "agent_id": agent_id}
         match line.get("type"):
@@ -136,7 +135,7 @@ class TurnReader:
                 yield Unknown(**where, name=str(kind), payload=line)
 
     def close(self) -> Iterator[Event]:
-        """The turn is over: what is still open in it has failed."""
+        """Fail the items that are still open at the end of the turn."""
         for item in list(self._open.values()):
             self._open.pop(item.id)
             yield ItemEnded(session_id=self._session_id, turn_id=self._turn_id, item=replace(item, status="failed"))
@@ -208,7 +207,7 @@ class TurnReader:
 
 
 def item_of_block(block: Mapping[str, Any], item_id: str, directory: str | None) -> Item | None:
-    """A content block of the model: a text, a thought, or a tool that has been called."""
+    """Convert a content block of the model: text, thinking, or a tool call."""
     match block.get("type"):
         case "text":
             return AgentMessage(id=item_id, text=text(block.get("text")))
@@ -253,7 +252,7 @@ def _step(todo: Any) -> PlanStep:
 
 
 def results_in(line: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What tools gave, as a `user` line tells it, with the id of each call."""
+    """Yield the tool results in a `user` line, with the id of each call."""
     for block in sequence(mapping(line.get("message")).get("content")):
         about = mapping(block)
         if about.get("type") == "tool_result":
@@ -261,7 +260,7 @@ def results_in(line: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]
 
 
 def ended(item: Item, result: Mapping[str, Any], line: Mapping[str, Any], directory: str | None) -> Item:
-    """An item with what its tool gave."""
+    """Return an item with the result of its tool."""
     said = _words(result.get("content"))
     failed = result.get("is_error") is True
     detail = line.get("tool_use_result", line.get("toolUseResult"))
@@ -283,7 +282,7 @@ def ended(item: Item, result: Mapping[str, Any], line: Mapping[str, Any], direct
         case DynamicToolCall():
             return replace(item, status=status, result=said)
         case ProposedPlan():
-            return replace(item, status="completed")  # it is stopped there, so that somebody can look at it
+            return replace(item, status="completed")  # it is stopped there to be reviewed
         case _:
             return replace(item, status=status)
 
@@ -298,7 +297,7 @@ def _words(content: Any) -> str:
 
 
 def change_of(tool: str, given: Mapping[str, Any], before: str | None = None) -> PathChange:
-    """What a tool is about to change, as far as its arguments say; `before` is what the file holds, where it is there."""
+    """Return the change that a tool call describes; `before` is the current content of the file, if it exists."""
     path = text(given.get("file_path")) or text(given.get("notebook_path"))
     if tool == "Write":
         new = text(given.get("content"))
@@ -343,7 +342,7 @@ def _with_diff(change: PathChange, old: str, new: str) -> PathChange:
 
 
 def _changed(change: PathChange, detail: Mapping[str, Any]) -> PathChange:
-    """A change with what Claude Code says it has come to."""
+    """Return a change with the details that Claude Code reports afterwards."""
     kind = "add" if detail.get("type") == "create" else change.kind
     hunks = [mapping(hunk) for hunk in sequence(detail.get("structuredPatch"))]
     if not hunks:
@@ -380,13 +379,15 @@ def usage_of(told: Any) -> Usage | None:
 
 
 def cost_of(result: Mapping[str, Any]) -> float | None:
-    """What the session has cost by now, in USD; None where Claude Code has no price for a model, and has taken another's."""
+    """Return the cost of the session so far, in USD; None if Claude Code has no price for a model and used another
+    one's.
+    """
     used = (mapping(one) for one in mapping(result.get("modelUsage")).values())
     return None if any(one.get("costBasis") == "unknown" for one in used) else amount(result.get("total_cost_usd"))
 
 
 def was_interrupted(result: Mapping[str, Any]) -> bool:
-    """Whether a turn ended because somebody stopped it."""
+    """Return whether a turn was interrupted."""
     return result.get("terminal_reason") in _INTERRUPTED
 
 
@@ -399,7 +400,7 @@ def failure_of(result: Mapping[str, Any]) -> Failure | None:
 
 
 def failure(said: str, status: int | None, subtype: str = "") -> Failure:
-    """A failure of the model, as Claude Code words it."""
+    """Convert Claude Code's description of a model failure."""
     code, retryable = _CODES.get(status or 0, ("other", status is not None and status >= _SERVER_ERROR))
     lowered = said.lower()
     if "usage limit" in lowered or "limit reached" in lowered:
@@ -442,7 +443,7 @@ def _retry_words(line: Mapping[str, Any]) -> str:
 
 
 def spent(usages: Iterable[Usage | None]) -> Usage:
-    """All of it together."""
+    """Return the total usage."""
     total = Usage()
     for usage in usages:
         total += usage or Usage()
@@ -461,15 +462,15 @@ _YES: Final = frozenset({APPROVE, APPROVE_SESSION, ACCEPT})
 _IN_THE_DIFF: Final = frozenset(
     {"file_path", "notebook_path", "content", "old_string", "new_string", "new_source", "edits", "replace_all"}
 )
-"""What a change of a file is given that its diff shows."""
+"""Arguments of file changes that the diff shows."""
 _ASK_USER: Final = "AskUserQuestion"
 EXIT_PLAN: Final = "ExitPlanMode"
-"""With this it proposes its plan."""
+"""Tool with which it proposes its plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request that waits for its answer, by the id that Claude Code gave it."""
+    """Open request, by Claude Code's own id."""
 
     request_id: str
     question: Question
@@ -480,7 +481,7 @@ class Asked:
 def read_question(
     line: Mapping[str, Any], session_id: str, turn_id: str | None, directory: str | None, sandbox: WhereItRuns
 ) -> Asked | None:
-    """A `control_request` as a question; None when it is none that anybody here could answer."""
+    """Convert a `control_request` to a question; None if a user cannot answer it."""
     request, request_id = mapping(line.get("request")), text(line.get("request_id"))
     if request.get("subtype") != "can_use_tool" or not request_id:
         return None
@@ -574,7 +575,9 @@ def _prompt(asked: Mapping[str, Any]) -> Prompt:
 
 
 def _before(path: str) -> tuple[str | None, bool]:
-    """What a file holds now, None where there is none; and whether that is known: it may be too large, or no text."""
+    """Return the current content of a file, None if it does not exist; and whether it is known: it may be too large or
+    binary.
+    """
     try:
         file = Path(path)
         if not file.is_absolute():
@@ -599,7 +602,7 @@ def _decoded(content: bytes) -> str:
 
 
 def write_answer(asked: Asked, choices: tuple[Choice, ...] | None) -> dict[str, Any]:
-    """The answer to a question; None refuses."""
+    """Return the answer to a question; None refuses."""
     if asked.tool == _ASK_USER:
         if choices is None:
             return _response(asked.request_id, {"behavior": "deny", "message": REFUSED})
@@ -613,19 +616,19 @@ def write_answer(asked: Asked, choices: tuple[Choice, ...] | None) -> dict[str, 
 
 
 def allowed(asked: Asked) -> dict[str, Any]:
-    """This once, and with nothing but what was shown."""
+    """Return a permission for this call only, exactly as shown."""
     return _response(asked.request_id, {"behavior": "allow", "updatedInput": dict(asked.given)})
 
 
 def refused(asked: Asked, message: str, *, stop: bool = False) -> dict[str, Any]:
-    """The model reads the message as what its tool gave."""
+    """Return a refusal. The model reads the message as the result of its tool."""
     return _response(
         asked.request_id, {"behavior": "deny", "message": message, **({"interrupt": True} if stop else {})}
     )
 
 
 def not_answered(request_id: str, subtype: str) -> dict[str, Any]:
-    """To a request that is no question: it is never left waiting, and nothing is granted."""
+    """Refuse a request that is not a question: it must not wait, and nothing is granted."""
     error = f"Helmsman does not answer {subtype}"
     return {"type": "control_response", "response": {"subtype": "error", "request_id": request_id, "error": error}}
 

@@ -1,8 +1,8 @@
-"""The sessions that Claude Code keeps on disk, whoever began them, read without starting it.
+"""Read the sessions that Claude Code keeps on disk, of all programs, without starting it.
 
-A session is a file of lines, `projects/<the directory, spelled>/<id>.jsonl`. A turn begins with a line of a person (whose
-id is the turn's), and has ended when the model's last message ends by itself. Large lines of no use here (what was sent
-to the model, attachments) are passed over unread.
+A session is a file of lines, `projects/<the directory, encoded>/<id>.jsonl`. A turn begins with a line of a user (whose
+id is the turn's), and ends with the model's last message if that has a stop reason. Large irrelevant lines (model
+input, attachments) are skipped unread.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ClaudeSessions:
         self.home = home
         self._projects = home / PROJECTS
         self._said: dict[Path, tuple[datetime, datetime]] = {}
-        """When each file was last written to, and when something was last said in it."""
+        """Modification time of each file, and the time of its last message."""
 
     def list(
         self,
@@ -71,7 +71,7 @@ class ClaudeSessions:
         cursor: str | None = None,
         include_archived: bool = False,
     ) -> tuple[Sequence[SessionInfo], str | None]:
-        """One page, the session that last changed first."""
+        """Return one page, most recently changed first."""
         try:
             start = int(cursor) if cursor else 0
         except ValueError:
@@ -99,13 +99,16 @@ class ClaudeSessions:
         return frozenset(one.session_id for one in open_sessions(self.home) if one.by_a_person)
 
     def path(self, session_id: str) -> Path | None:
-        """The file of a session."""
+        """Return the file of a session."""
         if not is_id(session_id):
             return None
         return next(iter(self._projects.glob(f"*/{session_id}.jsonl")), None)
 
     def cost(self, session_id: str) -> float:
-        """What a session had cost when the last process that ended by itself had it: the next one counts on from there."""
+        """Return the cost of a session at the end of its last process that ended normally.
+
+        The next process continues the count.
+        """
         path, cost = self.path(session_id), 0.0
         if path is None:
             return cost
@@ -132,13 +135,13 @@ class ClaudeSessions:
         return self.past_turns(info.session_id)
 
     def past_turns(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        """All turns with their items, oldest first; None if there is no such session."""
+        """Return all turns with their items, oldest first; None if there is no such session."""
         if self.path(session_id) is None:
             return None
         return tuple(turn.past() for turn in self._turns(session_id))
 
     def last_line(self, session_id: str, turn_id: str | None) -> str | None:
-        """The id of the last line of a turn, or of the session; None if there is none."""
+        """Return the id of the last line of a turn, or of the session; None if there is none."""
         turns = [turn for turn in self._turns(session_id) if turn_id in (None, turn.id)]
         return turns[-1].last_line if turns else None
 
@@ -151,7 +154,7 @@ class ClaudeSessions:
         return sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
 
     def _updated(self, path: Path) -> datetime:
-        """When something was last said in a session: also to look at one, Claude Code writes to its file."""
+        """Return the time of the last message: Claude Code also writes to the file of a session that is only viewed."""
         changed = changed_at(path)
         known = self._said.get(path)
         if known is None or known[0] != changed:
@@ -160,12 +163,12 @@ class ClaudeSessions:
 
 
 def is_id(name: str) -> bool:
-    """Whether this is the id of a session, and so the name of its file."""
+    """Return whether this is a session id, and thus a file name."""
     return _ID.fullmatch(name) is not None
 
 
 def _last_said(path: Path) -> datetime | None:
-    """When the last message was written, by its own word; None where the end of the file has none."""
+    """Return the time of the last message, from its own timestamp; None if the end of the file has none."""
     for line in reversed(_tail(path)):
         if _SAID.search(line) is not None:
             at = timestamp((json_object(line) or {}).get("timestamp"))
@@ -175,7 +178,7 @@ def _last_said(path: Path) -> datetime | None:
 
 
 def _tail(path: Path) -> list[bytes]:
-    """The last lines of a file, the first of which may be half a one."""
+    """Return the last lines of a file. The first may be incomplete."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
@@ -192,7 +195,7 @@ def _matches(info: SessionInfo, query: str | None) -> bool:
 
 
 def read_info(path: Path, changed: datetime, *, open_elsewhere: bool) -> SessionInfo | None:
-    """A session as its file's beginning says; None of one in which nobody has said anything."""
+    """Read a session's description from the beginning of its file; None if it contains no message."""
     name: str | None = None
     first: Mapping[str, Any] | None = None
     model: str | None = None
@@ -227,7 +230,7 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool) -> Session
 
 
 def _directory(path: Path, begun_in: str | None) -> str | None:
-    """Where a session works: where it was begun, unless its file was carried from there to the place of another one."""
+    """Return the directory of a session: where it was begun, unless its file was moved to another directory's folder."""
     if begun_in is None or spelled(begun_in) == path.parent.name:
         return begun_in
     for line in reversed(_tail(path)):
@@ -238,7 +241,7 @@ def _directory(path: Path, begun_in: str | None) -> str | None:
 
 
 def _last_name(path: Path) -> str | None:
-    """The name that was given last: it stands at the end, where it is written again when Claude Code ends."""
+    """Return the last name. It is at the end, because Claude Code repeats it when it exits."""
     named = [line for line in _tail(path) if line.startswith(b'{"type":"custom-title"')]
     return optional_text((json_object(named[-1]) or {}).get("customTitle")) if named else None
 
@@ -257,7 +260,7 @@ def _lines(path: Path, of_use: re.Pattern[bytes] = _OF_USE) -> Iterator[Mapping[
 
 
 def said_in(line: Mapping[str, Any]) -> str | None:
-    """What a person said in a line; None where it is something else."""
+    """Return the user's message in a line; None for other lines."""
     if line.get("isMeta") is True or line.get("isCompactSummary") is True:
         return None
     content = mapping(line.get("message")).get("content")
@@ -320,7 +323,7 @@ def _read_turns(path: Path) -> Iterator[_Turn]:
             said = said_in(line)
             if said is not None:
                 if turn is not None:
-                    turn.outcome = turn.outcome or "interrupted"  # it was cut off: nothing of it can run any more
+                    turn.outcome = turn.outcome or "interrupted"  # interrupted, so nothing in it can still run
                     yield turn
                 turn_id = text(line.get("uuid"))
                 first = UserMessage(id=turn_id, text=said)
@@ -355,7 +358,7 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
         turn.outcome, turn.failure = "failed", failure(said, integer(line.get("apiErrorStatus")))
         return
     if message.get("model") == SYNTHETIC:
-        return  # put there by Claude Code when it went on with a turn that was cut off
+        return  # added by Claude Code when it continued an interrupted turn
     turn.model = optional_text(message.get("model")) or turn.model
     turn.usages[message_id] = usage_of(message.get("usage"))
     for block in sequence(message.get("content")):
@@ -376,13 +379,13 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
 _PROGRAM: Final = "sdk-cli"
 """Begun by a program, as ours are; in a person's terminal it is `cli`."""
 _ENDING_SECONDS: Final = 3.0
-"""How long a process of a Helmsman's may still have a session that it is about to let go of."""
+"""Seconds for which a process of Helmsman may still hold a session that it releases."""
 _POLL: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class OpenSession:
-    """A session that a process has. `by_a_person` is one in a terminal or an editor."""
+    """Session held by a process. `by_a_person` marks one in a terminal or an editor."""
 
     session_id: str
     pid: int
@@ -390,7 +393,10 @@ class OpenSession:
 
 
 def open_sessions(home: Path) -> Iterator[OpenSession]:
-    """Those of all processes that run here. Of one in another sandbox or container nobody can tell, so it is left out."""
+    """Yield the sessions of all processes of this machine.
+
+    Processes in other sandboxes or containers cannot be checked.
+    """
     for path in home.glob("sessions/*.json"):
         about = json_object_in(path) or {}
         pid = integer(about.get("pid")) or 0
@@ -403,7 +409,7 @@ def open_sessions(home: Path) -> Iterator[OpenSession]:
 
 
 def _is_here(domain: str) -> bool:
-    """Whether its pid is one of ours: in a namespace of its own it would name another process here."""
+    """Return whether its pid is valid here: in another namespace it would name another process."""
     if ":pid:[" not in domain:
         return True
     try:
@@ -419,10 +425,10 @@ def _runs(pid: int, started: str) -> bool:
 
 
 async def refuse_if_open(home: Path, session_id: str) -> None:
-    """Go on only if no process has the session.
+    """Check that no process has the session.
 
     Raises:
-        SessionLocked: One has.
+        SessionLocked: A process has.
     """
 
     def found() -> OpenSession | None:
@@ -449,7 +455,9 @@ _ANSWER_LINE, _COST_LINE = b'"type":"assistant"', b'{"type":"cost-state"'
 _USER_LINE, _RESULT_LINE = b'"type":"user"', b'"tool_use_id":'
 _SUBAGENTS: Final = "subagents"
 _WEIGHTS: Final = (1.0, -0.9, 5.0, 0.0)
-"""What tokens cost beside one of input, near enough to share a sum out: from the cache a tenth, of output five times."""
+"""Relative price of tokens compared to input, good enough to divide a sum: a tenth from the cache, five times for
+output.
+"""
 
 
 class ClaudeSpending:
@@ -508,14 +516,14 @@ class _SpentTurn:
 
 @dataclass(slots=True)
 class _Told:
-    """What a process has told when it ended: cost and tokens of the session by then; no cost where it does not know one."""
+    """Report of a process at its end: cost and tokens of the session so far; no cost if unknown."""
 
     cost: float | None
     tokens: int
 
 
 class _Reading:
-    """A session while its lines are read. `processes` are those that have told what they cost."""
+    """Session while its lines are read. `processes` are those that have reported a cost."""
 
     def __init__(self) -> None:
         self.turns: list[_SpentTurn] = []
@@ -537,7 +545,7 @@ class _Reading:
             self.turns.append(_SpentTurn(text(line.get("uuid")), _seconds(line), len(self._processes)))
 
     def take_of_subagent(self, line: Mapping[str, Any]) -> None:
-        """It counts for the turn that ran then."""
+        """Count it for the turn that ran then."""
         if line.get("type") == "assistant":
             at = _seconds(line)
             _count(next((turn for turn in reversed(self.turns) if turn.began_at <= at), self.turns[0]), line)
@@ -554,7 +562,7 @@ class _Reading:
                 yield TurnSpending(turn.id, turn.began_at, model, *usage.counts, cost)
 
     def _rates(self) -> dict[int, float]:
-        """What a token has cost in each process that told, by its weight."""
+        """Return the cost of a weighted token in each process that reported."""
         rates: dict[int, float] = {}
         before = _Told(0.0, 0)
         for place, told in enumerate(self._processes):
@@ -585,7 +593,7 @@ def _seconds(line: Mapping[str, Any]) -> float:
 
 
 def _spending_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The lines that matter here. What tools gave may be large, and is passed over unread."""
+    """Yield the relevant lines. Tool results may be large, and are skipped unread."""
     try:
         with path.open("rb") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""What the supervisor of a Claude Code knows of its turn and questions (`helmsman.agents.supervisor.relay`)."""
+"""Observer of Claude Code's turn and questions, for its supervisor (`helmsman.agents.supervisor.relay`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LOOKED_AT: Final = 400
-"""Where a line says what it is: a result says it late, but is named by what no other line has."""
+"""Length of a line's beginning that shows its kind.
+
+A result names its kind late, but is recognized by a unique field.
+"""
 _REQUEST: Final = b'"type":"control_request"'
 _CANCELLED: Final = b'"type":"control_cancel_request"'
 _INIT: Final = b'"subtype":"init"'
@@ -20,7 +23,7 @@ _INTERRUPT: Final = {"type": "control_request", "request_id": "supervisor", "req
 
 
 class ClaudeWatcher:
-    """One session: whether its turn runs, and what it waits for."""
+    """Observed session: its running turn, and its open questions."""
 
     def __init__(self) -> None:
         self._session = "session"

@@ -1,1 +1,1 @@
-"""All knowledge of Codex, and nothing else."""
+"""Codex: all knowledge of its protocols, files and versions."""

@@ -72,12 +72,12 @@ WORKSPACE_KEYS: Final = {
 
 
 def asked_sandbox(options: SessionOptions) -> SandboxMode | None:
-    """What a session may write, as Codex calls it; None leaves it to the configuration."""
+    """Return Codex's word for the requested write access; None leaves it to the configuration."""
     return None if options.writes is None else _SANDBOX_OF[options.writes]
 
 
 def sandbox_name(reported: Any) -> str | None:
-    """A sandbox as Codex reports it (a string, or an object with a `type`), in our spelling."""
+    """Normalize a sandbox that Codex reports (a string, or an object with a `type`)."""
     kind = reported.get("type") if isinstance(reported, dict) else reported
     for name, spelling in _SANDBOX_TYPES.items():
         if kind in (name, spelling):
@@ -86,14 +86,14 @@ def sandbox_name(reported: Any) -> str | None:
 
 
 def approval_name(reported: Any) -> str | None:
-    """An approval policy as Codex reports it; the granular form is called `granular`."""
+    """Normalize an approval policy that Codex reports; the granular form becomes `granular`."""
     if isinstance(reported, dict):
         return next(iter(reported), None)
     return reported if isinstance(reported, str) else None
 
 
 def asked_approval(binary: CodexBinary, options: SessionOptions) -> tuple[ApprovalPolicy | None, str | None]:
-    """When a session asks, as this Codex calls it, and a remark when it has nothing that is the same."""
+    """Return Codex's word for the requested approval policy, and a remark if this Codex has no equivalent."""
     policy = None if options.asks is None else _APPROVAL_OF[options.asks]
     if policy == "on-failure" and not binary.can(Feature.ON_FAILURE_APPROVAL):
         return "on-request", f"Codex {binary.version} has no approval policy on-failure; on-request is used instead."
@@ -101,7 +101,10 @@ def asked_approval(binary: CodexBinary, options: SessionOptions) -> tuple[Approv
 
 
 def turn_sandbox(mode: SandboxMode, writable_roots: Sequence[Path], workspace: Mapping[str, Any]) -> dict[str, Any]:
-    """The `sandboxPolicy` of a turn. `workspace` is the `[sandbox_workspace_write]` table of the configuration."""
+    """Return the `sandboxPolicy` of a turn.
+
+    `workspace` is the `[sandbox_workspace_write]` table of the configuration.
+    """
     policy: dict[str, Any] = {"type": _SANDBOX_TYPES[mode]}
     if mode == "workspace-write":
         configured = workspace.get("writable_roots")
@@ -115,10 +118,10 @@ def turn_sandbox(mode: SandboxMode, writable_roots: Sequence[Path], workspace: M
 def refuse_wider(
     *, asked_sandbox: str | None, sandbox: str | None, asked_approval: str | None, approval: str | None
 ) -> None:
-    """Compare what Codex says it applied with what was asked for; None asked for means that anything will do.
+    """Compare the policy that Codex applied with the requested one; None requested accepts anything.
 
     Raises:
-        PolicyWidened: Codex gives more than was asked for.
+        PolicyWidened: Codex grants more than was requested.
     """
     if asked_sandbox is not None and _width(_SANDBOX_WIDTH, sandbox) > _SANDBOX_WIDTH[asked_sandbox]:
         raise _widened("sandbox", asked_sandbox, sandbox)
@@ -127,7 +130,7 @@ def refuse_wider(
 
 
 def is_wider_sandbox(asked: Mapping[str, Any], than: Any) -> bool:
-    """Whether the sandbox of a turn allows more than another, as Codex reports it. One we cannot read allows nothing."""
+    """Return whether a turn's sandbox allows more than another one, as reported. An unreadable one allows nothing."""
     width, known = _width(_SANDBOX_WIDTH, sandbox_name(asked)), _SANDBOX_WIDTH.get(sandbox_name(than) or "", -1)
     if width != known or sandbox_name(asked) != "workspace-write":
         return width > known
@@ -140,7 +143,7 @@ def is_wider_sandbox(asked: Mapping[str, Any], than: Any) -> bool:
 
 
 def is_wider_approval(asked: str | None, than: str | None) -> bool:
-    """Whether an approval policy asks less often than another, as Codex reports it. One we do not know always asks."""
+    """Return whether an approval policy asks less often than another one, as reported. An unknown one always asks."""
     return asked is not None and _width(_APPROVAL_WIDTH, asked) > _APPROVAL_WIDTH.get(than or "", -1)
 
 
@@ -182,7 +185,7 @@ HARMLESS_CONFIG: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """All that decides where the commands of a thread may write, as Codex spells it."""
+    """Everything that decides where the commands of a thread may write, in Codex's words."""
 
     directory: str | None
     sandbox: Any
@@ -192,7 +195,7 @@ class Policy:
 
 
 def read_policy(reported: Mapping[str, Any]) -> Policy:
-    """The policy in what Codex reports of a thread."""
+    """Read the policy in Codex's report of a thread."""
     directory, reviewer = reported.get("cwd"), reported.get("approvalsReviewer")
     roots, profile = reported.get("runtimeWorkspaceRoots"), reported.get("activePermissionProfile")
     return Policy(
@@ -206,7 +209,7 @@ def read_policy(reported: Mapping[str, Any]) -> Policy:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """The allowed roots, with their links resolved. Without any there is nothing to hold to."""
+    """Allowed roots, with links resolved. Without any there is no confinement."""
 
     roots: tuple[Path, ...] = ()
 
@@ -214,10 +217,11 @@ class Confinement:
         return bool(self.roots)
 
     def refuse_config(self, config: Mapping[str, Any]) -> None:
-        """Of a caller's own configuration only what is known to be harmless: the rest may name programs or permissions.
+        """Accept only configuration of a caller that is known to be harmless: other keys may name programs or
+        permissions.
 
         Raises:
-            InvalidInput: There is something else in it.
+            InvalidInput: There is another key.
         """
         others = sorted({key.partition(".")[0] for key in config} - HARMLESS_CONFIG) if self.roots else []
         if others:
@@ -228,7 +232,7 @@ class Confinement:
             )
 
     def refuse_profile(self, name: Any) -> None:
-        """A permission profile of the user's own, which nobody but Codex can read in full.
+        """Refuse a permission profile of the user, which only Codex can read completely.
 
         Raises:
             InvalidInput: It would decide.
@@ -241,10 +245,10 @@ class Confinement:
             )
 
     def refuse_trust(self, options: SessionOptions) -> None:
-        """A repository's own configuration names programs, and a session may have written it.
+        """Refuse to follow a repository's configuration: it names programs, and a session may have written it.
 
         Raises:
-            InvalidInput: The caller would have it followed.
+            InvalidInput: The caller asks for it.
         """
         if self.roots and options.trust_repository:
             raise InvalidInput(
@@ -324,7 +328,10 @@ def _tmpdir() -> str:
 
 
 def _may_allow(file: Path) -> bool:
-    """Rules are Starlark, which has Python's syntax. What is not plainly a rule that narrows may allow something."""
+    """Return whether a rules file may allow anything.
+
+    Rules are Starlark, which has Python's syntax; unclear rules count as allowing.
+    """
     try:
         statements = ast.parse(file.read_text(encoding="utf-8")).body
     except FileNotFoundError:
@@ -365,11 +372,10 @@ def refuse_writing_everything(binary: CodexBinary, roots: Iterable[Path | str]) 
 
 # --- rules that a repository brings along -----------------------------------------------------------------------------
 
-# Rules that a repository brings along, on the versions of Codex that follow them although nobody trusts the repository.
-#
-# `.codex/rules/*.rules` says which commands run without a question and outside the sandbox. Newer Codex reads a
-# repository's only when the user trusts it. Older ones read them always (or whenever there is no `.codex/config.toml`
-# beside them) and have no way to be told not to, so Helmsman does not start them there.
+# Rules of a repository, in versions of Codex that follow them without the user's trust. `.codex/rules/*.rules` lists
+# commands that run without a question and outside the sandbox. Newer Codex reads a repository's rules only if the user
+# trusts it. Older versions read them always (or if there is no `.codex/config.toml` beside them) and cannot be told not
+# to, so Helmsman does not start them there.
 
 
 def refuse_rules_nobody_trusts(binary: CodexBinary, options: SessionOptions, directory: Path | None) -> None:
@@ -407,7 +413,7 @@ _DEFAULT_APPROVAL: Final[ApprovalPolicy] = "on-request"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What is sent with the thread, and what with each turn."""
+    """Policy parameters of a thread and of each turn."""
 
     sandbox: SandboxMode | None
     thread_sandbox: SandboxMode | None
@@ -417,7 +423,7 @@ class Access:
     notes: tuple[str, ...] = ()
 
     def policy(self, directory: str | None) -> Policy:
-        """What holds in a turn of a thread in this directory, for who leaves nothing to the configuration."""
+        """Return the policy of a turn in this directory, for a caller that leaves nothing to the configuration."""
         writable = (self.turn_sandbox or {}).get("writableRoots", ())
         roots = (directory, *writable) if directory is not None else tuple(writable)
         return Policy(directory=directory, sandbox=self.turn_sandbox, workspace_roots=roots)
@@ -446,7 +452,7 @@ async def plan_access(
     marks_trust = binary.can(Feature.TRUST_ON_START) and not resuming
     mode = asked_sandbox(options)
     configured: Mapping[str, Any] = {}
-    if marks_trust or resuming or confinement:  # otherwise what is left out stays Codex's own business
+    if marks_trust or resuming or confinement:  # otherwise the configuration of Codex decides
         configured = await configuration.effective(options.cwd)
     said: Mapping[str, Any] | None = None
     if confinement:
@@ -492,7 +498,7 @@ async def plan_access(
 
 
 def configured_access(configured: Mapping[str, Any], directory: Path | None) -> tuple[SandboxMode, ApprovalPolicy]:
-    """What holds for who asks for nothing, by an effective configuration."""
+    """Return the policy of an effective configuration without any request."""
     sandbox = _configured_sandbox(configured) or _default_sandbox(configured, directory)
     return sandbox, _configured_approval(configured) or _DEFAULT_APPROVAL
 
@@ -505,7 +511,7 @@ def confined_sandbox(
     configured: Mapping[str, Any],
     directory: Path | None,
 ) -> tuple[SandboxMode, Mapping[str, Any]]:
-    """The sandbox of a session that is to stay inside the allowed roots, and all that has to be said of it with a turn.
+    """Return the sandbox of a session inside the allowed roots, and the complete policy for its turns.
 
     Raises:
         InvalidInput: Something could write outside of them.
@@ -527,7 +533,7 @@ def confined_sandbox(
 
 
 def _places_of_rules(codex_home: Path, configured: Mapping[str, Any], directory: Path | None) -> list[Path]:
-    """Where Codex reads its rules: at home, of the machine, and in a repository that the user trusts."""
+    """Return the directories of Codex's rules: its home, the machine, and a trusted repository."""
     places = [codex_home, Path("/etc/codex")]
     root = (repository_root(directory) or directory) if directory is not None else None
     if directory is not None and root is not None and any(_is_trusted(configured, one) for one in (directory, root)):
@@ -536,7 +542,7 @@ def _places_of_rules(codex_home: Path, configured: Mapping[str, Any], directory:
 
 
 def _refuse_network(mode: SandboxMode, workspace: Mapping[str, Any]) -> None:
-    """A command that may connect to anything may connect to the engine it runs in, and start work without a sandbox."""
+    """Refuse network access: such a command could connect to its own engine, and start work without a sandbox."""
     if mode == "workspace-write" and workspace.get("network_access") is True:
         raise InvalidInput(
             "With network access a sandboxed command could reach the socket of this Codex's engine and leave its sandbox. "
@@ -574,7 +580,7 @@ def _configured_approval(config: Mapping[str, Any]) -> ApprovalPolicy | None:
 
 
 def _default_sandbox(configured: Mapping[str, Any], directory: Path | None) -> SandboxMode:
-    """What Codex itself does without any setting: a repository the user trusts may be written to."""
+    """Return Codex's default without any setting: a trusted repository is writable."""
     root = (repository_root(directory) or directory) if directory is not None else None
     return "workspace-write" if _is_trusted(configured, root) else "read-only"
 

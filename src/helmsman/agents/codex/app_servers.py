@@ -89,7 +89,7 @@ log = logging.getLogger(__name__)
 
 
 class BinaryIdentity(Value, frozen=True, kw_only=True):
-    """A Codex program. Another size or modification time at the same path is another Codex."""
+    """Identity of a Codex program. Another size or modification time at the same path is another Codex."""
 
     path: str
     size: int
@@ -143,10 +143,10 @@ def _changes_codex(name: str) -> bool:
 
 
 IDLE: Final = 15 * 60.0
-"""How long an engine without work waits for a client."""
+"""Seconds that an engine without work waits for a client."""
 
 LOCK_TIMEOUT: Final = 120.0
-"""How long we wait for another process that is starting or replacing an engine."""
+"""Timeout for another process that is starting or replacing an engine."""
 
 NO_OWNER: Final = Owner()
 _POLL: Final = 0.02
@@ -154,7 +154,7 @@ _WATCHER: Final = "helmsman.agents.codex.watching:CodexWatcher"
 
 
 def can_detach(binary: CodexBinary) -> bool:
-    """Whether engines of this Codex can outlive us."""
+    """Return whether engines of this Codex can outlive the hub."""
     return os.name == "posix" and bool(sys.executable) and binary.can(Feature.APP_SERVER)
 
 
@@ -164,7 +164,7 @@ def listens(binary: CodexBinary) -> bool:
 
 
 def why_bound(binary: CodexBinary) -> str | None:
-    """What it means that they cannot, in a sentence for the status; None when they can."""
+    """Return the consequence if they cannot, in a sentence for the status; None if they can."""
     if can_detach(binary):
         return None
     cause = (
@@ -240,7 +240,7 @@ async def open_recorded(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineRequest:
-    """Which engine a client needs. An engine with a lease is only for the holder of the lease, and ends with it."""
+    """Requirements for an engine. An engine with a lease is only for the holder of the lease, and ends with it."""
 
     state_dir: Path
     binary: CodexBinary
@@ -344,7 +344,7 @@ def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
 
 @asynccontextmanager
 async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
-    """Among all processes, one looks for an engine or starts one: two at once would start two."""
+    """Lock the search for an engine among all processes: two concurrent searches would start two."""
     deadline = anyio.current_time() + LOCK_TIMEOUT
     async with AsyncExitStack() as stack:
         while True:
@@ -378,7 +378,7 @@ async def _start(
 
 
 def _greeting() -> list[str]:
-    """Return the first lines to a Codex: it accepts one handshake, whichever clients it will have."""
+    """Return the first lines to a Codex: it accepts one handshake, for all its later clients."""
     return [
         json.dumps({"id": GREETING_ID, "method": "initialize", "params": handshake()}),
         json.dumps({"method": INITIALIZED}),
@@ -422,13 +422,13 @@ _KNOCK_SECONDS: Final = 1.0
 
 
 def remote_id(settings: Settings) -> str | None:
-    """What the remote engine of these settings is called in what is written down; None where there is none."""
+    """Return the id of the remote engine of these settings for records; None without one."""
     url = settings.codex_remote
     return None if url is None else f"remote-{hashlib.sha256(url.encode()).hexdigest()[:8]}"
 
 
 def remote_answers(settings: Settings) -> bool:
-    """Whether anybody is at the address that is set. Blocks for a moment at most."""
+    """Return whether a server listens at the configured address. Blocks briefly."""
     parts = urlsplit(settings.codex_remote or "")
     try:
         with socket.create_connection(
@@ -440,11 +440,11 @@ def remote_answers(settings: Settings) -> bool:
 
 
 async def find_remote(settings: Settings) -> CodexBinary:
-    """Which Codex answers at the address that is set.
+    """Return the Codex that answers at the configured address.
 
     Raises:
-        InvalidSetting: Other settings do not go together with it.
-        EngineLost: Nobody answers there, or the token is refused.
+        InvalidSetting: It conflicts with other settings.
+        EngineLost: No server answers, or the token is refused.
         Unsupported: It is too old.
     """
     assert settings.codex_remote is not None
@@ -478,7 +478,7 @@ async def _version_behind(connecting: AbstractAsyncContextManager[Transport]) ->
 
 @asynccontextmanager
 async def open_remote_engine(settings: Settings) -> AsyncIterator[AppServerEngine]:
-    """The remote engine for the length of the block; then we only let go of it. Raises what `find_remote` does."""
+    """Connect to the remote engine during the block; it keeps running. Raises what `find_remote` does."""
     binary, url = await find_remote(settings), settings.codex_remote
     assert url is not None
     async with open_app_server(
@@ -496,16 +496,16 @@ async def open_remote_engine(settings: Settings) -> AsyncIterator[AppServerEngin
 _DIRECTORY: Final = "app-server-control"
 _SOCKET: Final = "app-server-control.sock"
 _ASKS_PEOPLE: Final = (None, "user")
-"""Who answers what a session asks, as Codex calls it: anything else is a model that may say yes."""
+"""Values that make a user answer a session's questions; any other means a model."""
 
 
 def daemon_id(codex_home: Path) -> str:
-    """What the daemon of a CODEX_HOME is called in what is written down."""
+    """Return the id of the daemon of a CODEX_HOME for records."""
     return f"daemon-{hashlib.sha256(os.fsencode(codex_home)).hexdigest()[:8]}"
 
 
 def daemon_socket(codex_home: Path) -> Path | None:
-    """Where the daemon listens; None where none does, or where another user could have put the socket there."""
+    """Return the socket of the daemon; None if none listens, or if another user could have created it."""
     link = codex_home / _DIRECTORY / _SOCKET
     try:
         path = link.resolve(strict=True)
@@ -523,11 +523,11 @@ def _is_private(directory: Path) -> bool:
 
 @asynccontextmanager
 async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
-    """The daemon of these settings' Codex for the length of the block; then we only let go of it.
+    """Connect to the daemon of these settings' Codex during the block; it keeps running.
 
     Raises:
-        EngineLost: There is none, or none that can be trusted.
-        Unsupported: It is one that does not keep its commands from its socket.
+        EngineLost: There is none, or it is not trustworthy.
+        Unsupported: It exposes its socket to its commands.
     """
     path = daemon_socket(settings.codex_home)
     if path is None:
@@ -552,11 +552,11 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
 
 
 class DaemonEngine(AppServerEngine):
-    """The daemon, as far as sessions that are open in it go on there."""
+    """Codex's daemon, for sessions that are open in it."""
 
     @cached_property
     def _ours(self) -> dict[str, str | None]:
-        """The newest turn that was begun by us, of each session."""
+        """Newest turn of each session that this process began."""
         return {}
 
     @property
@@ -567,18 +567,18 @@ class DaemonEngine(AppServerEngine):
         raise EngineLost("Codex's own daemon is a person's. Start the session with an engine of your own.")
 
     async def resume(self, session_id: str, options: SessionOptions) -> Opened:
-        """Join a session that is open there.
+        """Join a session that is open in the daemon.
 
         Raises:
-            SessionLocked: It is not open there, or not for what is asked.
-            PolicyWidened: It may do less than what is asked for.
+            SessionLocked: It is not open there, or not with the requested options.
+            PolicyWidened: It may do less than requested.
         """
         if session_id not in await self.api.loaded_threads():
             raise SessionLocked(f"Session {session_id} is not open in Codex's own daemon. Try again.")
         try:
             return await super().resume(session_id, options)
         except BaseException:
-            if self.lost is None:  # or it would go on telling us
+            if self.lost is None:  # otherwise it would keep sending events
                 await self.api.unsubscribe(session_id)
             raise
 

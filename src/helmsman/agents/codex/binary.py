@@ -1,11 +1,11 @@
-"""The Codex on this machine: its path, its version and its features.
+"""Find Codex on this machine: its path, version and features.
 
-`find_codex` looks at the path the user set, at `codex` on PATH, and at the wheel `openai-codex-cli-bin`, and takes the first
-that answers as Codex does. The `codex` that npm installs is a Node script around the real program; running that program
-directly starts faster and leaves no process between Helmsman and the process it must be able to end.
+`find_codex` tries the configured path, `codex` on PATH, and the wheel `openai-codex-cli-bin`, and takes the first that
+answers like Codex. The `codex` of npm is a Node script around the real program. Running that program directly starts
+faster and leaves no process between Helmsman and the process that it must be able to end.
 
-The help of a binary lists its features. It is run once, with a scratch directory as its home so that none of the user's
-files is touched. The answer is cached by path, size and time of change.
+Features come from the binary's help, which runs once, with a scratch directory as its home so that none of the user's
+files is touched. The answer is cached by path, size and modification time.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ logger = logging.getLogger(__name__)
 _INSTALL: Final = "Install Codex with `pip install openai-codex-cli-bin` or `npm install -g @openai/codex`"
 _PATH_ADVICE: Final = "CODEX_CLI_PATH (or codex_path in helmsman.toml) names it: correct that, or leave it out."
 _ANSWER_SECONDS: Final = 20.0
-"""A cold Codex answers within a second; a machine under load may need a few."""
+"""Timeout for the help. A cold Codex answers within a second; a busy machine may need a few."""
 
 _ANSWER_LIMIT: Final = 1024 * 1024
 
 
 class CodexBinary(Value, frozen=True, kw_only=True):
-    """One Codex and its features.
+    """Codex program and its features.
 
-    `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec resume`
-    name in their help. `path_dir` holds the tools that came with it (ripgrep) and belongs in front of its PATH, and before
-    that directories with the bubblewrap that it must use: `bubblewrap` for other programs in its sandbox, and
-    `hiding_bubblewraps`, which hide places, for the commands of its sessions. `remote` is a server that others started,
-    which may require a token from clients; its files may be on another machine.
+    `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
+    resume` name in their help. `path_dir` holds the tools that come with it (ripgrep) and must come first on its PATH,
+    preceded by the directories with bubblewrap: `bubblewrap` for other programs in its sandbox, and
+    `hiding_bubblewraps`, which hide places, for the commands of its sessions. `remote` is a server of another owner,
+    which may require a token; its files may be on another machine.
     """
 
     path: Path
@@ -81,7 +81,9 @@ class CodexBinary(Value, frozen=True, kw_only=True):
     def connected(
         cls, path: Path, version: Version, *, remote: Literal["with token", "open"] | None = None
     ) -> CodexBinary:
-        """A Codex as far as a connection to its app-server needs it; the file itself may be gone, or elsewhere."""
+        """Return a Codex with the facts that a connection to its app-server needs; the file itself may be gone, or
+        elsewhere.
+        """
         return cls(
             path=path,
             version=version,
@@ -249,7 +251,7 @@ def _is_script(path: Path) -> bool:
 
 
 def _codex_script(path: Path) -> Path | None:
-    """The `codex.js` of the npm package, when the path is it, or is a launcher that some package manager wrote for it."""
+    """Return the `codex.js` of the npm package if the path is it, or a package manager's launcher for it."""
     if path.name == "codex.js":
         return path
     if not _is_script(path) and path.suffix.lower() not in (".cmd", ".ps1"):
@@ -265,7 +267,7 @@ def _codex_script(path: Path) -> Path | None:
 
 
 def _native_program(package: Path) -> Path | None:
-    """The real program of the npm package: in the package of this platform, as Node would find it, or in its own."""
+    """Return the real program of the npm package: in this platform's package, as Node would find it, or in its own."""
     target = _target()
     if target is None:
         return None
@@ -281,7 +283,7 @@ def _native_program(package: Path) -> Path | None:
 
 
 def _target() -> tuple[str, str] | None:
-    """The platform as Rust and as npm call it."""
+    """Return the platform's names in Rust and in npm."""
     cpu = {"x86_64": ("x86_64", "x64"), "amd64": ("x86_64", "x64"), "aarch64": ("aarch64", "arm64")}
     cpu["arm64"] = cpu["aarch64"]
     system = {
@@ -311,10 +313,10 @@ def _tools_beside(program: Path) -> Path | None:
 # until the user says that the change is theirs, by removing the copy. Hard links would share the inode, and its content.
 
 COPIES: Final = "programs"
-"""Where in the state directory the copies are."""
+"""Directory of the copies, in the state directory."""
 _RECORD: Final = "source.json"
 _BESIDE: Final = ("codex-path", "path", "codex-resources", "codex-package.json")
-"""What comes with Codex, beside the directory of its program: ripgrep, bubblewrap."""
+"""Files that come with Codex, next to its program's directory: ripgrep, bubblewrap."""
 _LOCK_SECONDS: Final = 120.0
 
 
@@ -400,7 +402,7 @@ _OPTION: Final = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z][\w-]*)", re.MULTILINE)
 
 
 class _Help(Value, frozen=True, kw_only=True):
-    """What a program says of itself."""
+    """Output of a program's help."""
 
     version: str
     commands: frozenset[str]

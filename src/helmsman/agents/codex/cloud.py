@@ -74,7 +74,7 @@ _STATES: Final[dict[str, CloudState]] = {
     "ERROR": "failed",
 }
 _SHOWN_CHARACTERS: Final = 600
-"""How much of an odd output an error quotes: a proxy's page of HTML can be long."""
+"""Limit for quoting unexpected output in an error, such as a proxy's HTML page."""
 
 TASK_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _TASK_URL: Final = re.compile(rf"https?://\S+/codex/tasks/(?P<id>{TASK_ID.pattern})")
@@ -87,12 +87,12 @@ def state_of(said: str) -> CloudState:
     return _STATES.get(said.upper(), "unknown")
 
 
-# --- what it prints when all is well ---------------------------------------------------------------------------------
+# --- output on success ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """The answer of `codex cloud status`."""
+    """Output of `codex cloud status`."""
 
     said: str
     title: str
@@ -101,13 +101,13 @@ class Detail:
 
 
 def read_submitted(output: str) -> tuple[str, str] | None:
-    """The id and web address of a new task."""
+    """Parse the id and web address of a new task."""
     found = _TASK_URL.fullmatch(output.strip())
     return None if found is None else (found["id"], found[0])
 
 
 def read_task_id(given: str) -> str | None:
-    """The task id in what a person gave: an id, or the address of its page."""
+    """Parse a task id from user input: an id, or the address of its page."""
     given = given.strip()
     if TASK_ID.fullmatch(given):
         return given
@@ -133,7 +133,7 @@ def _stat_of_line(line: str) -> DiffStat | None:
 
 
 def read_page(output: str) -> CloudPage | None:
-    """The answer of `codex cloud list --json`. An entry without an id is left out: nothing could be done with it."""
+    """Parse the output of `codex cloud list --json`, without entries that have no id."""
     page = json_object(output) or {}
     entries = page.get("tasks")
     if not isinstance(entries, list):
@@ -166,12 +166,12 @@ def _stat_of_summary(summary: Mapping[str, Any]) -> DiffStat | None:
 
 
 def diff_stat(diff: str) -> DiffStat:
-    """The size of a unified diff in git's form."""
+    """Return the size of a unified diff in git's form."""
     files = [file for file in read_diff(diff) if file.path]
     return DiffStat(len(files), sum(file.added or 0 for file in files), sum(file.removed or 0 for file in files))
 
 
-# --- what it prints when something is wrong --------------------------------------------------------------------------
+# --- output on failure ------------------------------------------------------------------------------------------------
 
 _ERROR_LINE: Final = re.compile(r"^(?:Error|error): |^Not signed in", re.MULTILINE)
 _HTTP_FAILURE: Final = re.compile(r"(?P<method>GET|POST) (?P<url>\S+) failed: (?P<status>\d{3})\b")
@@ -179,13 +179,13 @@ _ATTEMPTS_FOUND: Final = re.compile(r"Attempt \d+ not available; only (?P<count>
 
 
 def attempts_found(error: CloudError) -> int | None:
-    """How many attempts there are, where an error says so."""
+    """Return the number of attempts in an error, if it says."""
     found = _ATTEMPTS_FOUND.search(str(error.details.get("said", "")))
     return None if found is None else int(found["count"])
 
 
 def failure(stderr: str, exit_code: int | None) -> HelmsmanError:
-    """The error for a `codex cloud` that failed."""
+    """Return the error for a failed `codex cloud`."""
     said = _complaint(stderr)
     details: dict[str, Any] = {"said": said, "exit_code": exit_code}
     if (http := _HTTP_FAILURE.search(said)) is not None:
@@ -198,7 +198,7 @@ def failure(stderr: str, exit_code: int | None) -> HelmsmanError:
 
 
 def unreadable(command: str, output: str) -> CloudOutputUnreadable:
-    """The error for an answer in a form nobody has seen."""
+    """Return the error for output in an unknown format."""
     shown = redact(output.strip()[:_SHOWN_CHARACTERS])
     return CloudOutputUnreadable(
         f"`codex cloud {command}` printed something Helmsman cannot read: {shown!r}. Run it by hand, and report this "
@@ -208,7 +208,7 @@ def unreadable(command: str, output: str) -> CloudOutputUnreadable:
 
 
 def _complaint(stderr: str) -> str:
-    """The complaint itself, without the warnings before it and the body of the answer after it."""
+    """Return the error message without warnings before it and the response body after it."""
     found = _ERROR_LINE.search(stderr)
     complaint = stderr[found.start() :] if found else stderr
     complaint = re.sub(r"; content-type=.*", "", complaint, flags=re.DOTALL)
@@ -289,20 +289,20 @@ _COMPLAINTS: Final[tuple[tuple[str, type[HelmsmanError], str], ...]] = (
         "Codex cannot read the cloud's answer ({said}). Update Codex, and try again.",
     ),
 )
-"""A complaint, its error, and the sentence for it. The first that fits counts."""
+"""Patterns of messages, with their error and its text. The first match counts."""
 
 # --- client ----------------------------------------------------------------------------------------------------------
 
 
 MAX_ATTEMPTS: Final = 4
-"""As many attempts at a task as `codex cloud exec` takes."""
+"""Maximum of `codex cloud exec`."""
 
 PAGE_LIMIT: Final = 20
-"""As many tasks as `codex cloud list` gives at once."""
+"""Page size of `codex cloud list`."""
 
 _ANSWER_SECONDS: Final = 60.0
 _SUBMIT_SECONDS: Final = 180.0
-"""A submit carries the whole prompt up."""
+"""Timeout of a submit, which uploads the whole prompt."""
 
 _OUTPUT_LIMIT: Final = 64 * 1024 * 1024
 _BASE_VARIABLE: Final = "CODEX_CLOUD_TASKS_BASE_URL"
@@ -329,7 +329,7 @@ class _Answer:
 
 
 class CloudClient:
-    """Runs `codex cloud …`, one process a call. Nothing is kept open between calls, so several may run at once."""
+    """Runner of `codex cloud …`, one process per call. Calls share no state, so they may run concurrently."""
 
     def __init__(self, binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> None:
         self._binary = binary
@@ -346,19 +346,19 @@ class CloudClient:
         branch: str | None = None,
         directory: Path | None = None,
     ) -> CloudSubmitted:
-        """Give the cloud a task.
+        """Submit a task.
 
         Args:
-            prompt: What is to be done.
-            environment: The id of an environment, or its label where no other has the same.
-            attempts: How many times the cloud is to try, side by side (1 to 4).
-            branch: The branch to start from. Without it the branch that is checked out in `directory` is taken, and
-                without either the one that Codex supposes, `main`.
-            directory: The local repository that the task is about.
+            prompt: Prompt.
+            environment: Id of an environment, or its label if that is unique.
+            attempts: Number of parallel attempts (1 to 4).
+            branch: Branch to start from. By default the branch that is checked out in `directory`, or else Codex's default,
+                `main`.
+            directory: Local repository of the task.
 
         Raises:
-            CloudEnvironmentMissing: No environment is named, or the cloud does not know it.
-            CloudSubmitUncertain: It broke off when the task may have been taken already.
+            CloudEnvironmentMissing: No environment is given, or the cloud does not know it.
+            CloudSubmitUncertain: It failed when the task may have been accepted already.
             CloudError: Another failure; nothing was submitted.
         """
         if not prompt.strip():
@@ -383,7 +383,7 @@ class CloudClient:
     # --- follow ------------------------------------------------------------------------------------------------------
 
     async def status(self, external_id: str) -> CloudStatus:
-        """How a task stands: what the task itself says, compared with the listing.
+        """Return the status of a task: its own, compared with the list.
 
         Raises:
             CloudTaskNotFound: The cloud does not have it, or no longer.
@@ -413,7 +413,7 @@ class CloudClient:
         )
 
     async def _look(self, task_id: str) -> tuple[CloudListed | None, Detail | None, str | None]:
-        """What the listing and the task itself say, and a note where the listing cannot be had."""
+        """Return the entry in the list and the task's own status, and a note if the list is unavailable."""
         listed, note = None, None
         try:
             listed = next((task for task in await self.list() if task.external_id == task_id), None)
@@ -428,7 +428,7 @@ class CloudClient:
         return listed, detail, note
 
     async def _detail(self, task_id: str) -> Detail | None:
-        """What `codex cloud status` says; None when there is no such task."""
+        """Return the output of `codex cloud status`; None if there is no such task."""
         answer = await self._run("status", task_id)
         # A task that is not ready exits with 1 too: what counts is whether it printed a status.
         detail = read_detail(answer.stdout)
@@ -442,11 +442,11 @@ class CloudClient:
         raise error
 
     async def list(self) -> tuple[CloudListed, ...]:
-        """The newest tasks, as many as there are in a page, newest first."""
+        """Return one page of the newest tasks, newest first."""
         return (await self.page()).tasks
 
     async def page(self, *, environment: str | None = None, cursor: str | None = None) -> CloudPage:
-        """A page of the account's tasks, newest first: of all environments, or of one."""
+        """Return a page of the account's tasks, newest first: of all environments, or of one."""
         answer = await self._run("list", "--json", *_options(env=environment, limit=PAGE_LIMIT, cursor=cursor))
         if answer.exit_code:
             raise failure(answer.stderr, answer.exit_code)
@@ -458,10 +458,10 @@ class CloudClient:
     async def environments(
         self, configured: Mapping[str, str] | None = None, *, default: str | None = None
     ) -> CloudEnvironments:
-        """The environments one can name: those of the configuration, and those that recent tasks ran in.
+        """Return the known environments: those of the configuration, and those of recent tasks.
 
-        `codex cloud` has no command for them, so an environment that is in neither place is missing here; the note says
-        so. `configured` maps the user's names to ids or labels, `default` is one of those names or an id or label.
+        `codex cloud` has no command for them, so an environment that is in neither place is missing; the note says so.
+        `configured` maps the user's names to ids or labels, `default` is one of those names or an id or label.
         """
         known = [
             CloudEnvironment(
@@ -489,7 +489,7 @@ class CloudClient:
     # --- read and apply ----------------------------------------------------------------------------------------------
 
     async def diff(self, external_id: str, *, attempt: int = 1) -> str:
-        """The unified diff of an attempt.
+        """Return the unified diff of an attempt.
 
         Raises:
             CloudNoDiff: There is none, or not yet.
@@ -502,7 +502,7 @@ class CloudClient:
         return answer.stdout
 
     async def results(self, external_id: str, *, attempt: int = 1) -> CloudResults:
-        """What a task gave so far: its status, the diff of an attempt, and how many attempts have one."""
+        """Return the results so far: the task's status, the diff of an attempt, and the number of attempts with a diff."""
         status = await self.status(external_id)
         note = f"The agent's own message is only on {status.url}: `codex cloud` does not show it."
         diff: str | None = None
@@ -521,7 +521,7 @@ class CloudClient:
         return CloudResults(attempt=attempt, diff=diff, attempts=attempts, note=note)
 
     async def _attempts(self, external_id: str, *, at_least: int) -> int | None:
-        """How many attempts have a diff: asked for the last there can be, Codex says how many there are."""
+        """Return the number of attempts with a diff. Codex names it when asked for the last possible one."""
         if at_least == MAX_ATTEMPTS:
             return MAX_ATTEMPTS
         try:
@@ -542,14 +542,14 @@ class CloudClient:
         state_dir: Path,
         check: Callable[[bytes], None] | None = None,
     ) -> CloudApplied:
-        """Bring a task's change into the working tree around `directory`, unstaged: all of it, or nothing.
+        """Apply a task's change to the working tree around `directory`, unstaged: all of it, or nothing.
 
-        `check` is given the very diff that is about to be applied; what it raises refuses it.
+        `check` gets the diff that is about to be applied, and may raise to refuse it.
 
         Raises:
             CloudNoDiff: There is none, or not yet.
             DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
-            ApplyConflict: The change does not fit; the tree is as it was.
+            ApplyConflict: The change does not fit; the tree is unchanged.
         """
         task_id = _task_id(external_id)
         diff = await self.diff(task_id, attempt=attempt)
@@ -568,7 +568,7 @@ class CloudClient:
         )
 
     def cancel(self, external_id: str) -> str:
-        """The honest answer: `codex cloud` has no cancel, so nothing was stopped, and where a person can do it."""
+        """Say that nothing was stopped, because `codex cloud` has no cancel, and where a user can stop it."""
         task_id = _task_id(external_id)
         return (
             f"`codex cloud` cannot cancel a task, so {task_id} goes on. Open {self._url(task_id)} and cancel it there."
@@ -626,7 +626,7 @@ def _too_slow(command: str, seconds: float) -> CloudError:
 
 
 def _contradict(listed: CloudListed | None, detail: Detail | None) -> bool:
-    """Whether the two say different things. A task that is not in the newest page of the listing is only old."""
+    """Return whether the two disagree. A task that is missing on the newest page of the list is only old."""
     return detail is None or (listed is not None and listed.said != detail.said)
 
 
@@ -641,7 +641,7 @@ def _task_id(given: str) -> str:
 
 
 def _options(**given: object) -> list[str]:
-    """`--name=value` for what is given: in one word, a value that begins with `-` stays a value."""
+    """Return options as `--name=value`: in one word, a value that begins with `-` stays a value."""
     options = {name: str(value) for name, value in given.items() if value is not None}
     for name, value in options.items():
         if any(character < " " for character in value):

@@ -35,15 +35,15 @@ _PROFILE_SUFFIX: Final = ".config.toml"
 _PROFILE_LIMIT: Final = 1024 * 1024
 _MAX_DEPTH: Final = 50
 _NOT_IN_KEYS: Final = "=#\"'"
-"""On a command line a key ends at the first `=`, and what follows would be its value."""
+"""Characters that end a key on the command line, or change its meaning."""
 _HALF_A_PAIR: Final = re.compile("[\ud800-\udfff]")
-"""What cannot be sent at all: half of a surrogate pair."""
+"""Half of a surrogate pair, which cannot be encoded."""
 _INTEGERS: Final = range(-(2**63), 2**63)
-"""What TOML can hold; Codex turns a larger number into something else without a word."""
+"""Integers of TOML. Codex changes larger numbers silently."""
 
 
 def profile_config(binary: CodexBinary, codex_home: Path, name: str | None) -> dict[str, Any]:
-    """What to put into a thread's `config` for a profile; nothing for None.
+    """Return the thread `config` for a profile; empty for None.
 
     Raises:
         InvalidInput: The name is not that of a profile, or its file cannot be used.
@@ -78,10 +78,10 @@ def _others(codex_home: Path) -> str:
 
 
 def check_config(config: Mapping[str, Any], *, where: str = "config") -> dict[str, Any]:
-    """A copy of configuration values in plain JSON types, by keys as the caller wrote them (dotted or nested).
+    """Return a copy of configuration values in plain JSON types, by keys as the caller wrote them (dotted or nested).
 
     Raises:
-        InvalidInput: A key or value that Codex would misread. The message begins with `where`.
+        InvalidInput: Codex would misread a key or value. The message begins with `where`.
     """
     checked = {_key(key, where): _value(value, f"{where}: {key}", 0) for key, value in config.items()}
     for key in checked:
@@ -150,7 +150,7 @@ def _value(value: Any, where: str, depth: int) -> Any:
 
 
 def _name(key: object, where: str) -> str:
-    """A key inside a table. It stands for itself, so it may contain dots, as the path of a project does."""
+    """Return a key inside a table. It is not split, so it may contain dots, like the path of a project."""
     if not isinstance(key, str) or not key or not key.isprintable():
         raise InvalidInput(f"{where} has the key {key!r}. Use a name without control characters.")
     return key
@@ -159,7 +159,7 @@ def _name(key: object, where: str) -> str:
 # --- the effective configuration, cached ---------------------------------------------------------------------------
 
 _REMEMBERED: Final = 100
-"""Directories whose answers are kept; the oldest goes first."""
+"""Limit of directories whose answers are cached; the oldest is dropped first."""
 
 _SECONDS: Final = 300.0
 """However still its files are, an answer is asked for again after this time."""
@@ -169,12 +169,12 @@ _SYSTEM_FILES: Final = ("/etc/codex/config.toml", "/etc/codex/managed_config.tom
 _HOME_FILES: Final = ("config.toml", "managed_config.toml", "requirements.toml")
 
 FilesState = tuple[tuple[int, int, int, int] | None, ...]
-"""Which files there are and which they are; two that are equal mean that none has changed."""
+"""Existing files with their identities. Equal values mean that none has changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedConfiguration:
-    """An answer of Codex, and the files it was made of as they were then."""
+    """Answer of Codex, and the state of the files that it was made from."""
 
     config: Mapping[str, Any]
     files: tuple[str, ...]
@@ -196,15 +196,15 @@ class Configuration:
         self._asking = anyio.Lock()
 
     async def effective(self, cwd: Path | None = None) -> Mapping[str, Any]:
-        """The effective configuration for a directory: the keys of config.toml."""
+        """Return the effective configuration for a directory: the keys of config.toml."""
         if (known := self.cached(cwd)) is not None:
             return known.config
-        async with self._asking:  # of many who ask at once, the first asks Codex
+        async with self._asking:  # of concurrent callers, only the first asks Codex
             known = self.cached(cwd)
             return known.config if known is not None else await self._ask(cwd)
 
     def cached(self, cwd: Path | None) -> CachedConfiguration | None:
-        """The answer that still holds, if there is one."""
+        """Return a cached answer that is still valid, if any."""
         known = self._answers.get(str(cwd))
         if known is None or time.monotonic() > known.until or files_state(known.files) != known.state:
             return None
@@ -224,14 +224,14 @@ class Configuration:
 
 
 def _comes_from(layers: Sequence[ConfigLayer], watched: Collection[str]) -> bool:
-    """Whether all of it is in these files; not where Codex does not say what it is made of."""
+    """Return whether all layers come from these files; False if Codex does not name its sources."""
     return bool(layers) and all(
         layer.kind in _FILE_LAYERS and (layer.file is None or layer.file in watched) for layer in layers
     )
 
 
 def _project_files(cwd: Path | None) -> Iterable[str]:
-    """Where a repository's own configuration would be, and where the repository would begin."""
+    """Yield possible configuration files of a repository, and markers of a repository's root."""
     for place in () if cwd is None else (cwd, *cwd.parents):
         yield str(place / ".codex" / "config.toml")
         yield str(place / ".git")

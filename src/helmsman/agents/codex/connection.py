@@ -1,10 +1,11 @@
-"""A connection with `codex app-server`: one typed function per method, and the WebSockets of servers that others started.
+"""Connection with `codex app-server`: one typed function per method, and the WebSockets of servers that others started.
 
-Each method is one request and its answer. Procedures of several requests belong to `helmsman.agents.codex.engine`. Answers
-are read tolerantly: unknown fields pass and missing ones become None, so that a newer Codex breaks nothing.
+Each method is one request and its answer. Procedures of several requests belong to `helmsman.agents.codex.engine`.
+Answers are parsed leniently: unknown fields are ignored and missing ones become None, so that a newer Codex breaks
+nothing.
 
-Codex on a pipe has the transports that all agents have. `open_unix` and `open_remote` yield a `base.jsonrpc.Transport` with
-one message per WebSocket message. When their blocks end, the connection is closed.
+Codex on a pipe has the transports of all agents. `open_unix` and `open_remote` yield a `base.jsonrpc.Transport` with
+one message per WebSocket message. The end of their blocks closes the connection.
 """
 
 from __future__ import annotations
@@ -71,13 +72,16 @@ CLIENT_NAME: Final = "helmsman"
 HANDSHAKE_TIMEOUT: Final = 30.0
 
 OPEN_TIMEOUT: Final = 120.0
-"""Opening a thread may wait for a login shell and for MCP servers; a hundred at once were seen to take half a minute."""
+"""Timeout of opening a thread, which may wait for a login shell and MCP servers.
+
+A hundred concurrent ones took half a minute.
+"""
 
 ANSWER_TIMEOUT: Final = 20.0
-"""How long Codex may take to answer what needs no work; one that does not hangs. It was seen to need milliseconds."""
+"""Timeout of requests that need no work. They take milliseconds unless Codex hangs."""
 
 HEARTBEAT: Final = 30.0
-"""How often it is asked for a sign of life while a turn runs: an engine that hangs tells nobody."""
+"""Seconds between checks during a turn: an engine that hangs does not report it."""
 
 _UNWANTED_NOTIFICATIONS: Final = (
     "item/fileChange/outputDelta",
@@ -96,14 +100,14 @@ _SETTINGS: Final = (
     "activePermissionProfile",
     "runtimeWorkspaceRoots",
 )
-"""What an answer says of a thread beside the thread itself."""
+"""Fields of an answer about a thread, in addition to the thread."""
 _NEWEST_TURN: Final[Mapping[str, Any]] = {"limit": 1, "itemsView": "full"}
 _USER_AGENT_VERSION = re.compile(r"/(\d+\.\d+\.\d+\S*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSettings:
-    """How a thread is to be opened; what is None is not sent."""
+    """Settings of a thread to open; None is not sent."""
 
     cwd: Path | None = None
     model: str | None = None
@@ -113,7 +117,7 @@ class ThreadSettings:
     base_instructions: str | None = None
     developer_instructions: str | None = None
     tools: tuple[ToolDefinition, ...] = ()
-    """For a new thread alone: it keeps them."""
+    """For new threads only, which keep them."""
 
     def as_params(self) -> dict[str, Any]:
         return {
@@ -129,7 +133,7 @@ class ThreadSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thread:
-    """A thread as an answer describes it; policies only in answers to start, resume and fork."""
+    """Thread as in an answer; policies only in answers to start, resume and fork."""
 
     id: str
     cwd: str | None = None
@@ -152,7 +156,7 @@ INITIALIZED: Final = "initialized"
 
 
 def handshake() -> dict[str, Any]:
-    """What `initialize` is asked with."""
+    """Return the params of `initialize`."""
     return {
         "clientInfo": {"name": CLIENT_NAME, "title": "Helmsman", "version": __version__},
         "capabilities": {"experimentalApi": True, "optOutNotificationMethods": list(_UNWANTED_NOTIFICATIONS)},
@@ -160,13 +164,13 @@ def handshake() -> dict[str, Any]:
 
 
 class AppServer:
-    """A typed view of one connection."""
+    """Typed view of one connection."""
 
     def __init__(self, peer: Peer, binary: CodexBinary) -> None:
         self._peer = peer
         self._binary = binary
         self.hangs = False
-        """Codex runs, but answered nothing any more, and was given up."""
+        """True once Codex runs but no longer answers, and was abandoned."""
 
     async def _call(self, method: str, *, timeout: float = REQUEST_TIMEOUT, **params: Any) -> dict[str, Any]:
         sent = present(params)
@@ -196,10 +200,10 @@ class AppServer:
         return Version.parse(found.group(1)) if found else self._binary.version
 
     async def check(self) -> None:
-        """Make sure that Codex answers at all. One that does not is given up, and everyone who waits for it is told.
+        """Check that Codex answers. If it does not, abandon it and fail all open requests.
 
         Raises:
-            EngineLost: It does not, or is gone.
+            EngineLost: It does not answer, or is gone.
         """
         try:
             await self._peer.request("thread/loaded/list", timeout=ANSWER_TIMEOUT)
@@ -263,7 +267,7 @@ class AppServer:
         return _opened_thread("thread/resume", {**answer, "thread": thread})
 
     async def fork_thread(self, thread_id: str, settings: ThreadSettings, *, last_turn_id: str | None = None) -> Thread:
-        """A new thread with the history of another, up to and including `last_turn_id` where one is given."""
+        """Create a thread with the history of another one, up to and including `last_turn_id` if given."""
         answer = await self._call(
             "thread/fork", timeout=OPEN_TIMEOUT, threadId=thread_id, lastTurnId=last_turn_id, **settings.as_params()
         )
@@ -354,9 +358,9 @@ class AppServer:
         await self._call("turn/interrupt", timeout=timeout, threadId=thread_id, turnId=turn_id)
 
     async def start_review(self, thread_id: str, target: Mapping[str, Any]) -> str:
-        """Begin Codex's own review in a loaded, idle thread; its turn's id.
+        """Start Codex's own review in a loaded, idle thread. Return the id of its turn.
 
-        Codex up to 0.145 can also deliver it into a thread of its own, but then without findings one could read.
+        Codex up to 0.145 can also deliver it into a separate thread, but then without readable findings.
         """
         answer = await self._call("review/start", threadId=thread_id, target=target)
         return _turn_id("review/start", answer)
@@ -367,7 +371,7 @@ class AppServer:
         return tuple(map(_model, rows((await self._call("model/list")).get("data"))))
 
     async def model_upgrades(self) -> dict[str, str]:
-        """The models that Codex proposes to leave for another, each with that."""
+        """Return the upgrades that Codex proposes, by model."""
         known = (
             (_text(row.get("model")), _text(row.get("upgrade")))
             for row in rows((await self._call("model/list")).get("data"))
@@ -413,11 +417,11 @@ class AppServer:
         return _text(mapping(answer.get("overriddenMetadata")).get("message"))
 
     async def mcp_servers(self, *, timeout: float) -> tuple[McpServer, ...]:
-        """The MCP servers Codex is configured with. It starts each to find out how it is."""
+        """Return the configured MCP servers. Codex starts each to determine its state."""
         return read_mcp_servers(await self._call("mcpServerStatus/list", timeout=timeout))
 
     async def rate_limits(self) -> Mapping[str, Any]:
-        """The account's limits as Codex gives them, in the shape of the `account/rateLimits/updated` notification."""
+        """Return the account's limits in the form of the `account/rateLimits/updated` notification."""
         return await self._call("account/rateLimits/read")
 
 
@@ -427,11 +431,11 @@ class AppServer:
 CONNECT_TIMEOUT: Final = 10.0
 
 _LISTENING: Final = "0A"
-"""The state of a socket, in Linux's tables."""
+"""State of a listening socket in Linux's tables."""
 
 
 class WebSocketTransport:
-    """One JSON object per text message."""
+    """Transport with one JSON object per text message."""
 
     resumed = None
 
@@ -471,7 +475,7 @@ async def open_unix(path: Path) -> AsyncIterator[WebSocketTransport]:
     """Connect to an engine that listens on a Unix socket.
 
     Raises:
-        EngineLost: Nobody answers there.
+        EngineLost: No server answers.
     """
     from websockets.asyncio.client import unix_connect
 
@@ -483,7 +487,7 @@ async def open_unix(path: Path) -> AsyncIterator[WebSocketTransport]:
 
 
 def _refuse_strangers(connection: ClientConnection, path: Path) -> None:
-    """An engine of another user would learn all we tell it, and could answer anything."""
+    """Refuse an engine of another user, which would receive everything and could answer anything."""
     if not hasattr(socket, "SO_PEERCRED"):
         return  # where the system does not tell, the directory of the socket keeps others out
     its_socket: socket.socket = connection.transport.get_extra_info("socket")
@@ -500,8 +504,8 @@ async def open_remote(url: str, *, token: str | None) -> AsyncIterator[WebSocket
     """Connect to an engine on another host, or on a port of this one.
 
     Raises:
-        InvalidSetting: The address is not one we connect to, or needs a token.
-        EngineLost: Nobody answers there, or the token is refused.
+        InvalidSetting: The address is invalid, or needs a token.
+        EngineLost: No server answers, or the token is refused.
     """
     from websockets.asyncio.client import connect
 
@@ -513,7 +517,7 @@ async def open_remote(url: str, *, token: str | None) -> AsyncIterator[WebSocket
     where = f"at {url}"
     options = dict(_OPTIONS)
     if parts.scheme == "ws" and token is not None:
-        # Connected first: whoever takes the port from here on is not who gets the token.
+        # Connect first: a program that takes the port later must not get the token.
         options["sock"] = await _connected_socket(host, port, where)
         if any(uid not in (0, os.geteuid()) for uid in listeners_uids(port)):
             options["sock"].close()
@@ -536,7 +540,7 @@ async def _connected_socket(host: str, port: int, where: str) -> socket.socket:
 
 
 def listeners_uids(port: int) -> set[int]:
-    """Whose programs listen on a port of this machine, as Linux tells; elsewhere nobody is known."""
+    """Return the users whose programs listen on a port of this machine (Linux); empty elsewhere."""
     uids: set[int] = set()
     for table in ("tcp", "tcp6"):
         try:
@@ -638,7 +642,9 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
 
 
 def _parent_id(source: Any) -> str | None:
-    """The thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id": …}}}`."""
+    """Return the thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id":
+    …}}}`.
+    """
     for key in ("subAgent", "thread_spawn"):
         source = mapping(source).get(key)
     return _text(mapping(source).get("parent_thread_id"))
@@ -674,7 +680,7 @@ _UNREAD_CONFIGURATION: Final = re.compile(
 
 
 def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
-    """A refusal that a caller can act on, where Codex's text allows to tell."""
+    """Convert a refusal to a specific error, if Codex's text allows it."""
     text = str(refused.details.get("rpc_message", ""))
     data = mapping(refused.details.get("rpc_data"))
     if data.get("input_error_code") == "input_too_large":
@@ -688,8 +694,8 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             "(`codex app-server daemon stop` ends that). Close it there, or fork the session."
         )
     if "no active turn to steer" in text:  # it has just ended
-        return SessionIdle(f"No turn is running in session {thread_id} any more. Send it as a new message instead.")
-    if "is draining" in text:  # it was told to end, and waits for the turns that run in it
+        return SessionIdle(f"No turn is running in session {thread_id} now. Send it as a new message instead.")
+    if "is draining" in text:  # it was asked to end, and waits for its running turns
         return NothingBegun(
             "This Codex engine is ending and takes no new work. Try again: another one takes its place."
         )
@@ -707,7 +713,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
             "This Codex can keep goals, but that is switched off. Set `goals = true` under [features] in its config.toml, "
             "or use Codex 0.145.0 and newer, where it is on."
         )
-    # A file is named where it cannot be read; what a caller gave in its place is refused as Codex says it.
+    # The text names a file that could not be read. Other refusals of configuration concern the caller's values.
     if (unread := _UNREAD_CONFIGURATION.search(text)) is not None and ".toml" in unread["said"]:
         said = unread["said"].rstrip(".")
         return InvalidSetting(
@@ -724,7 +730,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
 
 
 def read_skills(answer: Mapping[str, Any]) -> SkillList:
-    """The skills for the directories that were asked about."""
+    """Parse the skills for the requested directories."""
     places = rows(answer.get("data"))
     skills = [_skill(row) for place in places for row in rows(place.get("skills"))]
     problems = [f"{row.get('path')}: {row.get('message')}" for place in places for row in rows(place.get("errors"))]
@@ -744,7 +750,7 @@ def _skill(row: Mapping[str, Any]) -> Skill:
 
 
 def read_config(answer: Mapping[str, Any]) -> AgentConfig:
-    """The configuration, without the keys that nobody has set."""
+    """Parse the configuration, without unset keys."""
     layers = tuple(_layer(mapping(row)) for row in sequence(answer.get("layers")))
     return AgentConfig(values=present(mapping(answer.get("config"))), layers=layers)
 
@@ -765,7 +771,7 @@ def _layer(row: Mapping[str, Any]) -> ConfigLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpServer:
-    """One server. `answers` is None where this Codex does not say; `error` is why it does not answer, where known."""
+    """Server. `answers` is None if this Codex does not say; `error` is the reason if it does not answer."""
 
     name: str
     answers: bool | None
@@ -775,7 +781,7 @@ class McpServer:
 
 
 def read_mcp_servers(answer: Mapping[str, Any]) -> tuple[McpServer, ...]:
-    """The servers in an answer of Codex, in its order."""
+    """Parse the servers in an answer of Codex, in its order."""
     return tuple(server for server in map(_server, rows(answer.get("data"))) if server.name)
 
 

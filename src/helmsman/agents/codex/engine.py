@@ -1,9 +1,9 @@
-"""The default engine: one long-lived `codex app-server` that carries many sessions.
+"""Default engine: one long-lived `codex app-server` that carries many sessions.
 
-It adds to the bare methods of `connection`: each event reaches its session in order; a request of Codex becomes a question
-and is answered exactly once (`questions`); work never runs under a wider policy than requested and never makes the user's
-Codex trust a repository (`access`); an interrupt returns only after everything has stopped; and when Codex dies, every
-waiter and every session gets the error immediately.
+It adds to the bare methods of `connection`: each event reaches its session in order; a request of Codex becomes a
+question and is answered exactly once (`questions`); work never runs under a wider policy than requested and never makes
+the user's Codex trust a repository (`access`); an interrupt returns only after everything has stopped; and when Codex
+dies, every waiter and every session gets the error immediately.
 """
 
 from __future__ import annotations
@@ -113,7 +113,9 @@ log = logging.getLogger(__name__)
 _PROVIDER: Final = "model_provider"
 _OPENAI: Final = "openai"
 _LOGIN_SECONDS: Final = 60.0
-"""How long a successful login check holds while the login file is unchanged: a keyring has no file to watch."""
+"""Seconds for which a successful login check is valid while the login file is unchanged: a keyring has no file to
+watch.
+"""
 
 
 @dataclass(slots=True)
@@ -209,7 +211,7 @@ class AppServerEngine(RoutedEngine):
     """See `helmsman.agents.protocol.Engine`. Made by `open_app_server` only."""
 
     listens_at: tuple[Path, Path] | None = None
-    """The socket for clients that may connect as well, and its CODEX_HOME."""
+    """Socket for additional clients, and its CODEX_HOME."""
 
     def __init__(
         self,
@@ -244,7 +246,7 @@ class AppServerEngine(RoutedEngine):
         self._threads: dict[str, ThreadState] = {}
         self._questions = OpenQuestions(tasks, self._peer, self._api, binary, self._router, self._threads, codex_home)
         self._rate_limits: list[RateLimitsReported] = []
-        """The newest, if there is one. A list, because views of the engine share it."""
+        """Newest limits, if any. A list, because views of the engine share it."""
         self._capabilities = app_server_capabilities(binary, detached=engine_id is not None)
         self._version: Version | None = None
         self._gone = anyio.Event()
@@ -255,7 +257,7 @@ class AppServerEngine(RoutedEngine):
 
     @property
     def id(self) -> str | None:
-        """The name of an engine that outlives the hub (`codex.app_servers`); None for one that ends with the hub."""
+        """Name of an engine that outlives the hub (`codex.app_servers`); None for one that ends with the hub."""
         return self._id
 
     @property
@@ -268,7 +270,7 @@ class AppServerEngine(RoutedEngine):
 
     @property
     def api(self) -> AppServer:
-        """The bare methods, for what needs no more than one request."""
+        """Plain methods of the connection."""
         return self._api
 
     @property
@@ -281,12 +283,12 @@ class AppServerEngine(RoutedEngine):
 
     @property
     def version(self) -> Version | None:
-        """The version of Codex from the handshake."""
+        """Version of Codex from the handshake."""
         return self._version
 
     @property
     def lost(self) -> HelmsmanError | None:
-        """The reason why this engine is unusable, or None."""
+        """Reason why this engine is unusable, or None."""
         return self._peer.closed
 
     async def until_lost(self) -> None:
@@ -403,7 +405,7 @@ class AppServerEngine(RoutedEngine):
         for thread_id in await self._api.loaded_threads():
             try:
                 threads.append(await self._api.read_thread(thread_id))
-            except EngineRefused:  # Codex has nothing to read yet for a thread whose first turn has only just begun
+            except EngineRefused:  # Codex cannot read a thread whose first turn has just begun
                 threads.append(Thread(id=thread_id, is_active=True))
         return threads
 
@@ -439,9 +441,9 @@ class AppServerEngine(RoutedEngine):
 
     @property
     def _is_reachable(self) -> bool:
-        """Whether a sandboxed command with network access can connect to the engine and leave its sandbox.
+        """True if a sandboxed command with network access could connect to the engine and leave its sandbox.
 
-        A supervisor refuses sandboxed processes where it can recognise them. Any other engine that outlives its client
+        A supervisor refuses sandboxed processes if it can recognize them. Any other engine that outlives its client
         listens itself: on a socket that Codex hides from its commands, or with a token.
         """
         if self._id is None:
@@ -587,7 +589,7 @@ class AppServerEngine(RoutedEngine):
             waiting.cancel()
 
     async def _stop_commands(self, threads: list[str]) -> None:
-        """An interrupted turn leaves its commands running, as background terminals."""
+        """Stop commands that an interrupted turn leaves running as background terminals."""
         if not self._binary.can(Feature.BACKGROUND_TERMINALS):
             return
         for thread_id in threads:
@@ -736,7 +738,7 @@ class AppServerEngine(RoutedEngine):
         await self.api.unarchive_thread(session_id)
 
     async def unload(self, session_id: str) -> None:
-        """Codex lets go at once only of a thread that is archived; any other it goes on with as it has it in memory."""
+        """Make Codex release a thread by archiving it. It keeps any other thread in memory."""
         if session_id in await self.api.loaded_threads():
             await self.archive(session_id)
             await self.unarchive(session_id)
@@ -749,7 +751,7 @@ class AppServerEngine(RoutedEngine):
         if objective is None:
             await self.api.clear_goal(session_id)
             return None
-        self.hold_to_roots(session_id)  # Codex sets to work on it at once
+        self.hold_to_roots(session_id)  # Codex starts to work on it immediately
         return await self.api.set_goal(session_id, objective)
 
     # --- reviews -----------------------------------------------------------------------------------------------------
@@ -819,7 +821,10 @@ class AppServerEngine(RoutedEngine):
         return tuple(unknown)
 
     async def rate_limits(self) -> RateLimitsReported | None:
-        """Codex can be asked only with a ChatGPT login; what it reported while it worked is known in any case."""
+        """Return the limits.
+
+        Codex can only be asked with a ChatGPT login; limits reported during work are always known.
+        """
         try:
             answer = await self.api.rate_limits()
         except EngineRefused as refused:

@@ -39,7 +39,7 @@ _VERSION: Final = re.compile(r"(?<![\w.])v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([
 @total_ordering  # which a Struct would not let define the other comparisons
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A version of Codex. 0.0.0 is a development build, which counts as newer than every release."""
+    """Version of Codex. 0.0.0 is a development build, which counts as newer than every release."""
 
     major: int
     minor: int
@@ -48,7 +48,7 @@ class Version:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The first version number in the text; a text without one gives a development build."""
+        """Parse the first version number in the text; a text without one gives a development build."""
         found = _VERSION.search(text)
         if found is None:
             return cls(0, 0, 0)
@@ -74,7 +74,7 @@ class Version:
 
 
 OLDEST: Final = Version.parse("0.93.0")
-"""The oldest supported version."""
+"""Oldest supported version."""
 
 
 class Feature(Enum):
@@ -128,7 +128,7 @@ class Feature(Enum):
         self.until = None if until is None else Version.parse(until)
 
     def is_in(self, version: Version) -> bool:
-        """Whether that version of Codex has it."""
+        """Return whether that version of Codex has the feature."""
         if self.since is not None and version < self.since:
             return False
         if self.until is None:
@@ -138,7 +138,7 @@ class Feature(Enum):
 
     @property
     def versions(self) -> str:
-        """The versions that have it, in words."""
+        """Versions with the feature, in words."""
         if self.since is None:
             return "every Codex" if self.until is None else f"Codex {self.until} and older"
         return f"Codex {self.since} and newer" if self.until is None else f"Codex {self.since} to {self.until}"

@@ -88,7 +88,7 @@ _RETRYABLE: Final = frozenset(
 _RATE_LIMITS: Final = frozenset({"model_cap", "rate_limit_exceeded", USAGE_LIMIT})
 _TOO_MANY_REQUESTS: Final = 429
 _NEEDS_LOGIN: Final = frozenset({401, 403})
-"""Codex retries these, but nobody else's retry helps until a person has logged in."""
+"""Errors that only a login can fix, although Codex retries them."""
 
 _STREAM_LOST: Final = "stream disconnected"
 _UNREACHABLE: Final = ("waiting for network", "error sending request")
@@ -106,21 +106,21 @@ _AGAIN_AT: Final = re.compile(
     r"[Tt]ry again at (?:(?P<month>[A-Z][a-z]{2}) (?P<day>\d{1,2})(?:st|nd|rd|th), (?P<year>\d{4}) )?"
     r"(?P<hour>\d{1,2}):(?P<minute>\d{2})\s?(?P<half>AM|PM)"
 )
-"""When a limit is there again, as Codex (0.93 to 0.166) tells people: the clock on the wall, and the day if not today."""
+"""Time at which a limit is reset, as Codex (0.93 to 0.166) writes it: local time, with the date if it is not today."""
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MINUTE: Final = timedelta(minutes=1)
 _STATUS: Final = re.compile(r"(?:last status: |unexpected status )([0-9]{3})")
 
 
 def turn_failure(error: Any) -> Failure:
-    """The `error` of a failed turn, as the app-server or a session's file spells it."""
+    """Convert the `error` of a failed turn, from the app-server or from a session's file."""
     fields = mapping(error)
     code, http_status = _error_info(fields.get("codexErrorInfo", fields.get("codex_error_info")))
     return _failure(code, _message(fields), http_status)
 
 
 def failure_from_sentence(message: str) -> Failure:
-    """The failure that exec describes in a sentence."""
+    """Convert a failure that exec describes in a sentence."""
     code = next((code for fragment, code in _SENTENCES if fragment in message), OTHER)
     status = _STATUS.search(message)
     return _failure(code, message, None if status is None else int(status[1]))
@@ -137,9 +137,9 @@ def _failure(code: str, message: str, http_status: int | None) -> Failure:
 
 
 def resets_at(message: str, now: datetime) -> datetime | None:
-    """When a limit is there again, as a sentence says it on the clock that shows `now`; None where it does not say.
+    """Parse the time at which a limit is reset, in the time zone of `now`; None if the message has none.
 
-    It names a minute and no seconds, so it is the end of that minute.
+    It has no seconds, so it is the end of that minute.
     """
     found = _AGAIN_AT.search(message)
     if found is None:
@@ -157,7 +157,7 @@ def resets_at(message: str, now: datetime) -> datetime | None:
 
 
 def notice_kind(failure: Failure) -> NoticeKind:
-    """What sort of wait a failed attempt means, when Codex says that it tries again."""
+    """Return the kind of wait after a failed attempt that Codex retries."""
     if any(fragment in failure.message for fragment in _UNREACHABLE):
         return "network"
     if failure.code in _RATE_LIMITS or failure.http_status == _TOO_MANY_REQUESTS:
@@ -166,7 +166,7 @@ def notice_kind(failure: Failure) -> NoticeKind:
 
 
 def _message(fields: Mapping[str, Any]) -> str:
-    """The message of an app-server error, with its details in brackets where they add something."""
+    """Return the message of an app-server error, with useful details in brackets."""
     message, details = text(fields.get("message")), optional_text(fields.get("additionalDetails"))
     return f"{message} ({details})" if details and details not in message else message
 
@@ -187,7 +187,7 @@ _NAMES = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_out
 
 
 def read_usage(raw: object) -> Usage | None:
-    """The counts in any of the spellings; None where there are none. What makes no sense counts as nothing."""
+    """Parse counts in any spelling; None if there are none. Invalid counts are zero."""
     if not isinstance(raw, dict):
         return None
     counts = {snake_case(name): count for name, count in raw.items()}
@@ -195,7 +195,7 @@ def read_usage(raw: object) -> Usage | None:
 
 
 def spent_between(before: Usage, after: Usage) -> Usage:
-    """What was spent between two counts; all of the second, if counting began anew."""
+    """Return the difference of two counts; the second one if counting began again."""
     began_anew = after.input_tokens < before.input_tokens or after.output_tokens < before.output_tokens
     return after if began_anew else after - before
 
@@ -217,9 +217,9 @@ _DECLINED_OUTPUT: Final = "exec command rejected by user"
 
 
 def app_server_item(raw: Any, *, stage: ItemStatus | None = None) -> Item:
-    """An item of a notification or of a thread's history.
+    """Convert an item of a notification or of a thread's history.
 
-    `stage` is how far the item has come, where the caller knows; an item that says it has failed stays failed.
+    `stage` is the state of the item, if the caller knows; a failed item stays failed.
     """
     fields = mapping(raw)
     kind = text(fields.get("type"))
@@ -231,13 +231,13 @@ def app_server_item(raw: Any, *, stage: ItemStatus | None = None) -> Item:
 
 
 def item_status(fields: Mapping[str, Any], stage: ItemStatus | None) -> ItemStatus:
-    """The status of an item in either dialect. Types without a status of their own count as completed."""
+    """Return the status of an item in either dialect. Types without a status count as completed."""
     status = _STATUSES.get(text(fields.get("status")), "completed")
     return status if stage is None or status == "failed" else stage
 
 
 def sub_agents(item: Item) -> tuple[str, ...]:
-    """The threads of the sub-agents that an item names."""
+    """Return the threads of the sub-agents that an item names."""
     return tuple(agent.id for agent in item.agents) if isinstance(item, CollabToolCall) else ()
 
 
@@ -291,7 +291,7 @@ def _command_execution(fields: Mapping[str, Any], item_id: str, status: ItemStat
 
 
 def file_change(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
-    """A file change, by itself or as the news of one."""
+    """Convert a file change, or an update of one."""
     return FileChange(
         id=item_id,
         status=status,
@@ -327,7 +327,7 @@ def _tool_result(result: Mapping[str, Any]) -> str:
 
 
 def _content_text(content: Any) -> str:
-    """The text of a tool's answer; what is not text is named by its type."""
+    """Return the text of a tool's result; other content is named by its type."""
     blocks = [mapping(block) for block in sequence(content)]
     return "\n".join(optional_text(block.get("text")) or f"[{text(block.get('type'))}]" for block in blocks)
 
@@ -343,7 +343,7 @@ def _dynamic_tool_call(fields: Mapping[str, Any], item_id: str, status: ItemStat
 
 
 def _web_search(fields: Mapping[str, Any], item_id: str, status: ItemStatus) -> Item:
-    """Where the query is empty, the action says what was looked for or opened."""
+    """Convert a web search. If its query is empty, use its action."""
     action = mapping(fields.get("action"))
     query = (
         text(fields.get("query"))
@@ -430,7 +430,7 @@ _KINDS: Final[dict[str, ChangeKind]] = {"add": "add", "delete": "delete", "updat
 
 
 def path_change(raw: Any) -> PathChange:
-    """One entry of a file change's `changes`, in either dialect (exec gives no diff)."""
+    """Convert an entry of a file change's `changes`, in either dialect (exec gives no diff)."""
     change = mapping(raw)
     kind_value = change.get("kind")
     kind_fields = mapping(kind_value)
@@ -461,7 +461,7 @@ _MCP_SERVER_STATUS: Final = "mcpServer/startupStatus/updated"
 
 
 def from_app_server(method: object, params: object) -> Event | None:
-    """The event a notification means, or None where it says nothing a session would want to know."""
+    """Convert a notification to an event, or return None if it is irrelevant."""
     name, fields = text(method), mapping(params)
     handler = _HANDLERS.get(name)
     if handler is not None:
@@ -475,9 +475,7 @@ def from_app_server(method: object, params: object) -> Event | None:
 
 
 def turn_as_events(thread_id: str, raw: Any) -> Iterator[Event]:
-    """A turn out of a thread's history, as the events it would have been, had somebody listened: its beginning, its items as
-    far as they have come, and its end if it has ended.
-    """
+    """Convert a turn of a thread's history to events: its beginning, its items, and its end if it has ended."""
     turn = mapping(raw)
     turn_id = text(turn.get("id"))
     if not turn_id:
@@ -579,7 +577,7 @@ def _delta(item_type: str, field: str = "delta") -> Callable[[Mapping[str, Any]]
 
 
 def _reasoning_part_added(params: Mapping[str, Any]) -> Event | None:
-    """A further part of the summary: the item joins its parts with an empty line, and so does whoever follows live."""
+    """Add a part to the summary. Parts are joined by an empty line, in the item and in the live text."""
     if not integer(params.get("summaryIndex")):
         return None
     return ItemDelta(**_where(params), item_id=text(params.get("itemId")), item_type="reasoning", text="\n\n")
@@ -619,10 +617,10 @@ def _rate_limit(window_name: str, snapshot: Mapping[str, Any]) -> RateLimit | No
 
 
 _GENERAL_LIMIT: Final = "codex"
-"""The limit of the account as a whole; others are of single models."""
+"""Id of the limit for the account as a whole; others are for single models."""
 
 _ABSURD_PERCENT: Final = 1e6
-"""JSON integers have no bounds, floats have: what is beyond this is no percentage."""
+"""Limit of plausible percentages. JSON integers are unbounded, floats are not."""
 
 
 def _settings(params: Mapping[str, Any]) -> Event:
@@ -643,7 +641,10 @@ def _renamed(params: Mapping[str, Any]) -> Event:
 
 
 def _error(params: Mapping[str, Any]) -> Event:
-    """A failed attempt. When Codex does not try again, `turn/completed` brings the failure; this is only the remark."""
+    """Convert a failed attempt.
+
+    If Codex does not retry, `turn/completed` has the failure, and this is only a remark.
+    """
     failure = turn_failure(params.get("error"))
     kind = notice_kind(failure) if params.get("willRetry") is True else "warning"
     return Notice(**_where(params), kind=kind, message=failure.message)
@@ -663,7 +664,7 @@ def _model_rerouted(params: Mapping[str, Any]) -> Event:
 
 def _mcp_server_status(params: Mapping[str, Any]) -> Event | None:
     if text(params.get("status")) != "failed":
-        of_session = bool(params.get("threadId"))  # of whose, Codex says since 0.145
+        of_session = bool(params.get("threadId"))  # Codex names the session since 0.145
         return Untranslated(**_where(params), name=_MCP_SERVER_STATUS) if of_session else None
     message, error = f"The MCP server {text(params.get('name'))} could not be started", text(params.get("error"))
     return Notice(**_where(params), kind="warning", message=f"{message}: {error}" if error else f"{message}.")
@@ -736,10 +737,10 @@ _PIECES: Final = ("item/agentMessage/delta", "item/commandExecution/outputDelta"
 
 
 def join_pieces(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same messages, with the pieces of an item in one that have nothing of their session between them.
+    """Join the deltas of an item if no other message of their session is between them.
 
-    Codex sends what a model writes and what a command prints in small pieces, thousands a second when many sessions are at
-    work. Pieces that have come at once are of use to nobody one by one.
+    Codex sends the text of models and commands in small chunks, thousands per second with many active sessions. Chunks
+    that arrived together need not be handled one by one.
     """
     joined: list[dict[str, Any]] = []
     last: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {}
@@ -747,7 +748,7 @@ def join_pieces(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         params = message.get("params")
         thread_id = params.get("threadId") if isinstance(params, dict) else None
         if not isinstance(params, dict) or not isinstance(thread_id, str):
-            last.clear()  # what is about no session may be about any
+            last.clear()  # a message without a session may concern any
         elif (method := message.get("method")) in _PIECES and isinstance(delta := params.get("delta"), str):
             get = params.get
             of = method, get("itemId"), get("turnId"), get("contentIndex")
@@ -776,7 +777,7 @@ _ITEM_TYPES: Final = {
     "reasoning": "reasoning",
     "web_search": "webSearch",
 }
-"""What the app-server calls an item of exec."""
+"""Names of the app-server for items of exec."""
 
 
 def from_exec(line: object, session_id: str, turn_id: str) -> tuple[Event, ...]:
@@ -799,7 +800,7 @@ def _events(fields: Mapping[str, Any], where: dict[str, Any]) -> tuple[Event, ..
         case "turn.failed":
             failure = failure_from_sentence(text(mapping(fields.get("error")).get("message")))
             return (TurnEnded(**where, outcome="failed", failure=failure),)
-        case "error":  # not fatal by itself: Codex may try again, and says so, or `turn.failed` follows
+        case "error":  # not fatal: Codex may retry, and says so, or `turn.failed` follows
             message = text(fields.get("message"))
             kind = notice_kind(failure_from_sentence(message)) if message.startswith(_RETRYING) else "warning"
             return (Notice(**where, kind=kind, message=message),)
@@ -814,7 +815,7 @@ def _events(fields: Mapping[str, Any], where: dict[str, Any]) -> tuple[Event, ..
 
 
 def exec_item(raw: Any, *, stage: ItemStatus) -> Item:
-    """An item of exec, which has come as far as `stage` says unless it says itself that it failed."""
+    """Convert an item of exec. `stage` is its state, unless the item itself has failed."""
     fields = mapping(raw)
     kind = text(fields.get("type")) or text(fields.get("item_type"))
     item_id, status = text(fields.get("id")), item_status(fields, stage)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 START_ATTEMPTS: Final = 4
 START_RACE_PAUSE: Final = 0.2
 _START_RACE: Final = "failed to initialize sqlite state runtime"
-"""What Codex says when several processes start at once on a new home; the next try finds the databases made."""
+"""Error of Codex if several processes start in a new home concurrently. The next attempt finds the databases."""
 
 
 def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -53,7 +53,7 @@ def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, s
     """
     merged = dict(environment() if env is None else env)
     merged.pop(REMOTE_TOKEN, None)  # another Codex's, and none of the business of what runs in this one
-    if codex_home.exists():  # Codex makes its default home itself, and exits when it is told of one that is not there
+    if codex_home.exists():  # Codex creates its default home, but exits if a given home does not exist
         merged["CODEX_HOME"] = str(codex_home)
     merged["PATH"] = _after_its_tools(binary, path_out_of_reach(merged))
     return merged
@@ -104,12 +104,12 @@ def _configured_path(codex_home: Path) -> str | None:
 
 
 def is_start_race(error: HelmsmanError) -> bool:
-    """Whether it failed because several came up at once; the details of the error hold what Codex said."""
+    """Return whether it failed because of concurrent starts; the details of the error have Codex's output."""
     return _START_RACE in str(error.details.get("stderr", ""))
 
 
 def start_failed(error: HelmsmanError) -> EngineStartFailed:
-    """The error to give to whoever wanted an engine."""
+    """Return the error for the caller that wanted an engine."""
     stderr = str(error.details.get("stderr") or "")
     lines = stderr.splitlines()
     # A panic ends in a backtrace; what went wrong is in the line that says so.
@@ -127,10 +127,10 @@ def start_failed(error: HelmsmanError) -> EngineStartFailed:
 log = logging.getLogger(__name__)
 
 SLOWEST: Final = 10.0
-"""A profile that takes longer is not waited for; Codex itself gives up its snapshot after this time."""
+"""Limit for the run time of a profile. Codex itself abandons its snapshot after this time."""
 
 _RUNS: Final = 3
-"""The first run also reads the files from disk, and the machine may be busy; the best counts."""
+"""Number of runs, of which the fastest counts: the first also reads files from disk, and the machine may be busy."""
 
 
 async def snapshot_options(
@@ -145,7 +145,7 @@ async def snapshot_options(
 
 
 def _is_configured(codex_home: Path) -> bool:
-    """Whether the user has decided in Codex's own configuration."""
+    """Return whether the user has decided in Codex's own configuration."""
     try:
         config = tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -155,7 +155,7 @@ def _is_configured(codex_home: Path) -> bool:
 
 
 def login_shell(env: Mapping[str, str]) -> str | None:
-    """The shell Codex uses: that of the user's account."""
+    """Return the shell that Codex uses: that of the user's account."""
     if sys.platform == "win32":
         return None
     import pwd
@@ -202,14 +202,14 @@ def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
 
 _MARK: Final = b"CODEX_THREAD_ID="
 _WRAPPERS: Final = ("codex-linux-sandbox", "bwrap")
-"""The programs that Codex runs around a command, wherever they are; the command is named itself."""
+"""Programs with which Codex wraps commands. They are left out of descriptions."""
 _SHOWN_CHARS: Final = 200
 
 
 def commands_left(session_ids: Collection[str], directory: Path) -> tuple[str, ...]:
-    """What these sessions, or any in this directory, have left running, in words. Blocks.
+    """Describe the commands that these sessions, or any session in this directory, have left running. Blocks.
 
-    Where the system does not tell of processes (there is no /proc), none.
+    Without /proc there is no information, so the result is empty.
     """
     found = _left_running(session_ids, directory)
     return tuple(found[process] for process in sorted(found) if not _is_wrapper(found[process]))
@@ -226,7 +226,7 @@ def _left_running(session_ids: Collection[str], directory: Path | None) -> dict[
     ourselves = parents_of(os.getpid())  # a command of Codex may be what runs us
     found: dict[Process, str] = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended meanwhile, or is somebody else's
+        with suppress(OSError):  # it has ended, or belongs to another user
             session = _session_of(entry)
             if session is None or int(entry.name) in ourselves:
                 continue

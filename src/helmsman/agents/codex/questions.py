@@ -78,20 +78,21 @@ _DECISIONS: Final = {APPROVE: "accept", APPROVE_SESSION: "accept", DENY: "declin
 _LEGACY_DECISIONS: Final = {APPROVE: "approved", APPROVE_SESSION: "approved", DENY: "denied", ABORT: "abort"}
 
 _TOOL_APPROVAL: Final = "mcp_tool_call_approval_"
-"""Codex 0.115 asks in this way whether an MCP tool may be called, and offers answers of its own that last."""
+"""Codex 0.115 uses this id for the approval of an MCP tool, and offers lasting answers."""
 _LASTING: Final = re.compile(r"session|always|again|remember", re.IGNORECASE)
 
 
 def thread_of(request: IncomingRequest) -> str | None:
-    """The thread a request belongs to."""
+    """Return the thread of a request."""
     thread_id = request.params.get("threadId") or request.params.get("conversationId")
     return thread_id if isinstance(thread_id, str) else None
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """What a request refers to without saying it: the directory of its session, the file change it asks for, the MCP
-    tools (server, tool) being called, and what is proved of a command (`helmsman.agents.codex.questions`)."""
+    """Context of a request that is not in the request: the directory of its session, the file change it concerns, the
+    MCP tools (server, tool) being called, and the proof about a command (`helmsman.agents.codex.questions`).
+    """
 
     directory: str | None = None
     patch: FileChange | None = None
@@ -100,12 +101,12 @@ class RequestContext:
 
 
 def item_of(request: IncomingRequest) -> str | None:
-    """The item a request belongs to."""
+    """Return the item of a request."""
     return _text(request.params, "itemId") or _text(request.params, "callId")
 
 
 def read_question(request: IncomingRequest, session_id: str, around: RequestContext) -> Question | None:
-    """The request as a question for the owner of `session_id`, or None when it is not one."""
+    """Convert a request to a question for the owner of `session_id`, or return None if it is not one."""
     reader = _READERS.get(request.method)
     if reader is None:
         return None
@@ -129,7 +130,7 @@ def read_question(request: IncomingRequest, session_id: str, around: RequestCont
 
 
 def write_answer(request: IncomingRequest, choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
-    """The result that carries the choices to Codex; None refuses.
+    """Return the result with the choices for Codex; None refuses.
 
     Raises:
         AnswerInvalid: A form field's text does not fit its type.
@@ -291,7 +292,7 @@ def _read_elicitation(params: Mapping[str, Any], around: RequestContext) -> _Rea
 
 
 def _called_tool(message: str, running: frozenset[tuple[str, str]], server: str | None) -> str | None:
-    """The tool to be approved: the request names it in its sentence only, so it counts only if it is being called."""
+    """Return the tool to be approved. The request names it only in a sentence, so it must match a call in progress."""
     named = re.search(r'run tool "(.+)"\?$', message)
     tool = named.group(1) if named is not None else None
     return tool if tool is not None and server is not None and (server, tool) in running else None
@@ -303,7 +304,7 @@ def _fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, str]:
-    """The values a form field allows, each with its title; empty when any text will do."""
+    """Return the values that a form field allows, each with its title; empty if it accepts any text."""
     if schema.get("type") == "boolean":
         return {"true": "true", "false": "false"}
     titled = schema.get("oneOf")
@@ -377,7 +378,7 @@ _TAIL: Final = 4 * 1024 * 1024
 """Maximum number of bytes read from a file's end. A turn that wrote more proves nothing."""
 
 _COMMAND_KEYS: Final = {"exec_command": "cmd", "shell_command": "command", "shell": "command"}
-"""The shells that Codex has offered to models, and where the command is in their arguments."""
+"""Codex's shell tools for models, each with the argument that contains the command."""
 _HARMLESS_KEYS: Final = frozenset(
     ["workdir", "shell", "login", "tty", "timeout_ms", "yield_time_ms", "max_output_tokens", "justification"]
 )
@@ -386,11 +387,11 @@ _SANDBOXES: Final = ("read-only", "workspace-write")
 
 
 def prove(sessions: Path, params: Mapping[str, Any]) -> WhereItRuns | None:
-    """What a yes to a `commandExecution/requestApproval` lets happen; None if the session's file may only be late.
+    """Return where an approved `commandExecution/requestApproval` runs; None if the session's file may only be late.
 
     Args:
-        sessions: Where this Codex keeps the files of its sessions.
-        params: The request's parameters.
+        sessions: Directory of this Codex's session files.
+        params: Parameters of the request.
     """
     thread_id, call_id = params.get("threadId"), params.get("itemId")
     extra = (params.get(key) for key in ("additionalPermissions", "networkApprovalContext", "approvalId"))
@@ -412,14 +413,14 @@ def prove(sessions: Path, params: Mapping[str, Any]) -> WhereItRuns | None:
 
 @dataclass(slots=True)
 class _Turn:
-    """The end of a session's file, back to where it says under which policy the turn runs."""
+    """End of a session's file, back to the policy of the turn."""
 
     id: str | None = None
     names_turn: bool = False
     policy: str | None = None
-    """The approval policy; None where there is no sandbox, or none that we know."""
+    """Approval policy; None without a known sandbox."""
     calls: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """The calls with the id that was looked for."""
+    """Calls with the requested id."""
 
 
 def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
@@ -454,8 +455,10 @@ def _running_turn(sessions: Path, thread_id: str, call_id: str) -> _Turn | None:
 
 
 def _file(sessions: Path, thread_id: str) -> Path | None:
-    """The file of a thread; of several, the one that was written to last. They lie under the day on which it began, which
-    is in its id."""
+    """Return the file of a thread; of several, the one that was written last.
+
+    It is in the folder of the day in its id.
+    """
     found: list[tuple[float, Path]] = []
     for day in _days_around(thread_id):
         folder = sessions / f"{day:%Y}" / f"{day:%m}" / f"{day:%d}"
@@ -469,7 +472,7 @@ def _file(sessions: Path, thread_id: str) -> Path | None:
 
 
 def _days_around(thread_id: str) -> list[datetime]:
-    """The day on which a thread began, and its neighbours: the folder's name is local time."""
+    """Return the day on which a thread began, and its neighbours: the folder's name is local time."""
     if not OWN_ID.fullmatch(thread_id):
         return []
     try:
@@ -485,7 +488,7 @@ def _payload(line: bytes, kind: str) -> Mapping[str, Any]:
 
 
 def _policy(context: Mapping[str, Any]) -> str | None:
-    """The approval policy of what is certainly sandboxed, and asked of the user."""
+    """Return the approval policy if the turn is certainly sandboxed and asks the user."""
     policy = context.get("approval_policy")
     profile, sandbox = context.get("permission_profile"), context.get("sandbox_policy")
     managed = mapping(profile).get("type") == "managed"
@@ -499,7 +502,7 @@ def _policy(context: Mapping[str, Any]) -> str | None:
 
 
 def _stays_inside(call: Mapping[str, Any], asked: object) -> bool:
-    """Whether it is the call of a shell, for the command that is asked about, with nothing more in it."""
+    """Return whether a call is exactly a shell call of the command in question."""
     key = _COMMAND_KEYS.get(str(call["name"]))
     if call["type"] != "function_call" or key is None or call["namespace"] is not None:
         return False
@@ -520,7 +523,7 @@ def _stays_inside(call: Mapping[str, Any], asked: object) -> bool:
 
 
 def _arguments(text: object) -> dict[str, Any]:
-    """The arguments of a call. What is said twice is not taken, whichever of the two Codex may have taken."""
+    """Parse the arguments of a call. Duplicate keys are invalid, because it is unknown which value Codex uses."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if len({name for name, _ in pairs}) != len(pairs):
@@ -530,7 +533,7 @@ def _arguments(text: object) -> dict[str, Any]:
     try:
         arguments = json.loads(text, object_pairs_hook=once) if isinstance(text, str) else None
     except (ValueError, RecursionError):
-        return {"": None}  # a key that nobody knows
+        return {"": None}  # a key that cannot occur
     return arguments if isinstance(arguments, dict) else {"": None}
 
 
@@ -542,12 +545,12 @@ log = logging.getLogger(__name__)
 STEER_TIMEOUT: Final = 5.0
 _TOOL_CALL: Final = "item/tool/call"
 _PROOF_SECONDS: Final = 0.5
-"""How long a question waits for Codex to write down the call it is about. Nearly always it has done so before."""
+"""Seconds to wait for Codex to write the call of a question to its file. It nearly always has already."""
 _PROOF_AGAIN: Final = 0.02
 
 
 class OpenQuestions:
-    """Those of one engine."""
+    """Open questions of one engine."""
 
     def __init__(
         self,
@@ -578,7 +581,7 @@ class OpenQuestions:
         if request is None:
             raise QuestionNotOpen.any_more(question.id)
         result = write_answer(request, choices)
-        self._forget(question.id)  # from here on nobody else can answer it
+        self._forget(question.id)  # from here on no other answer is possible
         reason = choices[0].reason if choices else None
         with anyio.CancelScope(shield=True):  # bounded; a caller who leaves now must not leave Codex without its answer
             if reason is not None:
@@ -593,7 +596,7 @@ class OpenQuestions:
             self._peer.respond(request.id, {"contentItems": content, "output": result.text, "success": result.success})
 
     async def _send_reason(self, request: IncomingRequest, reason: str) -> None:
-        """A refusal has no field for its reason: a message put into the turn just before reaches the model with it."""
+        """Send the reason of a refusal as a message into the turn, right before the refusal, which has no field for it."""
         thread_id, turn_id = thread_of(request), request.params.get("turnId")
         if thread_id is None or not isinstance(turn_id, str) or not self._binary.can(Feature.STEER):
             return
@@ -604,7 +607,7 @@ class OpenQuestions:
             log.warning("the reason did not reach Codex: %s", error)
 
     def take(self, request: IncomingRequest) -> bool:
-        """Whether a request of Codex has found, or may yet find, somebody to answer it."""
+        """Handle a request of Codex. Return whether it is, or may become, a question."""
         thread_id = thread_of(request)
         if thread_id is None:
             return False
@@ -629,7 +632,7 @@ class OpenQuestions:
             while sandbox is None and request.id in self._unproved:
                 await anyio.sleep(_PROOF_AGAIN)
                 sandbox = prove(self._sessions, request.params)
-        if self._unproved.pop(request.id, None) is not None:  # else nobody wants the answer any more
+        if self._unproved.pop(request.id, None) is not None:  # otherwise the answer is no longer needed
             self._ask(request, session_id, sandbox or "outside")
 
     def take_or_refuse(self, request: IncomingRequest) -> None:
@@ -637,7 +640,7 @@ class OpenQuestions:
             self._peer.refuse(request.id, f"Helmsman does not answer {request.method}")
 
     def resolved(self, params: Mapping[str, Any]) -> None:
-        """Codex wants no answer any more."""
+        """Handle Codex's report that a request needs no answer any longer."""
         request_id = params.get("requestId")
         if isinstance(request_id, int | str):
             self._unproved.pop(request_id, None)
@@ -723,7 +726,7 @@ class OpenQuestions:
         return True
 
     async def _ask_parent(self, request: IncomingRequest, thread_id: str) -> None:
-        """A thread nobody knows is a sub-agent whose start we have not been told of yet: Codex knows its parent."""
+        """Ask Codex for the parent of an unknown thread: it is a sub-agent whose start has not been reported yet."""
         try:
             parent = (await self._api.read_thread(thread_id)).parent_id
         except HelmsmanError as error:

@@ -76,7 +76,7 @@ _KIND: Final = re.compile(
     rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?'
     rb'"type":"(?P<type>\w{1,40})","payload":\{"type":"(?P<payload>\w{1,40})"'
 )
-"""The kind of a line, as every version writes it, without reading all of what may be a megabyte of output."""
+"""Finds the kind of a line, in every version, without parsing what may be a megabyte of output."""
 
 _OF_TURNS: Final = frozenset(
     {
@@ -89,18 +89,18 @@ _COMPLETES: Final = frozenset({"task_complete", "turn_complete"})
 _ABORTS: Final = "turn_aborted"
 _TAKEN_BACK: Final = "thread_rolled_back"
 _ABSURD: Final = 10**15
-"""No session spends so many tokens: such a count is damage, and would spoil every sum."""
+"""Counts above this are corrupt, and would spoil every sum."""
 _NO_REASON: Final = (
     "The turn ended without an answer, and Codex did not record why. Send the session a message to go on."
 )
 
 
 def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
-    """A turn of the session in this file; None if the file does not tell of it, or cannot be read.
+    """Read a turn of the session in this file; None if it is not in the file, or unreadable.
 
     Args:
         path: The rollout file.
-        turn_id: Which turn. Where it is None, or the file names no turns (0.93), `since` decides.
+        turn_id: Id of the turn. If it is None, or the file has no turn ids (0.93), `since` decides.
         since: The first turn that began then or later; None means the last turn that the session still has.
     """
     found: RecordedTurn | None = None
@@ -120,7 +120,7 @@ def read_turn(path: Path, turn_id: str | None, *, since: datetime | None = None)
 
 
 def turns_of(path: Path) -> Iterator[RecordedTurn]:
-    """The turns in a file, last first, read as they are asked for. A file that cannot be read has none."""
+    """Yield the turns in a file lazily, last first. An unreadable file has none."""
     try:
         with open_to_the_end(path) as file:
             yield from _turns_in(file)
@@ -143,13 +143,13 @@ def _turns_in(file: BinaryIO) -> Iterator[RecordedTurn]:
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is known of a turn while its lines are read, from its end to its beginning."""
+    """Turn while its lines are read, from its end to its beginning."""
 
     end: Mapping[str, Any] | None = None
     ended_at: datetime | None = None
     last_written_at: datetime | None = None
     spent: Usage | None = None
-    """What the session had spent at the end of the turn."""
+    """Usage of the session at the end of the turn."""
     message: str | None = None
     ends_in_message: bool | None = None
     model: str | None = None
@@ -163,12 +163,12 @@ class _Reader:
     stretch: _Stretch = field(default_factory=_Stretch)
     known: list[RecordedTurn] = field(default_factory=list)
     waiting: list[tuple[RecordedTurn, Usage | None]] = field(default_factory=list)
-    """Turns that lack only what the session had spent before them, with what it had spent after them."""
+    """Turns that only lack the session's usage before them, with the usage after them."""
     is_last: bool = True
     taken_back: int = 0
-    """How many of the turns that are still to come were forgotten."""
+    """Number of turns still to come that were forgotten."""
     first_count: bytes | None = None
-    """The earliest line so far that says how much was spent by then."""
+    """Earliest line so far that says how much was spent by then."""
 
     def take(self, line: bytes) -> None:
         kind = _KIND.match(line)
@@ -241,7 +241,7 @@ class _Reader:
         stretch, self.stretch = self.stretch, _Stretch()
         end = stretch.end
         if end is not None and readable(end.get("turn_id")) not in (turn_id, None):
-            end = None  # two processes wrote at once: this is the end of the other's turn
+            end = None  # two processes wrote concurrently: this is the end of the other one's turn
         turn = replace(
             _outcome(stretch, end, is_last=self.is_last),
             turn_id=turn_id,
@@ -271,7 +271,7 @@ def _counts(line: bytes, name: str) -> Usage | None:
 
 
 def _spent_before(first_count: bytes | None) -> Usage:
-    """What had been spent before the first count of a file: nothing, unless the file goes on from another one."""
+    """Return the usage before the first count of a file: none, unless the file continues another one."""
     if first_count is None:
         return Usage()
     total, last = _counts(first_count, "total_token_usage"), _counts(first_count, "last_token_usage")
@@ -321,7 +321,7 @@ _NO_COUNT: Final = b'"token_count","info":null'
 
 
 class RolloutSpending:
-    """The rollout files under a CODEX_HOME. See `helmsman.agents.spending.SpendingFiles`."""
+    """Rollout files under a CODEX_HOME. See `helmsman.agents.spending.SpendingFiles`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -337,7 +337,7 @@ class RolloutSpending:
 
 
 def read_spending(file: BinaryIO) -> SessionSpending | None:
-    """What the session in this file has spent; None if it is not a session."""
+    """Return the spending of the session in this file; None if it is not a session."""
     head, _ = read_head(io.BytesIO(_without_instructions(file.readline())))
     if head is None or head.session_id is None:
         return None
@@ -353,7 +353,7 @@ def read_spending(file: BinaryIO) -> SessionSpending | None:
 
 
 def _without_instructions(line: bytes) -> bytes:
-    """The first line without the twenty kilobytes of instructions in it and what comes after them."""
+    """Return the first line without its twenty kilobytes of instructions and what follows them."""
     begin = line.find(_INSTRUCTIONS)
     shortened = line[:begin] + b"}}"
     return shortened if begin >= 0 and line_object(shortened) is not None else line
@@ -361,7 +361,7 @@ def _without_instructions(line: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _SpentTurn:
-    """A turn while its lines are read. `count` is the last line that says how much was spent by then."""
+    """Turn while its lines are read. `count` is the last line with a total."""
 
     turn_id: str | None
     began_at: float
@@ -370,7 +370,7 @@ class _SpentTurn:
 
 
 def _spent_turns(lines: Iterable[bytes]) -> list[TurnSpending]:
-    """The turns that spent something, oldest first."""
+    """Return the turns with spending, oldest first."""
     turns: list[_SpentTurn] = []
     first_count: bytes | None = None
     names_turns = False
@@ -430,10 +430,10 @@ _OF_USE: Final = re.compile(
     rb'|thread_rolled_back|function_call|function_call_output|custom_tool_call)"'
 )
 _KIND_BYTES: Final = 400
-"""Where a line says what it is; what follows may be a megabyte of output."""
+"""Length of a line's beginning that shows its kind; a megabyte of output may follow."""
 _LONGEST_LINE: Final = 4 * 1024 * 1024
 _MOST_FILES: Final = 20
-"""Sessions that parted from sessions that parted: further back nobody looks."""
+"""Limit of files that are followed back through forks."""
 _FILE: Final = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+)$", re.MULTILINE)
 _KINDS: Final[dict[str, ChangeKind]] = {"Add": "add", "Update": "update", "Delete": "delete"}
 _EXIT: Final = re.compile(r"(?:Process exited with code|Exit code:) (-?\d+)")
@@ -441,7 +441,7 @@ _TEXT_ITEMS: Final = {"UserMessage", "AgentMessage"}
 
 
 def read_history(path: Path, codex_home: Path) -> tuple[PastTurn, ...]:
-    """The turns in a file and in those of the same home that it goes on from, oldest first."""
+    """Return the turns in a file and in the files that it continues, in the same home, oldest first."""
     files: list[tuple[Path, int | None]] = [(path, None)]
     while len(files) < _MOST_FILES and (base := _parted_from(files[0][0], codex_home)) is not None:
         files.insert(0, base)
@@ -559,7 +559,7 @@ def _patched(call: Mapping[str, Any]) -> tuple[PathChange, ...]:
 
 
 def _command(arguments: object) -> str | None:
-    """What a call of a shell was to run; None of any other tool."""
+    """Return the command of a shell call; None for other tools."""
     given = json_object(optional_text(arguments)) or {}
     command = given.get("cmd", given.get("command"))
     if isinstance(command, list):
@@ -583,7 +583,9 @@ _COMMENT: Final = re.compile(
 
 
 def read_review(path: Path) -> ReviewReport | None:
-    """What the newest review in a rollout file found; None if there is none, it did not end, or it cannot be read."""
+    """Return the findings of the newest review in a rollout file; None if there is none, it did not end, or it is
+    unreadable.
+    """
     try:
         with open_to_the_end(path) as file:
             for line in lines_from_end(file):
@@ -595,7 +597,7 @@ def read_review(path: Path) -> ReviewReport | None:
 
 
 def _recorded(entry: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """The reviewer's answer in a line that records the end of a review; None in any other line."""
+    """Return the reviewer's answer in a line that records the end of a review; None for other lines."""
     payload = mapping(mapping(entry).get("payload"))
     ended = mapping(payload.get("item")) if payload.get("type") == "item_completed" else payload
     if ended.get("type") not in ("exited_review_mode", "ExitedReviewMode"):
@@ -604,7 +606,7 @@ def _recorded(entry: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
-    """The reviewer's answer as Codex records it; None where it gave none."""
+    """Parse the reviewer's answer as Codex records it; None if there is none."""
     if not output:
         return None
     if not output.get("findings"):  # Codex is strict: an answer with a field missing it takes for prose
@@ -621,7 +623,7 @@ def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
 
 
 def from_text(shown: str) -> ReviewReport:
-    """The text Codex shows of a review: an explanation, a heading, and the comments as a list."""
+    """Parse Codex's text of a review: an explanation, a heading, and the comments as a list."""
     report = from_record(_answer_in(shown) or {})
     if report is not None:
         return report
@@ -643,14 +645,14 @@ def from_text(shown: str) -> ReviewReport:
 
 
 def _answer_in(said: str) -> Mapping[str, Any] | None:
-    """The reviewer's answer in a text that should be nothing else; None where there is none."""
+    """Parse a text that consists of the reviewer's answer; None otherwise."""
     begin, end = said.find("{"), said.rfind("}")
     found = json_object(said[begin : end + 1].encode("utf-8", "replace")) if 0 <= begin < end else None
     return found if found is not None and sequence(found.get("findings")) else None
 
 
 def is_of(report: ReviewReport, shown: str) -> bool:
-    """Whether a text that Codex shows was made of this report."""
+    """Return whether Codex's text was made from this report."""
     return report.explanation in shown and all(finding.title in shown for finding in report.findings)
 
 
@@ -691,6 +693,6 @@ def _with_body(finding: Finding, lines: list[str]) -> Finding:
 
 
 def _title(title: str) -> tuple[str, int | None]:
-    """A title without the priority that reviewers put before it."""
+    """Split a title into the text and the priority before it."""
     tag = _PRIORITY.match(title)
     return (title[tag.end() :].strip(), int(tag[1])) if tag else (title.strip(), None)

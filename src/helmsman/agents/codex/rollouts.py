@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 HEAD_LIMIT: Final = 4 * 1024 * 1024
-"""How much of a file is looked at. The first line alone is 20 kB, and both it and a prompt may be far larger."""
+"""Bytes of a file to read. The first line alone has 20 kB, and both it and a prompt may be far larger."""
 
 LINES_AFTER_PROMPT: Final = 20
-"""The model is named right before the first prompt, or (0.93) right after it."""
+"""Lines to read after the first prompt: the model is named right before it, or (0.93) right after it."""
 
 PROMPT_LIMIT: Final = 2000
-"""How much of the first prompt is kept, for listings and searches."""
+"""Length of the first prompt that is kept for listings and searches."""
 
 OWN_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-"""What Codex calls a thread, and since 0.115 a turn."""
+"""Format of Codex's ids for threads and, since 0.115, for turns."""
 
 
 @dataclass(slots=True)
 class Head:
-    """What is known of a session from its file. `is_subagent`: an agent started it for a part of its own work."""
+    """Facts about a session from the head of its file. `is_subagent`: another agent's session started it."""
 
     session_id: str | None = None
     created_at: datetime | None = None
@@ -68,9 +68,9 @@ class Head:
 
 
 def read_head(file: BinaryIO) -> tuple[Head | None, bool]:
-    """The head, and whether it is complete, so that more lines would add nothing.
+    """Return the head, and whether it is complete, so that more lines would add nothing.
 
-    The head is None for a file that is not a session, or of which not even the first line is written yet.
+    The head is None for a file that is not a session, or whose first line is not written yet.
     """
     reader = _HeadReader()
     complete = reader.read(file)
@@ -175,7 +175,7 @@ def line_object(line: bytes) -> dict[str, Any] | None:
 
 
 def readable(value: object) -> str | None:
-    """A text that is not empty and can be written anywhere: half of a surrogate pair, which JSON can spell, cannot."""
+    """Return a non-empty text that can be encoded: JSON may contain half of a surrogate pair."""
     if not isinstance(value, str) or not value:
         return None
     return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
@@ -201,22 +201,23 @@ ARCHIVED: Final = "archived_sessions"
 NAMES: Final = "session_index.jsonl"
 
 _ANY_APP_SERVER: Final = "vscode"
-"""What Codex says is the source of every session of an app-server; the originator tells them apart."""
+"""Source that Codex names for every session of an app-server; the originator distinguishes them."""
 _MAX_DEPTH: Final = 8
 _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _TIME: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}-"
 _ROLLOUT_NAME: Final = re.compile(
-    # With a second id: it goes on in this file. The time is for speed: without, an id is looked for from every letter on.
+    # With a second id, the session continues in this file. The time is for speed: without it, the search for an id
+    # would start at every letter.
     rf"rollout-(?:{_TIME})?+.*?(?P<id>{_UUID})?(?:_{_UUID})?\.jsonl(?P<compressed>\.zst)?"
 )
 _CURSOR: Final = re.compile(r"(-?[0-9]{1,20}):(.{1,200})")
 
 
 class RolloutIndex:
-    """What is on disk under one CODEX_HOME. May be used from several threads; calls block, briefly."""
+    """Sessions on disk under one CODEX_HOME. Thread-safe; calls block briefly."""
 
     def __init__(self, codex_home: Path, *, open_file: Callable[[Path], BinaryIO] | None = None) -> None:
-        """`open_file` opens a rollout for reading; a test counts with it what is read."""
+        """Set up the index. `open_file` opens a rollout for reading, so that tests can count reads."""
         self._home = codex_home
         self._open = open_file or open_rollout
         self._lock = threading.Lock()
@@ -235,21 +236,21 @@ class RolloutIndex:
         include_archived: bool = False,
         include_subagents: bool = False,
     ) -> _Page:
-        """One page of sessions, the one that last changed first, and the cursor of the next page if there is one.
+        """Return one page of sessions, most recently changed first, and the cursor of the next page, if any.
 
         A session that changes between two pages moves to the front, where the next listing shows it; no other is lost
-        or shown twice.
+        or duplicated.
 
         Args:
             directories: Only sessions that were started in one of these directories.
             query: Only sessions with these words in their name, first prompt, directory or id.
-            limit: How many at most.
-            cursor: Where the page before ended.
-            include_archived: Also those that were archived.
-            include_subagents: Also those that an agent started for a part of its work.
+            limit: Size of the page.
+            cursor: End of the previous page.
+            include_archived: Include archived sessions.
+            include_subagents: Include sessions of sub-agents.
 
         Raises:
-            InvalidInput: The limit or the cursor makes no sense.
+            InvalidInput: The limit or the cursor is invalid.
         """
         if limit < 1:
             raise InvalidInput(f"limit cannot be {limit}. Use a number from 1 on.")
@@ -276,7 +277,7 @@ class RolloutIndex:
         return page, None if last is None else f"{last.changed_ns}:{last.session_id}"
 
     def find(self, session_id: str) -> SessionInfo | None:
-        """One session by its id, archived or not; None if it is not on disk."""
+        """Return one session by its id, archived or not; None if it is not on disk."""
         with self._lock:
             files = self._files(SESSIONS, ARCHIVED)
             file = files.get(session_id)
@@ -284,10 +285,10 @@ class RolloutIndex:
             return None if file is None or head is None else self._info(file, head, files, self._names.read())
 
     def _files(self, *roots: str) -> dict[str, _File]:
-        """The file of each session, by id.
+        """Return the file of each session, by id.
 
-        A session may be there twice while Codex moves or unpacks it. One that was taken back to an earlier turn goes on in
-        a new file, and how it began is told by the one before.
+        A session may exist twice while Codex moves or unpacks it. One that was rolled back continues in a new file, and
+        its beginning is in the previous one.
         """
         scanned = {root: self._trees[root].scan() for root in roots}
         generations = tuple(self._trees[root].generation for root in roots)
@@ -345,14 +346,14 @@ class RolloutIndex:
         )
 
     def _heads_of(self, file: _File | None) -> Iterator[Head]:
-        """What the files of one session say, the newest first."""
+        """Yield the heads of a session's files, newest first."""
         while file is not None:
             if (head := self._head(file)) is not None:
                 yield head
             file = file.earlier
 
     def _inherited_prompt(self, head: Head, files: Mapping[str, _File]) -> str | None:
-        """The prompt a fork began with: newer versions do not copy it into the fork's own file."""
+        """Return the first prompt of a fork's parent: newer versions do not copy it into the fork's own file."""
         seen: set[str] = set()
         while head.forked_from is not None and head.forked_from not in seen:
             seen.add(head.forked_from)
@@ -369,9 +370,9 @@ class RolloutIndex:
 
 @dataclass(slots=True)
 class _File:
-    """`session_id` is None until the head is read, for a file whose name does not have it.
+    """Rollout file. `session_id` is None until the head is read if the file name does not have it.
 
-    `seen` is its inode, its size and when it changed, in nanoseconds.
+    `seen` is its inode, its size and its modification time in nanoseconds.
     """
 
     path: str
@@ -395,9 +396,9 @@ def _preference(file: _File) -> tuple[bool, bool, int]:
 
 
 class _Tree:
-    """The rollout files below a directory. What cannot be looked into is left out; links are followed, loops are not.
+    """Rollout files below a directory. Unreadable directories are skipped; links are followed, loops are not.
 
-    A file that is as it was keeps its `_File`: with thousands of them, all else would cost more than looking at them.
+    An unchanged file keeps its `_File`, which matters with thousands of files.
     """
 
     def __init__(self, root: Path, *, archived: bool) -> None:
@@ -435,7 +436,7 @@ class _Tree:
         return (file for files in self._files.values() for file in files.values())
 
     def _look_into(self, directory: str, known: Mapping[str, _File]) -> tuple[dict[str, _File], list[str]]:
-        """The rollout files in a directory by name, and the names of the directories in it."""
+        """Return the rollout files in a directory by name, and the names of its subdirectories."""
         files: dict[str, _File] = {}
         below: list[str] = []
         # By its descriptor the system need not walk the whole path again for each file.
@@ -467,9 +468,10 @@ class _Tree:
 
 
 def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
-    """Every rollout file under a CODEX_HOME, archived ones too: its path, its size, and when it changed in nanoseconds.
+    """Yield every rollout file under a CODEX_HOME, including archived ones: its path, size, and modification time in
+    nanoseconds.
 
-    A session may be there twice while Codex moves or unpacks it.
+    A session may exist twice while Codex moves or unpacks it.
     """
     for root in (SESSIONS, ARCHIVED):
         for file in _Tree(codex_home / root, archived=root == ARCHIVED).scan():
@@ -477,7 +479,7 @@ def rollout_files(codex_home: Path) -> Iterator[tuple[str, int, int]]:
 
 
 def read_rollout(path: str, read: Callable[[BinaryIO], _ResultT]) -> _ResultT | None:
-    """What `read` makes of a rollout file, unpacked if it is compressed; None if it cannot be read."""
+    """Return the result of `read` for a rollout file, unpacked if compressed; None if it is unreadable."""
     try:
         with open_rollout(Path(path)) as file:
             return read(file)
@@ -495,7 +497,7 @@ _ZSTD: Final = "compression.zstd" if sys.version_info >= (3, 14) else "backports
 
 
 def _read_errors() -> tuple[type[Exception], ...]:
-    """What reading may raise. The errors of the decompressor are known only once it was needed."""
+    """Return the errors of reading. Those of the decompressor exist only after it was imported."""
     zstd = sys.modules.get(_ZSTD)
     return (OSError, EOFError) if zstd is None else (OSError, EOFError, zstd.ZstdError)
 
@@ -504,18 +506,16 @@ _BLOCK: Final = 64 * 1024
 
 
 def open_to_the_end(path: Path) -> BinaryIO:
-    """A rollout file for `lines_from_end`. One that is compressed has no end to go to before all of it is unpacked."""
+    """Open a rollout file for `lines_from_end`. A compressed one is unpacked completely."""
     if path.suffix != ".zst":
         return path.open("rb")
     return io.BytesIO(read_rollout(str(path), lambda file: file.read()) or b"")
 
 
 def lines_from_end(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, last first. What comes after the last line feed is a line still being written: it counts if
-    it is complete.
-    """
+    """Yield the lines of a file, last first. An incomplete last line counts only if it is valid."""
     position = file.seek(0, os.SEEK_END)
-    pieces: list[bytes] = []  # of the line that begins before what was read so far, last first
+    pieces: list[bytes] = []  # parts of the line whose beginning has not been read yet, last first
     while position > 0:
         size = min(_BLOCK, position)
         position -= size
@@ -535,7 +535,7 @@ _PAGINATED: Final = "paginated"
 
 
 class Beginning(Value, frozen=True):
-    """The first line of a file: its thread, the Codex that wrote it, and where it parted from which other file.
+    """First line of a file: its thread, the Codex that wrote it, and where it parted from which other file.
 
     A fork, and a session that was taken back to an earlier turn, begin where they parted from another file (since 0.155).
     They name it by the last id in its name.
@@ -597,11 +597,11 @@ class _Filter:
         return all(word in text for word in self._words)
 
 
-# --- what is known of them -------------------------------------------------------------------------------------------
+# --- cache ------------------------------------------------------------------------------------------------------------
 
 
 class _KnownHead(Value, frozen=True):
-    """A head as it was read; None for a file that does not begin as a session does (yet)."""
+    """Cached head; None for a file that does not (yet) begin like a session."""
 
     seen: tuple[int, int, int]
     head: Head | None
@@ -609,7 +609,7 @@ class _KnownHead(Value, frozen=True):
 
 
 class SessionNames:
-    """The names people gave to sessions: a file of lines of which the last about a session counts."""
+    """Names that users gave to sessions: a file of lines of which the last about a session counts."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -650,7 +650,7 @@ _COMPRESSED: Final = ".zst"
 
 
 class CodexTranscripts(CarriedTranscripts):
-    """The threads below one CODEX_HOME. `version` is that of the Codex that is to go on with them here."""
+    """Threads below one CODEX_HOME. `version` is that of the Codex that continues them here."""
 
     def __init__(self, codex_home: Path, version: Version) -> None:
         super().__init__()
@@ -709,7 +709,7 @@ class CodexTranscripts(CarriedTranscripts):
             found[file] = known.get(file, usual)
         before = {name for name in known if session_id in name}
         if before and before != {file for file in files if session_id in file}:
-            # By its database Codex would go on with the file that it knows, and so with turns that were taken back.
+            # Codex would continue with the file in its database, and so with turns that were rolled back.
             raise CannotMove(
                 f"Session {session_id} was taken back to an earlier turn on another machine, and Codex here knows it as it "
                 "was before. Let another machine go on with it, or start a new session."

@@ -1,4 +1,4 @@
-"""The sandbox of Codex: the bubblewrap that builds it, and a check that it works here.
+"""Sandbox of Codex: the bubblewrap that builds it, and a check that it works here.
 
 Codex runs the first `bwrap` on its PATH that is not below the working directory, outside of any sandbox, and its bundled
 one if there is none. A session that can write a directory of PATH could put its own there. And before 0.9 bubblewrap has no
@@ -158,9 +158,9 @@ def _with_script(directory: Path, script: bytes) -> Path:
 
 
 def _second_place(first: Path) -> Path:
-    """Return a private directory that has only `/` in common with another, the same each time.
+    """Return a private directory that has only `/` in common with another one, the same each time.
 
-    A link in the first one remembers it. Its name is random: no other user can be there first.
+    A link in the first one records it. Its name is random, so that no other user can create it first.
 
     Raises:
         OSError: There is none.
@@ -225,7 +225,7 @@ def _hiding_script(bubblewrap: Path, places: HiddenPlaces) -> str:
         close.append(_closing(hidden, path))
         show = ""
         for one in map(shlex.quote, map(str, places.shown_in(place))):
-            # Codex still makes directories in what is shown, as mount points: it is closed for writing at the end.
+            # Codex still creates mount points in what is shown, so it becomes read-only at the end.
             shown = f"flag_{len(flags)}"
             flags.append(shown)
             hide.append(f'        [ "$below" != {one} ] || {shown}=')
@@ -389,7 +389,7 @@ async def check_sandbox(binary: CodexBinary, env: Mapping[str, str] | None = Non
 
 
 async def _output(argv: list[str | Path], env: Mapping[str, str], cwd: Path) -> tuple[int | None, str, str]:
-    """The exit code (None when the time was up) and what was printed."""
+    """Return the exit code (None after a timeout), standard output and standard error."""
     output = bytearray()
     async with background_tasks() as tasks, open_child(tasks, argv, env=env, cwd=cwd) as child:
         await child.stdin.aclose()

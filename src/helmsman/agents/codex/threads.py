@@ -1,4 +1,4 @@
-"""The state of each thread of an app-server engine, and the parameters with which threads open and turns begin."""
+"""State of the threads of an app-server engine, and the parameters that open threads and begin turns."""
 
 from __future__ import annotations
 
@@ -37,15 +37,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How a turn begins: an ordinary one, one in plan mode, or Codex's own review.
-#
-# Plan mode and the policy of a turn are sticky in Codex: they hold for later turns too, and in newer versions even when
-# another process resumes the thread. So whoever begins the turn after a plan has to say that planning is over.
+# Parameters that begin a turn: a normal one, one in plan mode, or Codex's own review. Plan mode and the policy of a
+# turn are sticky in Codex: they apply to later turns too, and in newer versions even when another process resumes the
+# thread. So the turn after a plan must end plan mode explicitly.
 
 _PLAN: Final = "plan"
 _DEFAULT: Final = "default"
 _OLDEST_DEFAULT: Final = "code"
-"""What Codex 0.93 calls the mode in which it works."""
+"""Default mode in Codex 0.93."""
 
 _READ_ONLY: Final[Mapping[str, Any]] = {"type": "readOnly"}
 
@@ -56,12 +55,14 @@ that somebody else could carry it out, end your answer with it, in Markdown, bet
 </proposed_plan>, each alone on its line. If the person asks for changes, answer with the whole plan again in the same form.
 Plan mode ends when the person says that the plan is approved.
 """
-"""For versions of Codex that have plan mode and do not themselves say what it is."""
+"""Instructions of plan mode, for versions of Codex that have the mode without instructions."""
 
 
 @dataclass(slots=True)
 class ThreadMode:
-    """What a change of mode has to repeat (it would be reset otherwise), and whether the thread is in plan mode."""
+    """Settings that a change of mode must repeat (they would be reset otherwise), and whether the thread is in plan
+    mode.
+    """
 
     model: str = ""
     effort: str | None = None
@@ -77,7 +78,7 @@ class ThreadMode:
 def turn_policy(
     binary: CodexBinary, access: Access, turn: TurnInput, known: Policy | None, directory: str | None
 ) -> Policy:
-    """All that will decide where a turn may write, when it is said with the turn; a review cannot say it."""
+    """Return the policy of a turn with explicit settings; a review has none."""
     policy = access.policy(directory)
     if turn.plan:
         policy = replace(policy, sandbox=_READ_ONLY)
@@ -156,7 +157,7 @@ def _review_target(target: ReviewTarget) -> dict[str, Any]:
             return {"type": "custom", "instructions": target.value}
 
 
-# --- what is known of a thread ----------------------------------------------------------------------------------------
+# --- state of a thread -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -165,19 +166,21 @@ class ThreadState:
     directory: str | None = None
     access: Access | None = None
     model: str | None = None
-    """To be sent with the next turn: Codex does not have it yet."""
+    """Model to send with the next turn."""
     is_goal_paused: bool = False
     """Its goal was paused while it was loaded, and may be gone on with after the next turn."""
     policy: Policy | None = None
-    """What holds: as Codex reported it, or as the newest turn said it."""
+    """Policy in force: as Codex reported it, or as the newest turn set it."""
     mode: ThreadMode = field(default_factory=ThreadMode)
     turn_id: str | None = None
     ended_turn_id: str | None = None
     reviewing: bool = False
-    """A review is a turn with a turn of the reviewer inside, which Codex (0.115 and newer) announces under another id."""
+    """Review in progress: a turn that contains a turn of the reviewer, which Codex (0.115 and newer) reports under
+    another id.
+    """
     idle: anyio.Event = field(default_factory=anyio.Event)
     asked_about: dict[str, FileChange | McpToolCall] = field(default_factory=dict[str, "FileChange | McpToolCall"])
-    """The items of the running turn to which a question may refer, by their ids."""
+    """Items of the running turn to which a question may refer, by id."""
 
     def opened(self, thread: Thread, options: SessionOptions, access: Access) -> None:
         """Codex has opened the thread under these options."""
@@ -185,7 +188,7 @@ class ThreadState:
         self.mode.learn(thread)
 
     def changed(self, params: Mapping[str, Any]) -> None:
-        """Somebody has changed the settings of the thread: we, with a turn, or another client of the same engine."""
+        """Handle changed settings of the thread: by a turn of ours, or by another client of the same engine."""
         settings = params.get("threadSettings")
         if isinstance(settings, dict):
             roots = self.policy.workspace_roots if self.policy is not None else ()
@@ -193,7 +196,7 @@ class ThreadState:
             self.policy = replace(reported, workspace_roots=roots)
 
     def began(self, turn_id: str) -> None:
-        if self.turn_id != turn_id:  # told twice, by the answer and by a notification; whoever waits must not be lost
+        if self.turn_id != turn_id:  # reported twice, by the answer and by a notification; a waiter must not be lost
             self.turn_id = turn_id
             self.idle = anyio.Event()
 
@@ -236,7 +239,7 @@ def as_opened(thread: Thread, access: Access) -> Opened:
 
 
 def remark_on_ignored(options: SessionOptions) -> tuple[str, ...]:
-    """What to tell who resumes, with options, a session that its engine has open already for somebody else."""
+    """Return remarks for a caller that resumes, with options, a session that its engine already has open."""
     given = [name for name in _ONLY_AT_OPENING if getattr(options, name)]
     if not given:
         return ()
@@ -244,10 +247,10 @@ def remark_on_ignored(options: SessionOptions) -> tuple[str, ...]:
 
 
 def refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions) -> None:
-    """A loaded thread takes a new model, sandbox or approval policy with its next turn, and ignores the rest silently.
+    """Refuse options that a loaded thread ignores: it takes only model, sandbox and approval policy with its next turn.
 
     Raises:
-        InvalidInput: Something is wanted that can only be had in a new session.
+        InvalidInput: An option needs a new session.
     """
     changed = [name for name in ("cwd", *_ONLY_AT_OPENING) if getattr(known, name) != getattr(wanted, name)]
     if changed:
@@ -272,7 +275,7 @@ class _Left:
 
 
 class InheritedThreads:
-    """Those of one engine. While `replaying`, all that is said is of threads that were left."""
+    """Threads that an earlier hub left in an engine. While `replaying`, all messages concern such threads."""
 
     def __init__(self, *, replaying: bool) -> None:
         self.replaying = replaying
@@ -285,7 +288,7 @@ class InheritedThreads:
         return thread_id in self._left and self._left[thread_id].is_running
 
     def hold(self, method: str, params: Mapping[str, Any], call: Callable[[], object]) -> bool:
-        """Whether this belongs to a thread that was left, and waits."""
+        """Hold back a message if its thread was left and is waiting. Return whether it was held."""
         left = self._of(params)
         if left is None:
             return False
@@ -299,7 +302,7 @@ class InheritedThreads:
         return True
 
     def hold_request(self, request: IncomingRequest, call: Callable[[], object]) -> bool:
-        """As `hold`; joining a thread makes Codex ask again what is open."""
+        """Hold back a request, as `hold`; joining a thread makes Codex repeat its open questions."""
         left = self._of(request.params)
         if left is not None and all(one.request_id != request.id for one in left.messages):
             left.messages.append(_Message(turn_id(request.params), request.id, call))
@@ -312,7 +315,7 @@ class InheritedThreads:
         return self._left.setdefault(thread_id, _Left()) if self.replaying else self._left.get(thread_id)
 
     def release(self, thread_id: str) -> None:
-        """Nothing waits any more: what has waited happens now."""
+        """Handle the held messages of a thread now."""
         left = self._left.pop(thread_id, None)
         for message in left.messages if left is not None else ():
             message.call()
@@ -354,21 +357,20 @@ async def resume_goal(api: AppServer, thread_id: str) -> None:
 
 # --- a thread opened in advance --------------------------------------------------------------------------------------
 
-# After two starts that were alike, the next one like them finds its thread ready. Opening a thread is a third of what Codex
-# does for a short turn, and callers that start one session often start many.
-#
-# Before its first turn a thread is nothing yet: it has no file, is listed nowhere, and Codex looks at git and the skills
-# when the turn begins. When it is opened, Codex reads the configuration, the rules and `AGENTS.md`. All of these are checked
-# again before the spare thread is used. There is none where opening a thread does more than read them (MCP servers, hooks),
-# where it is not known what was read, and while a turn runs.
+# Spare threads: after two equal starts, the next equal start finds its thread open. Opening a thread is a third of
+# Codex's work for a short turn, and callers that start one session often start many. Before its first turn a thread
+# leaves no trace: it has no file, no list shows it, and Codex looks at git and the skills when the turn begins. When it
+# is opened, Codex reads the configuration, the rules and `AGENTS.md`. All of these are checked again before the spare
+# thread is used. There is no spare thread if opening one does more than read them (MCP servers, hooks), if it is
+# unknown what was read, or while a turn runs.
 
 SPARE_SECONDS: Final = 60.0
-"""How long a spare thread is kept. A session's file is named after the time its thread was opened, so not for long."""
+"""Lifetime of a spare thread. Short, because a session's file is named after the time its thread was opened."""
 
 _INSTRUCTIONS: Final = ("AGENTS.override.md", "AGENTS.md")
 _WITH_EFFECTS: Final = ("mcp_servers", "plugins", "hooks")
 _OTHER_FILES: Final = ("_file", "_json")
-"""How the keys end that name further files, which Codex reads when it opens a thread."""
+"""Suffixes of keys that name further files, which Codex reads when it opens a thread."""
 
 
 @dataclass(slots=True)
@@ -382,7 +384,7 @@ class _Spare:
 
 
 class SpareThread:
-    """The one of an engine, if there is one."""
+    """Spare thread of an engine, if there is one."""
 
     def __init__(self, tasks: TaskGroup, api: AppServer, binary: CodexBinary, configuration: Configuration) -> None:
         self._tasks = tasks
@@ -394,7 +396,7 @@ class SpareThread:
         self._wanted: ThreadSettings | None = None
 
     async def open(self, settings: ThreadSettings) -> Thread:
-        """A new thread with these settings: the spare one where it is no different, else one that is opened now."""
+        """Return a new thread with these settings: the spare one if it is equal, otherwise one that is opened now."""
         self._wanted = settings if self._can and settings == self._last else None
         self._last = settings
         spare = self._spare
@@ -410,7 +412,7 @@ class SpareThread:
         return await self._api.start_thread(settings)
 
     def turn_ended(self, is_busy: Callable[[], bool]) -> None:
-        """When nothing runs any more, it is time to open one for the next start, if that is likely to be like the last."""
+        """Open a thread for the next start if nothing runs and the next start is likely to equal the last."""
         if self._wanted is None or is_busy():
             return
         wanted, self._wanted = self._wanted, None
@@ -441,7 +443,9 @@ class SpareThread:
                 log.debug("a thread opened in advance could not be let go of: %s", error)
 
     def _context_of(self, settings: ThreadSettings) -> object | None:
-        """All that a thread opened now would be made of, beside what is sent; None where there must be no spare one."""
+        """Return everything that a thread opened now would depend on, apart from its settings; None forbids a spare
+        thread.
+        """
         known = self._configuration.cached(settings.cwd)
         if known is None or settings.cwd is None or not all(map(_is_plain, (settings.config or {}).items())):
             return None
@@ -459,7 +463,9 @@ class SpareThread:
 
 
 def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Where Codex looks for a project's own files: from the directory up to the root of its repository."""
+    """Return the directories where Codex looks for project files: from the working directory up to the repository's
+    root.
+    """
     places = tuple(upwards(os.fspath(directory)))
     root = repository_root(directory) if config.get("project_root_markers") in (None, [".git"]) else None
     return places[: places.index(str(root)) + 1] if str(root) in places else places
@@ -467,8 +473,9 @@ def _places(directory: Path, config: Mapping[str, Any]) -> tuple[str, ...]:
 
 @lru_cache(16)
 def _files(homes: tuple[str, ...], places: tuple[str, ...], names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
-    """Where hooks, instructions and folders of rules would be. Every turn ends and begins with this: paths take longer than
-    the look at them.
+    """Return the possible paths of hooks, instructions and rules.
+
+    Cached, because every turn needs them and building paths is slow.
     """
     settings = (*homes, *_inside(places, (".codex",)))
     return _inside(settings, ("hooks.json",)), _inside((*homes, *places), names), _inside(settings, ("rules",))
@@ -479,7 +486,9 @@ def _inside(places: Iterable[str], names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _is_plain(override: tuple[str, Any]) -> bool:
-    """Whether an override is a plain value: tables, paths and profiles can bring in servers, trust and further files."""
+    """Return whether an override is a plain value: tables, paths and profiles can bring in servers, trust and further
+    files.
+    """
     key, value = override
     is_value = isinstance(value, str | int | float) and "." not in key
     return is_value and key != "profile" and not key.endswith(_OTHER_FILES)

@@ -75,7 +75,7 @@ _OF_INTEREST: Final = re.compile(
     rb'"method":"(?:turn/started|turn/completed|item/started|serverRequest/resolved)"|"id":'
 )
 _LOOKED_AT: Final = 300
-"""A line says in its first bytes what it is. The rest may be long."""
+"""Length of a line's beginning that shows its kind. The rest may be long."""
 
 
 class AppServerOutput:
@@ -87,7 +87,7 @@ class AppServerOutput:
     def __init__(self, window: ReplayWindow) -> None:
         self._window = window
         self._newest: dict[str, str] = {}
-        """The newest turn of each thread, which may have ended."""
+        """Newest turn of each thread, which may have ended."""
 
     def read(self, said: OutputLine) -> None:
         if _OF_INTEREST.search(said.line, 0, _LOOKED_AT) is None:

@@ -42,13 +42,13 @@ _ATTACH_POLL: Final = 0.02
 _CLOSE_SECONDS: Final = 2.0
 _READ_BYTES: Final = 256 * 1024
 _NO_EPOCH: Final = -1
-"""The epoch of a client that only asks for the current one: every supervisor refuses it, and answers with its epoch."""
+"""Epoch of a client that only asks for the current one: every supervisor refuses it, and answers with its epoch."""
 
 
 class Owner(NamedTuple):
-    """The service that starts supervised processes: a hub's epoch, and the command that starts the next hub.
+    """Service that starts supervised processes: a hub's epoch, and the command that starts the next hub.
 
-    A service that is no hub has neither. The processes of a worker of a fleet end with its `lease`.
+    A service that is not a hub has neither. The processes of a worker of a fleet end with its `lease`.
     """
 
     epoch: int = 0
@@ -57,7 +57,7 @@ class Owner(NamedTuple):
 
 
 class NotOurs(EngineLost):
-    """A client with a later epoch has been the owner."""
+    """Client with a later epoch has taken over."""
 
 
 class Taken(EngineLost):
@@ -65,17 +65,17 @@ class Taken(EngineLost):
 
 
 class Ended(NamedTuple):
-    """How the child has ended."""
+    """Exit of the child."""
 
     exit_code: int
     stderr: str
 
 
 class _Line:
-    """The connection with a supervisor.
+    """Connection with a supervisor.
 
-    Unlike anyio's it may be cancelled at the moment in which data arrives. Unlike asyncio's, received data can still be read
-    after sending has failed: the last frame of the supervisor says why.
+    Unlike anyio's, it may be cancelled at the moment in which data arrives. Unlike asyncio's, received data can still
+    be read after sending has failed: the last frame of the supervisor says why.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -124,7 +124,7 @@ class _Line:
 
 
 class SupervisedProcess:
-    """A supervised process that this client owns. Made by `attach_to` only."""
+    """Supervised process that this client owns. Created by `attach_to` only."""
 
     def __init__(self, address: Path, stream: _Line, hello: Mapping[str, Any], rest: bytes) -> None:
         self._address = address
@@ -135,20 +135,20 @@ class SupervisedProcess:
         self._offset, self._size = int(hello["from"]), int(hello["size"])
         self._dropped = frozenset(hello["dropped"])
         self.process = Path(hello["output"]).parent.name
-        """The id of the supervised process, which no other has."""
+        """Unique id of the supervised process."""
         self.epoch = int(hello["epoch"])
         self.inputs = int(hello["inputs"])
-        """The number of input lines the process has received."""
+        """Number of input lines the process has received."""
         self.answer = str(hello["answer"] or "")
         """Its answer to the greeting."""
         self.ended: Ended | None = None
         self.newer_epoch: int | None = None
         self.is_lost = False
-        """Whether its supervisor is gone, or has closed the connection for no other owner."""
+        """True if its supervisor is gone, or has closed the connection without another owner."""
 
     @property
     def input_position(self) -> str:
-        """The process and the number of input lines it has received, as one value to compare."""
+        """Process and number of input lines it has received, as one value to compare."""
         return f"{self.process} {self.inputs}"
 
     async def lines(self) -> AsyncIterator[list[OutputLine]]:
@@ -207,7 +207,7 @@ class SupervisedProcess:
 
     @property
     def offset(self) -> int:
-        """The offset behind the output that was read."""
+        """Offset after the output that was read."""
         return self._offset
 
     async def send(self, line: str, *, drop: Sequence[int] = ()) -> None:
@@ -334,10 +334,10 @@ async def _greeted(stream: _Line, epoch: int) -> tuple[bytes, bytes]:
 # --- starting --------------------------------------------------------------------------------------------------------
 
 GREETING_ID: Final = "helmsman"
-"""The id of the request that greets a process. Its answer tells the supervisor that the process is up."""
+"""Id of the request that greets a process. Its answer tells the supervisor that the process is ready."""
 
 START_TIMEOUT: Final = 60.0
-"""How long a supervisor may take to report that its child is up: at least this, and twice the time of the child."""
+"""Minimum timeout for a supervisor to report that its child is ready; at least twice that of the child."""
 
 
 async def start_supervised(

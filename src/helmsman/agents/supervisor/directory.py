@@ -1,4 +1,4 @@
-"""The directory of a supervised process: what its supervisor and its clients agree on, on disk.
+"""Directory of a supervised process: what its supervisor and its clients agree on, on disk.
 
 Each supervised process has a directory that only its user can read. `process.json` is its record (see `records`). A client
 holds a shared lock on the file `attached`; the system releases it when the client dies. The supervisor takes the same lock
@@ -36,13 +36,13 @@ _ATTACHED: Final = "attached"
 _OWNED: Final = "owned"
 SOCKET: Final = "supervisor.sock"
 AGENT_SOCKET: Final = "agent.sock"
-"""Where an agent listens that can be joined from a terminal."""
+"""Socket of an agent that can be joined from a terminal."""
 
 WAKE: Final = getattr(signal, "SIGUSR1", signal.SIGTERM)
-"""Makes a supervisor check at once, for example because its child is to be drained."""
+"""Signal that makes a supervisor check at once, for example because its child is to be drained."""
 
 _SOCKET_PATH_BYTES: Final = 100
-"""The address of a Unix socket holds 104 bytes on macOS, 108 on Linux."""
+"""Limit for the address of a Unix socket: 104 bytes on macOS, 108 on Linux."""
 
 
 def make_directory(directory: Path) -> None:

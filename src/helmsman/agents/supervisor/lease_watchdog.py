@@ -1,11 +1,11 @@
-"""Ends an agent whose worker has lost its lease.
+"""End an agent whose worker has lost its lease.
 
-A worker of a fleet may work as long as it renews its lease. When it hangs, is stopped, or loses the database, other workers
-take over its tasks, and its agents must be gone by then. So the worker reports each renewal to the supervisors of its agents
-through a pipe. A supervisor kills its agent, with all descendants, when no renewal has come for too long, or when the pipe
-is closed. Time includes the time the machine sleeps.
+A worker of a fleet may work as long as it renews its lease. When it hangs, is stopped, or loses the database, other
+workers take over its tasks, and its agents must be gone by then. So the worker reports each renewal to the supervisors
+of its agents through a pipe. A supervisor kills its agent, with all descendants, when no renewal has come for too long,
+or when the pipe is closed. Time includes the time the machine sleeps.
 
-The supervisor watches the pipe in a thread of its own, so that nothing else delays it. Standard library only.
+The supervisor watches the pipe in a separate thread, so that nothing else delays it. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _STAMP: Final = struct.Struct("<d")
 _LOOK_SECONDS: Final = 0.25
-"""How soon a machine that slept is noticed: a wait does not count the time it slept."""
+"""Seconds between checks of the clock, because a wait does not count the time that the machine slept."""
 _READ_BYTES: Final = 8192 * _STAMP.size
 
 
@@ -35,9 +35,9 @@ def lease_time() -> float:
 
 
 class ProcessLease:
-    """The worker's end, for any number of supervisors. Their agents end when it is closed, or when this process ends.
+    """Worker's end, for any number of supervisors. Their agents end when it is closed, or when this process ends.
 
-    `seconds` is how long a renewal is valid: the lease, less the time it takes to end the agents.
+    `seconds` is the validity of a renewal: the lease, less the time it takes to end the agents.
     """
 
     def __init__(self, seconds: float, *, renewed_at: float | None = None) -> None:
@@ -67,7 +67,7 @@ class ProcessLease:
         try:
             with self._lock:
                 if self._ends is None:
-                    os.close(ours)  # the new agent ends at once
+                    os.close(ours)  # the new agent ends immediately
                 else:
                     self._ends.add(ours)
                 renewed_at = self._renewed_at
@@ -90,7 +90,7 @@ class ProcessLease:
 
 
 class LeaseWatchdog:
-    """The supervisor's end of a `ProcessLease`."""
+    """Supervisor's end of a `ProcessLease`."""
 
     def __init__(self, said: Mapping[str, Any]) -> None:
         self._descriptor = int(said["descriptor"])

@@ -1,4 +1,4 @@
-"""The supervisor of one agent process: `python -m helmsman.agents.supervisor.process`.
+"""Supervisor of one agent process: `python -m helmsman.agents.supervisor.process`.
 
 An agent that outlives the hub needs a process that logs its output, drains its standard error, reaps it, and ends it with
 all its descendants. The supervisor reads an order from its standard input, starts the agent as its child, writes their
@@ -95,7 +95,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 class Descendants:
-    """The descendants of this process."""
+    """Descendants of this process."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / DESCENDANTS
@@ -135,13 +135,13 @@ def surviving_descendants(directory: Path) -> frozenset[Process]:
 # --- ending from outside ---------------------------------------------------------------------------------------------
 
 STOP_TIMEOUT: Final = 20.0
-"""How long a supervisor may take to end its child: it interrupts, terminates and kills, each within bounds."""
+"""Timeout for a supervisor to end its child: it interrupts, terminates and kills, each within a limit."""
 
 CHILD_GRACE: Final = 2.0
-"""How long a child without a supervisor may take after SIGTERM."""
+"""Seconds that a child without a supervisor may take after SIGTERM."""
 
 KILLED_GRACE: Final = 5.0
-"""How long the system may take to remove a process that was killed."""
+"""Timeout for the system to remove a process that was killed."""
 
 _POLL: Final = 0.02
 
@@ -169,7 +169,7 @@ def end(process: Process, grace: float) -> None:
 
 
 def gone_within(process: Process, seconds: float) -> bool:
-    """Wait until a process has ended, for so long. Blocks."""
+    """Wait until a process has ended. Return False after this many seconds. Blocks."""
     deadline = time.monotonic() + seconds
     while process.is_alive():
         if time.monotonic() > deadline:
@@ -185,7 +185,7 @@ COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 class Log:
-    """The end of it on disk, without secrets, and never more than twice the limit."""
+    """End of a log on disk, without secrets, bounded to twice the limit."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -225,15 +225,15 @@ class Log:
 # --- the next hub ----------------------------------------------------------------------------------------------------
 
 _ALONE_SECONDS: Final = 1.0
-"""How long the supervisor waits before it starts a hub: a connected client starts one sooner."""
+"""Seconds before the supervisor starts a hub: a connected client starts one sooner."""
 _LONGEST_SECONDS: Final = 60.0
-"""The longest pause between two attempts."""
+"""Longest pause between two attempts."""
 _HUB_LOOK_SECONDS: Final = 0.25
 _HUB_SELDOM_SECONDS: Final = 60.0
 
 
 class Successor:
-    """Starts the next hub. `command` is empty if there is none to start."""
+    """Starter of the next hub. `command` is empty if there is none to start."""
 
     def __init__(self, directory: Path, command: Sequence[str], log: Callable[[bytes], None]) -> None:
         self._directory = directory
@@ -285,15 +285,17 @@ def _start_elsewhere(command: tuple[str, ...]) -> None:
 # --- the program -----------------------------------------------------------------------------------------------------
 
 READY_TIMEOUT: Final = 30.0
-"""How long a child may take to answer its greeting, unless the order says otherwise. A tenth of a second was seen, and
-seconds on a busy machine."""
+"""Timeout of a child's answer to its greeting, unless the order says otherwise.
+
+It takes a tenth of a second, or seconds on a busy machine.
+"""
 
 _READY_POLL: Final = 0.01
 _LOOK_SECONDS: Final = 60.0
 _LOOKS_PER_IDLE_TIME: Final = 4
 _DRAINING_LOOK_SECONDS: Final = 5.0
 _UNANSWERED_SECONDS: Final = 24 * 60 * 60.0
-"""How long an open question keeps a child alive that no client is attached to."""
+"""Seconds for which an open question keeps a child without a client alive."""
 
 _BELOW_SECONDS: Final = 5.0
 _INTERRUPT_SECONDS: Final = 5.0
@@ -301,7 +303,7 @@ _INPUT_CLOSED_GRACE: Final = 5.0
 _DELIVERING_SECONDS: Final = 5.0
 TERMINATED_GRACE: Final = 5.0
 LAST_LOG_NAME: Final = "last-exit.log"
-"""The log of the last child that ended unexpectedly, beside the directories."""
+"""Log of the last child that ended unexpectedly, next to the directories."""
 
 
 class Idleness:
@@ -559,7 +561,10 @@ class Supervisor:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _kill(self, child: subprocess.Popen[bytes], reason: str) -> None:
-        """Kill the child at once: another worker may be about to continue its work. Runs in the watchdog's thread."""
+        """Kill the child immediately: another worker may be about to continue its work.
+
+        Runs in the watchdog's thread.
+        """
         self._lost_because, self._told_to_end = reason, True
         if child.returncode is None:
             _signal_group(child.pid, signal.SIGKILL)
@@ -591,7 +596,7 @@ class Supervisor:
         self._descendants.sweep(started, lambda seconds: self._wait(child, seconds))
 
     def _wait_for_end(self, child: subprocess.Popen[bytes], seconds: float) -> frozenset[Process]:
-        """Return the descendants seen meanwhile: the child may just have started a process."""
+        """Return the descendants seen during the wait: the child may just have started a process."""
         seen = self._descendants.seen()
         deadline = time.monotonic() + seconds
         while self._reap(child) and time.monotonic() < deadline:

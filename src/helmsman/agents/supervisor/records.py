@@ -58,17 +58,17 @@ def ask_supervisor(address: Path) -> Activity:
 
 
 ENGINES: Final = "engines"
-"""The directory of all supervised processes, in the state directory."""
+"""Directory of all supervised processes, in the state directory."""
 _STARTING_SECONDS: Final = 300.0
 _NOTES: Final = "notes.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """A supervised process. `engine_id` is the engine that it belongs to, and `place` where it works or has its files.
+    """Supervised process. `engine_id` is the engine that it belongs to, and `place` where it works or has its files.
 
-    `listens_at` is the socket of an agent that can be joined from a terminal. `about` is the whole record, with the fields
-    that only the agent's own package reads.
+    `listens_at` is the socket of an agent that can be joined from a terminal. `about` is the whole record, with the
+    fields that only the agent's own package reads.
     """
 
     directory: Path
@@ -93,12 +93,12 @@ class ProcessRecord:
 
     @property
     def session_id(self) -> str:
-        """The session of a process that has one session. An agent that chooses the id reports it after its start."""
+        """Session of a process with one session. An agent that chooses the id reports it after its start."""
         return str(self.about.get("session_id") or self.notes().get("session_id") or "")
 
     @property
     def is_supervised(self) -> bool:
-        """Whether the supervisor runs. Without one, no process would ever end the agent."""
+        """True if the supervisor runs. Without one, nothing would ever end the agent."""
         return self.supervisor.is_alive()
 
     @property
@@ -177,7 +177,7 @@ class ProcessRecord:
 
 
 def read_record(directory: Path) -> ProcessRecord | None:
-    """Return the record in a directory, or None if there is none that can be understood."""
+    """Return the record in a directory, or None if there is none, or it is invalid."""
     try:
         content = read_content(directory)
         supervisor, child, listens_at = content["supervisor"], content["child"], content.get("listens_at")

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class Activity(NamedTuple):
-    """The sessions, by the agent's own ids, that are at work, and those that wait for an answer."""
+    """Active sessions, by the agent's own ids, and sessions that wait for an answer."""
 
     working: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -92,13 +92,13 @@ def read_line(line: bytes) -> dict[str, Any]:
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 UNCOMMITTED_BYTES: Final = 256 * 1024 * 1024
-"""With so much uncommitted output the supervisor stops reading, and the child blocks."""
+"""Amount of uncommitted output at which the supervisor stops reading, so that the child blocks."""
 
 _LOG_READ_BYTES: Final = 256 * 1024
 
 
 class OutputLine(NamedTuple):
-    """A line of the child, without its end, and the offset of its first byte."""
+    """Line of the child, without its end, and the offset of its first byte."""
 
     offset: int
     line: bytes
@@ -109,7 +109,7 @@ class OutputLine(NamedTuple):
 
 
 class OutputLog:
-    """The supervisor's side: appends lines, and knows which of them are still needed."""
+    """Supervisor's side: appends lines, and tracks which of them are still needed."""
 
     def __init__(
         self, directory: Path, segment_bytes: int = SEGMENT_BYTES, uncommitted_bytes: int = UNCOMMITTED_BYTES
@@ -123,14 +123,14 @@ class OutputLog:
         self._file = -1
         self._written = 0
         self.size = 0
-        """The offset behind the last whole line in the file."""
+        """Offset after the last whole line in the file."""
         self.committed = 0
         self.dropped: set[int] = set()
         """Uncommitted lines that the next owner must not read: questions that were answered or withdrawn."""
 
     @property
     def is_blocked(self) -> bool:
-        """Whether the child must wait: the disk is full, or its output is not being read."""
+        """True if the child must wait: the disk is full, or its output is not being read."""
         return bool(self._unwritten) or self.size - self.committed >= self._uncommitted_bytes
 
     def append(self, lines: Sequence[bytes]) -> None:
@@ -167,7 +167,7 @@ class OutputLog:
         self._starts.append(self.size)
 
     def commit(self, offset: int) -> None:
-        """Everything before this offset is not needed any more."""
+        """Mark everything before this offset as no longer needed."""
         self.committed = max(self.committed, min(offset, self.size))
         self.dropped = {one for one in self.dropped if one >= self.committed}
         self._remove_segments()
@@ -191,7 +191,7 @@ class OutputLog:
 
 
 class OutputReader:
-    """The owner's side: reads whole lines from any offset that was not committed."""
+    """Owner's side: reads whole lines from any uncommitted offset."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -253,7 +253,7 @@ _HANDSHAKE_BYTES: Final = 64 * 1024
 
 class Framing(Protocol):
     ends_with_connection: bool
-    """Whether the agent is of no use once its output is closed. One on standard streams ends by itself."""
+    """True if the agent is useless once its output is closed. One on standard streams ends anyway."""
 
     def decode(self, data: bytes) -> list[bytes]:
         """Return the messages that these bytes complete, each without a line break."""
@@ -269,7 +269,7 @@ class Framing(Protocol):
 
 
 class LineFraming:
-    """A message is a line."""
+    """Framing with one message per line."""
 
     ends_with_connection = False
 
@@ -287,7 +287,7 @@ class LineFraming:
 
 
 class WebSocketFraming:
-    """A message is a text message of a WebSocket. Made by `connect_websocket` only."""
+    """Framing with one message per text message of a WebSocket. Created by `connect_websocket` only."""
 
     ends_with_connection = True
 
@@ -372,7 +372,7 @@ _UNSENT_BYTES: Final = 256 * 1024
 
 
 class _Connection:
-    """A connected client: the owner, or one that has not said yet what it wants."""
+    """Connected client: the owner, or one that has not yet said what it wants."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -381,7 +381,7 @@ class _Connection:
 
 
 class Relay:
-    """The supervisor's side. All methods are called from the supervisor's loop, and none blocks."""
+    """Supervisor's side. All methods are called from the supervisor's loop, and none blocks."""
 
     def __init__(
         self,
@@ -412,7 +412,7 @@ class Relay:
         self._owner: _Connection | None = None
         self._callers: set[_Connection] = set()
         self.answer: str | None = None
-        """The answer of the agent to its greeting."""
+        """Answer of the agent to its greeting."""
         self._awaited: Any = None
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(address))
@@ -539,7 +539,7 @@ class Relay:
 
     @property
     def has_delivered_all(self) -> bool:
-        """Whether the files may be removed: the owner has read all, or there is none."""
+        """True if the files may be removed: the owner has read everything, or there is none."""
         owner = self._owner
         return owner is None or (not owner.unsent and self._output.committed == self._output.size)
 
@@ -579,7 +579,7 @@ class Relay:
                     self._handle_frame(connection, line)
         except BlockingIOError:
             return
-        except (OSError, ValueError):  # gone, or no client of ours
+        except (OSError, ValueError):  # gone, or not one of our clients
             self._disconnect(connection)
 
     def _handle_frame(self, connection: _Connection, frame: bytes) -> None:
@@ -603,7 +603,7 @@ class Relay:
     def _input(self, number: int, dropped: Sequence[int], line: bytes) -> None:
         if number <= self._inputs:
             if self._owner is not None:
-                self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not hear of it
+                self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not get the confirmation
             return
         self._inputs = number
         for offset in dropped:
@@ -641,7 +641,7 @@ class Relay:
         self._send(connection, json.dumps(hello).encode() + b"\n")
 
     def _announce(self) -> None:
-        """Tell the owner that there is more output. A slow owner is told once it has read the frames before."""
+        """Announce more output to the owner. A slow owner is notified after it has read the previous frames."""
         if self._owner is not None and not self._owner.unsent and self._announced < self._output.size:
             self._announced = self._output.size
             self._send(self._owner, b"+%d\n" % self._announced)
@@ -681,9 +681,10 @@ class Relay:
 
 
 def _why_refused_descendant(pid: int) -> str | None:
-    """Return why a client is refused that an agent started: it could answer the questions of its own session.
+    """Return why to refuse a client that an agent started: it could answer the questions of its own session.
 
-    A Helmsman that runs inside an agent has supervisors too. They carry the agent's mark, and refuse only their descendants.
+    A Helmsman that runs inside an agent has supervisors too. They carry the agent's mark, and refuse only their
+    descendants.
     """
     line = parents_of(pid)
     if os.getpid() in line or (

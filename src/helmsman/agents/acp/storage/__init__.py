@@ -1,1 +1,1 @@
-"""What agents keep on disk of their sessions, read without starting them."""
+"""Readers of the files in which agents keep their sessions, without starting them."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CONTEXT: Final = "<session_context>"
 _MOST_COUNTED: Final = 100
-"""So many sessions are counted on from where they were counted last."""
+"""Limit of sessions whose counts are cached."""
 
 
 class GeminiReader(SessionReader):
@@ -91,11 +91,11 @@ class GeminiReader(SessionReader):
 
 
 class _Count:
-    """What a session has used. Every turn ends with it, so a line is read once: its files grow at their ends."""
+    """Usage of a session. Its files only grow, so each line is read once, at the end of every turn."""
 
     def __init__(self) -> None:
         self._read: dict[Path, tuple[int, int]] = {}
-        """Which file it was, and up to where it was read."""
+        """Identity of each file, and the position up to which it was read."""
         self._used: dict[str, Usage] = {}
         self._total = Usage()
 
@@ -127,7 +127,7 @@ class _Count:
 
 
 def _messages(line: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The messages that a line tells, or changes, by their ids."""
+    """Yield the messages that a line adds or changes, with their ids."""
     for message in (*map(mapping, sequence(mapping(line.get("$set")).get("messages"))), line):
         if message_id := text(message.get("id")):
             yield message_id, message
@@ -151,7 +151,7 @@ def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapp
     if message.get("type") == "user":
         for answer in (mapping(mapping(part).get("functionResponse")) for part in sequence(message.get("content"))):
             call = calls.pop(text(answer.get("id")), None)
-            if call is not None:  # else it was told before: when a session is loaded, answers are written anew
+            if call is not None:  # otherwise counted before: loading a session writes its answers again
                 failed = "error" in mapping(answer.get("response"))
                 gathered.called(text(answer.get("name")), mapping(call.get("args")), at, failed=failed)
         words = _words(message)
@@ -165,7 +165,7 @@ def _take(gathered: Gathering, message: Mapping[str, Any], calls: dict[str, Mapp
 
 
 def _words(message: Mapping[str, Any]) -> str:
-    """What was said; not what was only thought, nor what Gemini CLI itself or a tool said."""
+    """Return the words of a message, without thoughts and without text of Gemini CLI or of a tool."""
     content = message.get("content")
     if isinstance(content, str):
         return "" if content.startswith(_CONTEXT) else content

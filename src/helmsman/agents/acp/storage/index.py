@@ -1,4 +1,4 @@
-"""The sessions of one agent on disk, as `helmsman.agents.protocol.SessionIndex` has them."""
+"""Index of the sessions of one agent on disk (`helmsman.agents.protocol.SessionIndex`)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class AgentSessions:
         found = [
             info
             for info in self._reader.sessions()
-            if info.parent_id is None  # sub-agents have sessions of their own
+            if info.parent_id is None  # sub-agents have separate sessions
             and is_one_of(info.directory, directories)
             and (include_archived or not info.archived)
             and (query is None or query.lower() in _words(info))
@@ -51,7 +51,7 @@ class AgentSessions:
         return self._reader.find(session_id)
 
     def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
-        """No agent names its turns, so the time decides."""
+        """Find a turn by its time: these agents give turns no ids."""
         turns = self._reader.turns(session_id) or []
         if since is not None:
             turns = [turn for turn in turns if turn.began_at is not None and turn.began_at >= since][:1]

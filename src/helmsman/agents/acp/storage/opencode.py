@@ -58,7 +58,7 @@ class OpenCodeReader(SessionReader):
     def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
         info, gathered = self.find(key), Gathering()
         query = "select time_created, data from message where session_id = ? order by time_created, id"
-        for created, data in self._rows(query, key):  # without what was said and done, which may be large
+        for created, data in self._rows(query, key):  # without the content of messages, which may be large
             _take(gathered, json_object(text(data)) or {}, [], _time(created))
         return None if info is None else (info, gathered)
 
@@ -66,12 +66,12 @@ class OpenCodeReader(SessionReader):
         try:
             with self._open() as connection:
                 return connection.execute(query, values).fetchall()
-        except sqlite3.Error:  # there is none, or it is of another version
+        except sqlite3.Error:  # missing, or written by another version
             return []
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        # Not `immutable`, which would miss what is only in the log that OpenCode has not written back yet.
+        # Not `immutable`, which would miss content that OpenCode has not yet written back from its log.
         address = f"{self._database.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
             yield connection

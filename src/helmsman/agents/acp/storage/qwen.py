@@ -106,7 +106,7 @@ def _status_of(path: Path) -> Path:
 
 
 def _moved_to(path: Path) -> str | None:
-    """Where a session works that was begun elsewhere."""
+    """Return the directory of a session that was begun elsewhere."""
     return optional_text((json_object_in(_status_of(path)) or {}).get("work_dir"))
 
 

@@ -1,4 +1,4 @@
-"""What is read of an agent's own files, in one shape for all: its sessions, and the turns of one."""
+"""Common form of sessions and turns that are read from agents' files."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _PATHS: Final = ("file_path", "filePath", "path")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredTurn:
-    """A turn in the agent's files: its items and its usage. These agents give turns no ids."""
+    """Turn in the agent's files: its items and its usage. These agents give turns no ids."""
 
     items: tuple[Item, ...] = ()
     usage: Usage | None = None
@@ -43,17 +43,17 @@ class StoredTurn:
     began_at: datetime | None = None
     last_at: datetime | None = None
     cut_off: bool = False
-    """Somebody interrupted it, as far as the files say so."""
+    """True if it was interrupted, as far as the files say."""
 
     @property
     def message(self) -> str | None:
-        """The last thing the agent said."""
+        """Last message of the agent."""
         said = [item.text for item in self.items if isinstance(item, AgentMessage) and item.text]
         return said[-1] if said else None
 
     @property
     def outcome(self) -> TurnOutcome | None:
-        """How it ended; None of one whose end is not recorded: nothing was said after what was done last."""
+        """Outcome; None if no end is recorded: no message follows the last action."""
         if self.cut_off:
             return "interrupted"
         return "completed" if self.items and isinstance(self.items[-1], AgentMessage) else None
@@ -63,27 +63,27 @@ class SessionReader(ABC):
     """Reads the files of one agent. Calls block, briefly; what cannot be read is left out."""
 
     home: Path
-    """What all of them are in."""
+    """Directory that contains all sessions."""
 
     @abstractmethod
     def sessions(self) -> Iterator[SessionInfo]:
-        """All sessions, in any order."""
+        """Yield all sessions, in any order."""
 
     @abstractmethod
     def find(self, session_id: str) -> SessionInfo | None:
-        """One session; None if it is not there."""
+        """Return a session, or None."""
 
     @abstractmethod
     def gather(self, session_id: str) -> Gathering | None:
-        """All that was said and done in a session; None if it is not there."""
+        """Return the turns of a session, or None."""
 
     @abstractmethod
     def stamps(self) -> Iterator[tuple[str, int, int]]:
-        """A key for every session, with its size and when it changed, in nanoseconds: one is other when it has changed."""
+        """Yield a key for every session, with its size and its modification time in nanoseconds, to detect changes."""
 
     @abstractmethod
     def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
-        """The session of such a key; None if it is none, or has gone."""
+        """Return the session of such a key; None if there is none any longer."""
 
     def turns(self, session_id: str) -> list[StoredTurn] | None:
         """Its turns, oldest first; None if it is not there."""
@@ -101,17 +101,17 @@ class SessionReader(ABC):
         )
 
     def spent(self, session_id: str) -> Usage:
-        """What all its turns have used."""
+        """Return the usage of all its turns."""
         return used_in(self.turns(session_id) or ())
 
 
 def used_in(turns: Iterable[StoredTurn]) -> Usage:
-    """What turns have used together."""
+    """Return the total usage of turns."""
     return sum((turn.usage for turn in turns if turn.usage is not None), Usage())
 
 
 class Gathering:
-    """Turns in the making: each begins with what a person said."""
+    """Collects turns: each begins with a message of the user."""
 
     def __init__(self) -> None:
         self.turns: list[StoredTurn] = []
@@ -135,7 +135,7 @@ class Gathering:
         exit_code: int | None = None,
         failed: bool = False,
     ) -> None:
-        """A tool was called."""
+        """Record a tool call."""
         item_id = self._id("t")
         status: ItemStatus = "failed" if failed else "completed"
         path = next((str(given[key]) for key in _PATHS if isinstance(given.get(key), str)), None)
@@ -173,7 +173,7 @@ class Gathering:
 
 
 class SeenFiles:
-    """What was read of files; of one that has changed since, it is read again."""
+    """Cache of parsed files. A changed file is parsed again."""
 
     def __init__(self, read: Callable[[Path], SessionInfo | None]) -> None:
         self._read = read
@@ -188,12 +188,12 @@ class SeenFiles:
 
 
 def is_id(session_id: str) -> bool:
-    """Whether this may be the id of a session, and so part of a path."""
+    """Return whether this is a valid session id, and thus safe in a path."""
     return _ID.fullmatch(session_id) is not None
 
 
 def json_lines(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The objects in a file of lines; what is no object is left out."""
+    """Yield the JSON objects of a file, one per line; skip anything else."""
     try:
         with path.open("rb") as file:
             for line in file:

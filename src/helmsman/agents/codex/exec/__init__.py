@@ -1,1 +1,1 @@
-"""The fallback engine: `codex exec`, one process a turn."""
+"""Fallback engine: `codex exec`, one process per turn."""
