@@ -34,7 +34,7 @@ LARGER: Final = dict.fromkeys(
         "permissions", "security", "switching", "testing", "troubleshooting", "CHANGELOG",
     ),
     BACKGROUND_WORDS,
-) | {"architecture": 1600}  # fmt: skip
+) | {"architecture": 1500}  # fmt: skip
 ALL_WORDS: Final = 30_000
 
 MARKERS: Final = re.compile(
