@@ -62,7 +62,7 @@ MEASUREMENTS = (
     schemas,
     scrolling,
 )
-"""Each gives rows for the table."""
+"""Measurements. Each returns rows of the table."""
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "appendix" / "performance.md"
 BOUNDS = Path(__file__).resolve().parent / "bounds.toml"
@@ -160,7 +160,7 @@ async def _tokens() -> dict[str, float]:
 
 
 QUICK = {"startup": _startup, "turns": turns.quick_ratios, "intake": _intake, "schemas": _tokens}
-"""The ratios that matter most."""
+"""Most important ratios."""
 
 
 if __name__ == "__main__":

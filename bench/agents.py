@@ -126,7 +126,7 @@ def _settings(name: str, command: Sequence[str], env: Mapping[str, str], folder:
 async def _bare(
     name: str, command: Sequence[str], env: Mapping[str, str], folder: Path, repository: Path
 ) -> AsyncIterator[Callable[[str], Awaitable[None]]]:
-    """Runs a turn, in one session. It is started as Helmsman starts it, but for what it says of itself."""
+    """Run turns in one session. The agent is started as Helmsman starts it, apart from the client's name."""
     if name == "claude":
         async with ClaudeWire.open([command[0], *_CLAUDE], env, repository) as wire:
             yield wire.turn
@@ -147,7 +147,7 @@ async def _bare(
 
 
 class AcpWire(Wire):
-    """A client of an agent that speaks the Agent Client Protocol."""
+    """Client of an agent over the Agent Client Protocol."""
 
     version: ClassVar[Mapping[str, str]] = {"jsonrpc": "2.0"}
 
@@ -165,7 +165,7 @@ _CLAUDE = (
 
 
 class ClaudeWire(Wire):
-    """A client of Claude Code's own protocol: its lines are no JSON-RPC, but for what `Wire` needs to tell them apart."""
+    """Client of Claude Code's own protocol, whose lines are not JSON-RPC."""
 
     def __init__(self, process: Any) -> None:
         super().__init__(process)

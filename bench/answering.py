@@ -1,4 +1,4 @@
-"""From the answer to a question until Codex goes on: bare, and through `codex_respond`."""
+"""Measure the time from the answer to a question until Codex continues: bare, and through `codex_respond`."""
 
 from __future__ import annotations
 

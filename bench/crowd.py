@@ -1,4 +1,4 @@
-"""Many sessions at once: a hundred started together and finished, and the status of one while fifty are streaming."""
+"""Measure many concurrent sessions: a hundred started together, and the status of one while fifty stream."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def _status_under_load(place: Place) -> Row:
 
 
 async def _status_through_hub(place: Place) -> Row:
-    """The same through the hub, which serves all the doors from one process."""
+    """Measure the same through the hub, which serves all clients from one process."""
     env = {**_environment(place, "hub"), "HELMSMAN_DETACH": "1"}
     try:
         async with AsyncExitStack() as doors:

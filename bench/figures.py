@@ -38,7 +38,7 @@ def _ms(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table. `ratio` is what a goal that is a ratio is compared with; a row without a goal is only told."""
+    """Row of the table. `ratio` is compared with a goal that is a ratio; a row without a goal is only shown."""
 
     what: str
     goal: str
@@ -58,7 +58,7 @@ def verdict(row: Row) -> str:
 
 
 def compared(what: str, ours: Sample, theirs: Sample, their_name: str, at_most: float | None) -> Row:
-    """A row whose goal is a ratio of medians; or with no goal, and only the ratio."""
+    """Return a row whose goal is a ratio of medians, or without a goal, only the ratio."""
     ratio = ours.median / theirs.median
     return Row(
         what=what,
@@ -73,9 +73,9 @@ def compared(what: str, ours: Sample, theirs: Sample, their_name: str, at_most: 
 async def by_turns(
     contenders: Mapping[str, Callable[[], Awaitable[float]]], rounds: int, warm_up: int = 2, pause: float = 0.0
 ) -> dict[str, Sample]:
-    """Each contender once a round, in an order that moves on with every round.
+    """Run each contender once per round, in an order that rotates.
 
-    What one of them goes on doing after it has answered falls into the `pause`, and not into the time of the next.
+    Work that a contender does after its answer falls into the `pause`, not into the time of the next one.
     """
     names = list(contenders)
     for name in names:
@@ -91,7 +91,7 @@ async def by_turns(
 
 
 def as_table(rows: Sequence[Row]) -> str:
-    """The rows in Markdown."""
+    """Return the rows in Markdown."""
     lines = ["| what | goal | Helmsman | beside | ratio | |", "| --- | --- | --- | --- | --- | --- |"]
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"

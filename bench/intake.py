@@ -37,7 +37,9 @@ TIMES_SDK = 3.0
 HELD = (1, 10, 100, 1000)
 MORE = 40
 _FACTOR = 1.2
-"""Time for a session may grow by so much before it counts as growing: the figures are small, and machines are busy."""
+"""Factor by which the time per session may grow before it counts as growth: the figures are small, and machines are
+busy.
+"""
 
 
 async def measure(rounds: int = ROUNDS) -> list[Row]:
@@ -69,7 +71,7 @@ async def quick_ratio(rounds: int = 9) -> float:
 
 @contextlib.contextmanager
 def _stand_in() -> Iterator[tuple[Path, Path, dict[str, str]]]:
-    """The stand-in as a program, a folder for it, and an environment."""
+    """Yield the stand-in as a program, a folder for it, and an environment."""
     with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as name:
         home = Path(name)
         binary, folder = home / "codex", home / "work"  # sessions must not be able to replace it
@@ -89,7 +91,7 @@ async def _take_in(helm: HelmsmanService, folder: Path) -> float:
         events += 1
     taken = time.process_time() - began
     assert session.status == "done", session
-    assert events >= EVENTS / 15, events  # pieces that come together are told together
+    assert events >= EVENTS / 15, events  # chunks that arrive together are reported together
     return taken
 
 
@@ -123,7 +125,7 @@ async def _held(binary: Path, folder: Path, env: dict[str, str]) -> list[Row]:
         for count in HELD:
             own = {**env, "HELMSMAN_STATE_DIR": str(folder / f"state-{count}")}
             helm = await stack.enter_async_context(_helmsman(binary, folder, own))
-            await _one_more(helm, folder)  # what is loaded with the first is not what a session costs
+            await _one_more(helm, folder)  # modules loaded for the first session do not count
             before = memory_mb(os.getpid())
             while len(helm.sessions) < count:
                 await _one_more(helm, folder)
@@ -149,7 +151,7 @@ async def _held(binary: Path, folder: Path, env: dict[str, str]) -> list[Row]:
 
 
 async def _one_more(helm: HelmsmanService, folder: Path) -> float:
-    """Seconds of the processor for one short session, until all of it is written down."""
+    """Return the processor seconds of one short session, until it is stored completely."""
     began = time.process_time()
     session = await helm.start("hello", cwd=folder)
     await session.wait(until="end")

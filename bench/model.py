@@ -1,4 +1,4 @@
-"""The scripted model in a process of its own, so that it takes no time from whoever is measured or measures.
+"""Scripted model in a separate process, so that it takes no time from the measured programs.
 
 `python -m bench.model` prints its address, and ends when its standard input is closed.
 """
@@ -27,7 +27,7 @@ ASK_STREAM = "Stream."
 ASK_AFTER_THOUGHT = "Think first."
 
 FIRST_WORD_SECONDS = 0.5
-"""How long real models take to their first word, about."""
+"""Typical time to the first word of real models."""
 
 STREAMED_DELTAS = 400
 _BETWEEN_DELTAS = 0.05
@@ -35,7 +35,7 @@ _END_SECONDS = 10
 
 
 class _Pause(Gate):
-    """A point where the stream takes a short rest, as that of a real model does."""
+    """Short pause in the stream, like that of a real model."""
 
     def __init__(self, seconds: float = _BETWEEN_DELTAS) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ async def _serve() -> None:
 
 @asynccontextmanager
 async def model_process() -> AsyncIterator[str]:
-    """The address of a model that runs for the length of the block."""
+    """Run a model during the block and yield its address."""
     process = await anyio.open_process([sys.executable, "-m", "bench.model"], stderr=None)
     assert process.stdout is not None
     assert process.stdin is not None

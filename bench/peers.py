@@ -1,4 +1,4 @@
-"""The peers Helmsman is measured beside, installed from the registries into `.cache/bench`."""
+"""Install the programs for comparison from the registries into `.cache/bench`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 600
 
 @cache
 def npm_server() -> Path:
-    """The program of `codex-mcp-server`, which runs `codex exec` for every call."""
+    """Return the program of `codex-mcp-server`, which runs `codex exec` for every call."""
     program = FOLDER / "npm" / "node_modules" / "codex-mcp-server" / "dist" / "index.js"
     if not program.exists():
         program.parents[3].mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def npm_server() -> Path:
 
 @cache
 def sdk_python() -> Path:
-    """A Python with the `openai-codex` SDK."""
+    """Return a Python with the `openai-codex` SDK."""
     python = FOLDER / "sdk" / "bin" / "python"
     if not (FOLDER / "sdk" / "installed").exists():
         for command in (

@@ -1,6 +1,6 @@
-"""Where measurements happen: a folder in memory, with homes for Codex, a repository and a scripted model.
+"""Folder in memory for measurements, with homes for Codex, a repository and a scripted model.
 
-On a disk it is the disk that would be measured.
+On a disk, the disk would be measured.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from helmsman.testing import CodexHome
 
 LAST_WITH_SERVER = "0.145.0"
-"""The last Codex with a built-in MCP server."""
+"""Last Codex with a built-in MCP server."""
 
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
@@ -33,7 +33,7 @@ class NothingToMeasure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One Codex, and all it needs to run turns."""
+    """Codex with everything that it needs to run turns."""
 
     binary: Path
     folder: Path
@@ -42,7 +42,7 @@ class Place:
     _templates: HomeTemplates
 
     def home(self, name: str) -> CodexHome:
-        """A fresh home, set up for the scripted model."""
+        """Return a fresh home, set up for the scripted model."""
         home = self._templates.new_home(self.binary, self.folder / name)
         home.use_model(self.model_url, codex_version(self.binary))
         return home
@@ -50,7 +50,7 @@ class Place:
 
 @asynccontextmanager
 async def open_place(version: str | None = None) -> AsyncIterator[Place]:
-    """A place for the installed Codex, or for one of the fetched versions."""
+    """Open a place for the installed Codex, or for one of the fetched versions."""
     binary = installed_codex() if version is None else codex_versions().get(version)
     if binary is None:
         raise NothingToMeasure(

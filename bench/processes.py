@@ -1,4 +1,4 @@
-"""What a process has used. Linux tells in `/proc`, others through `ps`."""
+"""Resource usage of processes, from `/proc` on Linux or `ps` elsewhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def cpu_seconds_with_ended(pid: int) -> float:
-    """The same with the threads that have ended by now, in hundredths: for a process that is looked at for long."""
+    """Return the processor time including ended threads, in hundredths, for long observations."""
     stat = Path(f"/proc/{pid}/stat")
     if stat.exists():
         user, system = stat.read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]

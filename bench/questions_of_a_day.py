@@ -39,7 +39,7 @@ SECONDS = 600
 
 @dataclass(frozen=True)
 class Leaves:
-    """A command that has to leave the sandbox."""
+    """Command that must leave the sandbox."""
 
     command: str
 
@@ -98,11 +98,11 @@ WAYS: dict[str, tuple[ApprovalPolicy, dict[str, str]]] = {
         },
     ),
 }
-"""The approval policy and the rules for each day."""
+"""Approval policy and rules for each day."""
 
 
 def prepare(folder: Path, home: Path) -> Path:
-    """A repository, and programs that do nothing in front of all others."""
+    """Create a repository, and no-op programs that come first on PATH."""
     programs = folder / "programs"
     programs.mkdir()
     for name in STAND_INS:
@@ -113,7 +113,7 @@ def prepare(folder: Path, home: Path) -> Path:
 
 
 async def count(day: str, way: str, answer: str) -> Counter[str]:
-    """The questions of a day that reach a person, who says `answer` where that is offered and else yes."""
+    """Count the questions of a day that reach a user, who answers `answer` if offered and otherwise yes."""
     policy, files = WAYS[way]
     binary = installed_codex()
     if binary is None:

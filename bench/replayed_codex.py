@@ -1,7 +1,7 @@
-"""A stand-in for `codex app-server` that plays the same long turn to whoever asks, as fast as it is read.
+"""Stand-in for `codex app-server` that plays the same long turn for every client, as fast as it is read.
 
-Started as `codex app-server` would be. A turn whose prompt is `stream N` is made of N events, in the mix of a real one: a
-message of some fifty tokens, a command that prints a few lines, and so on. It keeps nothing, so a thousand threads are
+Started like `codex app-server`. A turn with the prompt `stream N` consists of N events, in the mix of a real one: a
+message of some fifty tokens, a command that prints a few lines, and so on. It stores nothing, so a thousand threads are
 cheap.
 """
 

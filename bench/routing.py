@@ -33,7 +33,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
     shelf = [*SHELF, *older]
     requests = [entry.request for entry in labelled_requests()]
     gc.collect()
-    gc.disable()  # what is measured is the routing, not when a collection happens to fall
+    gc.disable()  # measure routing, not garbage collections
     try:
         times = Sample(tuple(_time(request, shelf) for _ in range(rounds) for request in requests))
         huge = Sample(tuple(_time(HUGE, shelf) for _ in range(rounds))).median

@@ -73,7 +73,7 @@ async def measure(requests: int = REQUESTS) -> list[Row]:
 
 
 async def _round(client: Client, request: str, directory: Path) -> tuple[float, float]:
-    """The seconds until a new task's id is here, and those until the list of tools is."""
+    """Return the seconds until a new task's id arrives, and until the list of tools arrives."""
     began = time.perf_counter()
     task_id = await _run(client, request, directory)
     ran = time.perf_counter()

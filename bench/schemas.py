@@ -1,6 +1,6 @@
-"""How many tokens of its context a client's model spends on `tools/list`, beside the same tools as they were listed before.
+"""Count the tokens that `tools/list` takes of a model's context, compared with the earlier listing.
 
-No process runs and no clock: `tests/listings.py` says how it is counted.
+No process runs and no clock: `tests/listings.py` has the counting.
 """
 
 from __future__ import annotations
@@ -25,5 +25,5 @@ async def measure() -> list[Row]:
 
 
 async def quick_ratio() -> float:
-    """The worst of the toolsets."""
+    """Return the worst ratio of the toolsets."""
     return max(new / old for new, old in counts().values())

@@ -1,4 +1,4 @@
-"""How long frames take while somebody scrolls, in a real Chromium: 20,000 entries, and 5,000 changed lines."""
+"""Measure frame times while scrolling in a real Chromium: 20,000 entries, and 5,000 changed lines."""
 
 from __future__ import annotations
 

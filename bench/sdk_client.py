@@ -1,4 +1,4 @@
-"""The `openai-codex` SDK, in a Python of its own, driven line by line."""
+"""`openai-codex` SDK in a separate Python, driven line by line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with Codex(CodexConfig(launch_args_override=(binary, "app-server"), cwd=director
 
 
 class SdkClient:
-    """One SDK client, with its own `codex app-server`."""
+    """SDK client with its own `codex app-server`."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
         assert process.stdout is not None
@@ -67,5 +67,5 @@ class SdkClient:
         return answer
 
     async def turn(self, prompt: str) -> float:
-        """The seconds of such a turn."""
+        """Return the seconds of a turn."""
         return float((await self.run(prompt))["seconds"])

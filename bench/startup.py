@@ -1,7 +1,8 @@
-"""From the spawn of `helmsman serve` to its first reply, beside an empty server on the same SDK.
+"""Measure the time from the spawn of `helmsman serve` to its first reply, compared with an empty server on the same
+SDK.
 
-With a hub running, with none, and with the service inside the process. And what one more client, an idle server
-and an idle hub cost.
+With a running hub, without one, and with the service inside the process. Also measure one more client, an idle server
+and an idle hub.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
 
 
 async def _one_more_client(env: Mapping[str, str], directory: Path) -> Row:
-    """What the pipe of a client takes, and by how much the hub grows for it."""
+    """Measure the memory of a client's pipe, and the growth of the hub for it."""
     async with AsyncExitStack() as clients:
 
         async def connect() -> float:
@@ -116,7 +117,7 @@ async def _one_more_client(env: Mapping[str, str], directory: Path) -> Row:
 
 
 async def quick_ratio(rounds: int = 5) -> float:
-    """Processor time until the first reply, beside an empty server: what is left of it on a busy machine."""
+    """Return the processor time until the first reply relative to an empty server, which is robust on a busy machine."""
     empty = (sys.executable, "-c", EMPTY_SERVER)
     with tempfile.TemporaryDirectory(prefix="helmsman-bench-") as folder:
         env = {**os.environ, "HELMSMAN_DETACH": "0", "HELMSMAN_STATE_DIR": folder}
@@ -151,14 +152,14 @@ def _first_reply(command: tuple[str, ...], env: Mapping[str, str], directory: Pa
 
 
 async def _idle(env: Mapping[str, str], directory: Path) -> Row:
-    """A server with its engine open, and nothing to do."""
+    """Measure an idle server with an open engine."""
     async with McpWire.open(HELMSMAN, env, directory) as client:
         await client.call("codex_list", {})
         return await _idle_row("processor time of an idle server", client.pid)
 
 
 async def _idle_hub(env: Mapping[str, str], directory: Path) -> Row:
-    """A hub that nobody is connected to, and that has to look at the clock."""
+    """Measure a hub without clients that must check the clock."""
     async with McpWire.open((*HELMSMAN, "--tools", "extras"), env, directory) as client:
         for hour in range(_SCHEDULES):
             arguments = {"action": "add", "prompt": "Look at it", "cron": f"30 {hour} 29 2 *"}

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 SESSIONS = 10_000
 EVENTS = 100
-"""Of each session."""
+"""Events per session."""
 APPENDS = 100
-"""In one round."""
+"""Appends per round."""
 ROUNDS = 30
 STREAMING, A_SECOND = 50, 100
-"""Sessions that stream at once, and what each of them says in a second."""
+"""Concurrently streaming sessions, and events per second of each."""
 OPENED = 30
 _AT_ONCE = 100
 APPEND_AT_MOST = 1.5
@@ -174,7 +174,7 @@ def _with_many(path: Path, sessions: int) -> list[Row]:
 
 
 def _fill(path: Path, sessions: int) -> int:
-    """Fill a store, every other session with events whose time is up; how many bytes the events are."""
+    """Fill a store, with expired events in every other session. Return the number of bytes of events."""
     now = datetime.now(UTC)
     new, old = ([_event(number, at) for number in range(EVENTS)] for at in (now, now - 2 * RETENTION))
     with closing(Registry(path)) as registry:

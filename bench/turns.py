@@ -35,7 +35,7 @@ STARTS = 100
 IN_A_ROW = 10
 ROWS = 5
 PAUSE = 0.15
-"""Between two turns: nobody starts the next session in the very moment the last one ends."""
+"""Pause between turns: sessions do not usually start at the moment the last one ends."""
 
 
 async def measure(rounds: int = ROUNDS) -> list[Row]:
@@ -100,7 +100,7 @@ async def _in_a_row(place: Place, bare: AppServerWire, builtin: McpWire, compat:
 
 
 async def quick_ratios(rounds: int = 12) -> dict[str, float]:
-    """A short turn through the tool `codex`, beside the built-in server and beside bare."""
+    """Compare a short turn through the tool `codex` with the built-in server and with bare Codex."""
     async with (
         open_place(LAST_WITH_SERVER) as place,
         _bare(place, "bare") as bare,
@@ -121,7 +121,7 @@ async def quick_ratios(rounds: int = 12) -> dict[str, float]:
 
 
 async def _beside_slow_peers(place: Place, stack: AsyncExitStack, compat: McpWire) -> list[Row]:
-    """The peers that start a Codex for every turn, and the SDK, which does not."""
+    """Measure the peers that start a Codex for every turn, and the SDK, which does not."""
     on_path = _environment_with_codex_on_path(place, "npm")
     wrapper = await stack.enter_async_context(McpWire.open((_node(), npm_server()), on_path, place.repository))
     sdk = await stack.enter_async_context(

@@ -1,6 +1,6 @@
-"""A bare client on the pipes of a program that speaks lines of JSON: `codex app-server`, or an MCP server.
+"""Minimal client on the pipes of a program that speaks lines of JSON: `codex app-server`, or an MCP server.
 
-This is the limit: no library between, only what the protocol asks for.
+This is the lower bound: no library, only what the protocol requires.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Wire:
         self._asked = 0
         self._answers: dict[int, tuple[anyio.Event, list[Message]]] = {}
         self.on_message: Callable[[Message], None] = lambda _message: None
-        """Told of every notification and every request of the other side."""
+        """Called with every notification and request of the other side."""
 
     @property
     def pid(self) -> int:
@@ -67,7 +67,7 @@ class Wire:
         await self._process.stdin.send(json.dumps({**self.version, **message}).encode() + b"\n")
 
     async def request(self, method: str, params: Message) -> Message:
-        """The result of a request."""
+        """Return the result of a request."""
         self._asked += 1
         number, waiting = self._asked, (anyio.Event(), list[Message]())
         self._answers[number] = waiting
@@ -115,7 +115,7 @@ async def _end(process: anyio.abc.Process) -> None:
 
 
 class McpWire(Wire):
-    """A client of an MCP server."""
+    """Client of an MCP server."""
 
     version: ClassVar[Mapping[str, str]] = {"jsonrpc": "2.0"}
 
@@ -127,7 +127,7 @@ class McpWire(Wire):
         await self.send({"method": "notifications/initialized", "params": {}})
 
     async def call(self, tool: str, arguments: Message) -> Message:
-        """The result of a tool, which must not be an error."""
+        """Return the result of a tool, which must not be an error."""
         result = await self.request("tools/call", {"name": tool, "arguments": arguments})
         if result.get("isError"):
             raise RuntimeError(f"{tool} failed: {result}")
@@ -135,7 +135,7 @@ class McpWire(Wire):
 
 
 class AppServerWire(Wire):
-    """A client of `codex app-server`."""
+    """Client of `codex app-server`."""
 
     def __init__(self, process: anyio.abc.Process) -> None:
         super().__init__(process)
@@ -154,7 +154,7 @@ class AppServerWire(Wire):
             self._ended.setdefault(message["params"]["threadId"], anyio.Event()).set()
 
     async def start(self, prompt: str, directory: Path, **thread: Any) -> str:
-        """A thread and its first turn; returns when Codex has acknowledged both."""
+        """Return a thread and its first turn; returns when Codex has acknowledged both."""
         started = await self.request("thread/start", {"cwd": str(directory), **thread})
         thread_id: str = started["thread"]["id"]
         text = {"type": "text", "text": prompt}

@@ -69,7 +69,7 @@ def unpinned() -> list[str]:
 
 
 def vulnerabilities() -> tuple[bool, str]:
-    """Whether some are known, and what to tell about it."""
+    """Return whether some are known, and what to tell about it."""
     try:
         tool = str(pip_audit())
         command = [tool, "--requirement", str(CONSTRAINTS), "--no-deps", "--disable-pip", "--progress-spinner=off"]
@@ -106,7 +106,7 @@ def report(dependencies: list[dict[str, Any]]) -> tuple[bool, str]:
 
 
 def pip_audit() -> Path:
-    """The tool, installed if need be."""
+    """Return the tool, installed if need be."""
     tool = TOOL / ("Scripts" if sys.platform == "win32" else "bin") / "pip-audit"
     if not tool.exists():
         # It runs once: neither a pip of its own nor everything compiled is worth the wait.

@@ -111,7 +111,7 @@ def folders(records: Path, order: Callable[[Path], Any]) -> list[Path]:
 
 
 def heading(folder: Path) -> str:
-    """An agent with the version that was told the stories."""
+    """Return an agent with the version that was told the stories."""
     told = json.loads(next(folder.glob("*.json")).read_text(encoding="utf-8"))
     return f"{told['agent']} {told['version']}"
 

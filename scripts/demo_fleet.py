@@ -1,4 +1,4 @@
-"""A fleet on one machine, shown: `make demo-fleet`.
+"""Fleet on one machine, shown: `make demo-fleet`.
 
 A real Postgres, three workers as three machines (each with a home and a state directory of its own), twenty tasks of a real
 Codex on a scripted model. One worker is killed with everything on it while it works. At the end all are done. Each task
@@ -123,7 +123,7 @@ def _until_begun(journal: Path) -> None:
 
 
 async def _busiest(helm: Helmsman) -> str:
-    """The machine that has the most to lose."""
+    """Return the machine that has the most to lose."""
     while True:
         working, _ = await helm.tasks.list(origin="fleet", status=["working"], limit=1000)
         machines = [str(task.metadata["fleet"]["machine"]) for task in working if task.metadata["fleet"].get("machine")]
@@ -133,7 +133,7 @@ async def _busiest(helm: Helmsman) -> str:
 
 
 def _overlap(journal: Path, number: int) -> bool:
-    """Whether two processes worked on a task at once."""
+    """Return whether two processes worked on a task at once."""
     spans: dict[str, tuple[float, float]] = {}
     for line in journal.read_text(encoding="ascii").splitlines():
         task, pid, at = line.split()

@@ -47,7 +47,7 @@ def main() -> int:
 
 
 def packages() -> dict[str, str]:
-    """What is to be installed on this machine."""
+    """Return what is to be installed on this machine."""
     system, processor, _ = this_platform()
     platform = f"{system.lower()}-{processor}"
     return PACKAGES | {name.format(platform=platform): version for name, version in NATIVE.items()}

@@ -39,7 +39,7 @@ PLATFORMS = {
 
 
 class CannotFetch(Exception):
-    """A version cannot be had; the text says why."""
+    """Version cannot be had; the text says why."""
 
 
 def main(asked: list[str]) -> int:
@@ -57,13 +57,13 @@ def main(asked: list[str]) -> int:
 
 
 def fetched_as(wanted: str) -> tuple[str, Path]:
-    """A version, also by the name `latest`, and its binary."""
+    """Return a version, also by the name `latest`, and its binary."""
     version = newest_version() if wanted == "latest" else wanted
     return version, fetched(version)
 
 
 def fetched(version: str) -> Path:
-    """The binary of this version, fetched if it is not there yet."""
+    """Return the binary of this version, fetched if it is not there yet."""
     folder = CACHE / version
     if (binary := binary_in(folder)) is not None:
         return binary
@@ -91,7 +91,7 @@ def fetched(version: str) -> Path:
 
 
 def packed(name: str, scratch: Path) -> Path:
-    """The archive of an npm package."""
+    """Return the archive of an npm package."""
     npm("pack", name, "--loglevel=error", "--pack-destination", str(scratch))
     return next(scratch.glob("*.tgz"))
 
@@ -146,7 +146,7 @@ def this_platform() -> tuple[str, str, str]:
 
 
 def wheel_binary() -> tuple[str, Path] | None:
-    """The newest Codex of PyPI, as far as it is installed here."""
+    """Return the newest Codex of PyPI, as far as it is installed here."""
     try:
         binary = Path(importlib.import_module("codex_cli_bin").bundled_codex_path())
     except ImportError:

@@ -1,4 +1,4 @@
-"""A page of the documentation that is made from the code: written, or only compared with what is there."""
+"""Page of the documentation that is made from the code: written, or only compared with what is there."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ ALLOWED_LICENSES: Final = (
 
 
 class DistFailed(Exception):
-    """A distribution is not fit for release."""
+    """Distribution is not fit for release."""
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ DEFAULTS_ELSEWHERE = {
 
 
 def reference() -> str:
-    """The page as it has to be."""
+    """Return the page as it has to be."""
     return "\n".join([INTRODUCTION, *_tools(), *_settings(), *_errors()]) + "\n"
 
 
@@ -117,7 +117,7 @@ def _meaning(field: Mapping[str, Any]) -> str:
 
 
 def _type(field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """A type in a few words; the schema itself has every detail."""
+    """Return a type in a few words; the schema itself has every detail."""
     if "$ref" in field:
         return _type(schema.get("$defs", {}).get(str(field["$ref"]).rsplit("/", 1)[-1], {}), schema)
     if "enum" in field:
@@ -167,7 +167,7 @@ def _default(settings: object, key: str) -> str:
 
 
 def _allowed(variable: str, place: Path) -> str:
-    """What a setting may be, as a person is told who set it to nonsense."""
+    """Return what a setting may be, as a person is told who set it to nonsense."""
     try:
         load_settings({}, {"HOME": str(place), variable: "\x01"}, place, user_file=place / "none.toml")
     except InvalidSetting as error:

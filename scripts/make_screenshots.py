@@ -103,7 +103,7 @@ DAYS = 26
 
 
 def tell(model: ScriptedModel) -> Gate:
-    """What the model does, by the words of each prompt; the gate holds the one that stays at work."""
+    """Return what the model does, by the words of each prompt; the gate holds the one that stays at work."""
     model.on(
         "Fix the failing test",
         [
@@ -132,7 +132,7 @@ def tell(model: ScriptedModel) -> Gate:
 
 @dataclass
 class Stage:
-    """A Helmsman whose sessions have played their parts, and its server."""
+    """Helmsman whose sessions have played their parts, and its server."""
 
     helm: HelmsmanService
     url: str

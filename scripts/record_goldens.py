@@ -144,7 +144,7 @@ def record(version: str, binary: Path, names: Iterable[str]) -> None:
 
 
 def make_stage(stage: Path) -> Path:
-    """The repository a story happens in."""
+    """Return the repository a story happens in."""
     repository = make_repository(stage / "repo")
     for name in ("changed.txt", "moved.txt", "gone.txt"):
         (repository / name).write_text("one\ntwo\nthree\n", encoding="utf-8")
@@ -334,7 +334,7 @@ def events_path(recording: Path) -> Path:
 
 
 def normalised(recording: Path) -> list[Event]:
-    """The events of a recording, as the code under test sees them now."""
+    """Return the events of a recording, as the code under test sees them now."""
     from helmsman.agents.codex.normalise import from_app_server, from_exec
 
     messages = [json.loads(line) for line in recording.read_text(encoding="utf-8").splitlines()]
@@ -345,7 +345,9 @@ def normalised(recording: Path) -> list[Event]:
 
 
 def described(value: Any) -> Any:
-    """A value of the event model as JSON: the type of an event or item, and whatever is not None, False or empty."""
+    """Return a value of the event model as JSON: the type of an event or item, and whatever is not None, False or
+    empty.
+    """
     if isinstance(value, tuple):
         return [described(inner) for inner in value]
     if not isinstance(value, Value):

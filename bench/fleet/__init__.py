@@ -1,1 +1,1 @@
-"""What a fleet's own machinery costs: without agents, whose turns take as long as they take."""
+"""Measure the overhead of a fleet, without agents."""

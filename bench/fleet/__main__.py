@@ -48,7 +48,7 @@ async def ended(client: FleetClient, task_id: str, seconds: float = 120) -> None
 
 
 async def facts(client: FleetClient, task_id: str) -> list[tuple[dict[str, Any], float]]:
-    """What a task tells, each with when it was seen."""
+    """Return the facts of a task, each with the time at which it was seen."""
     seen: list[tuple[dict[str, Any], float]] = []
     async for page in client.follow(task_id):
         now = time.time()
@@ -61,7 +61,7 @@ def _door(url: str, count: int) -> subprocess.Popen[bytes]:
 
 
 async def enqueueing(url: str, count: int) -> dict[str, Any]:
-    """Three doors at once, each a process."""
+    """Run three clients concurrently, each in a process."""
     doors = [_door(url, count // 3) for _ in range(3)]
     for door in doors:
         assert door.stdout is not None
@@ -179,7 +179,7 @@ async def takeover(url: str, folder: Path, count: int) -> dict[str, Any]:
 
 
 async def growth(url: str, folder: Path, count: int) -> dict[str, Any]:
-    """How many tasks of 0.5 s are done in a second, four at once on each machine."""
+    """Measure throughput: tasks of 0.5 s per second, four at a time on each machine."""
     rates = {}
     for machines_there in (1, 2, 4, 8):
         async with FleetClient(url) as client:

@@ -1,6 +1,6 @@
-"""A door that does nothing but put tasks into a fleet.
+"""Client that only submits tasks to a fleet.
 
-python -m bench.fleet.door URL COUNT
+python -m bench.fleet.client URL COUNT
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What idle workers, and tasks whose agents talk, ask of the Postgres of a fleet."""
+"""Measure the load of idle workers, and of tasks with talking agents, on a fleet's Postgres."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MACHINES, TALKING = 4, 8
 
 
 def _look(url: str) -> dict[str, float]:
-    """What Postgres has done so far."""
+    """Return Postgres's statistics so far."""
     with psycopg.connect(url, autocommit=True, application_name="bench") as connection:
         connection.execute("select pg_stat_force_next_flush()")
         row = connection.execute(

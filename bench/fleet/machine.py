@@ -1,4 +1,4 @@
-"""A machine of a fleet that runs no agent: it does what a task says at once, and stamps what it tells with the time.
+"""Machine of a fleet that runs no agent: it does what a task says at once, and stamps what it tells with the time.
 
     python -m bench.fleet.machine URL NAME DIRECTORY LEASE CAPACITY
 
@@ -27,7 +27,7 @@ from helmsman.steering.shared import Shared
 
 
 class QuickRun:
-    """Stands for a running task where notifications go."""
+    """Stand-in for a running task in notifications."""
 
     def __init__(self) -> None:
         self.woken = anyio.Event()
@@ -37,7 +37,7 @@ class QuickRun:
         self.woken = anyio.Event()
 
     async def hand_over(self) -> None:
-        """Nothing runs."""
+        """Do nothing: no task runs."""
 
 
 class QuickWorker(Worker):
@@ -69,7 +69,7 @@ class QuickWorker(Worker):
         talks_until, position = time.monotonic() + spec.get("talks", 0), 0
         while (
             left := talks_until - time.monotonic()
-        ) > 0:  # as an agent that types: what it says, how far it is, its file
+        ) > 0:  # like an agent that types: its text, its progress, its file
             for _ in range(20):
                 pump.note("beat", text="some words of it", at=time.time())
                 await anyio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Where in the documentation what was measured of a fleet is, and how it gets there."""
+"""Insert measurements of a fleet into the documentation."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ BEGIN, END = "<!-- measured of a fleet -->\n", "<!-- end of what is measured of 
 
 
 def kept(page: str) -> str:
-    """What is between the marks of a page, with them."""
+    """Return the text between the marks of a page, with the marks."""
     return f"{BEGIN}{page.partition(BEGIN)[2].partition(END)[0]}{END}"
 
 
 def put(page: Path, told: str) -> None:
-    """Put what was measured between the marks."""
+    """Replace the text between the marks."""
     text = page.read_text(encoding="utf-8")
     head, begin, rest = text.partition(BEGIN)
     assert begin, f"{page} has no place for it."

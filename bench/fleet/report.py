@@ -1,4 +1,4 @@
-"""The figures of a fleet as docs/appendix/fleet.md has them, and what they come to for a hundred machines."""
+"""Format the figures of a fleet for docs/appendix/fleet.md, and extrapolate them to a hundred machines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MACHINES, TALKING, DOORS = 100, 400, 100
 _ROOM = 1.5
-"""What is there should be more than what is asked for."""
+"""Safety factor on requirements."""
 _PAGE = Template(Path(__file__).with_name("page.md").read_text(encoding="utf-8"))
 _ROWS = (
     ("enqueue to start, four machines", "start", "< 500 ms", 500),
@@ -71,7 +71,7 @@ def _met(is_so: bool) -> str:
 
 
 def _hundred(costs: Mapping[str, float]) -> dict[str, Any]:
-    """What a large fleet comes to."""
+    """Extrapolate the costs to a large fleet."""
     connections = MACHINES * costs["busy_connections"] + DOORS * costs["door_connections"]
     processors = (MACHINES * costs["idle_cpu"] + TALKING * costs["talk_cpu"]) / 1000
     megabytes = TALKING * costs["talk_kb"] / 1024

@@ -63,7 +63,7 @@ _NONE = ("lost", "twice at once", "untrue")
 
 
 class Machine:
-    """One machine with a supervisor: what ends is started again."""
+    """Machine with a supervisor that restarts what ends."""
 
     def __init__(self, name: str, home: CodexHome, url: str, binary: Path) -> None:
         self.name, self.home, self._url, self._binary = name, home, url, binary
@@ -104,7 +104,7 @@ class Machine:
 
 
 class Laptop:
-    """A machine with a hub and a door, which runs none of the work."""
+    """Machine with a hub and a client, which runs none of the work."""
 
     def __init__(self, home: CodexHome, url: str, repository: Path) -> None:
         self._repository = repository
@@ -113,7 +113,7 @@ class Laptop:
         self._log = home.home / "door.log"
         self.door: subprocess.Popen[bytes] | None = None
         self.asked: set[int] = set()
-        """What the door was asked for, and has not acknowledged."""
+        """Tasks that the client was asked for and has not acknowledged."""
 
     def signal_hub(self, number: int) -> None:
         for pid in hub_processes(self.state_dir):
@@ -166,9 +166,9 @@ class Soak:
         self.journal.touch()
         self.accepted: dict[str, str] = {}
         self.tasks: dict[int, set[str]] = {}
-        """The tasks that doors named for each number: one."""
+        """Tasks that clients named for each number: exactly one is correct."""
         self.said: dict[int, set[tuple[str, str | None, str]]] = {}
-        """What doors say became of each."""
+        """Outcome of each task, as clients report it."""
         self.to_do: list[int] = []
         self.faults: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
@@ -248,7 +248,7 @@ class Soak:
             await anyio.sleep(0.5)
 
     async def _submit(self) -> None:
-        """Something to do, now and then, for any door; at once, what a door did not acknowledge."""
+        """Submit work occasionally through any client, and repeat what a client did not acknowledge."""
         number = 0
         while True:
             self._hand_out()
@@ -357,7 +357,7 @@ class Soak:
 
 
 def report(found: Mapping[str, Any], minutes: float, seed: int) -> str:
-    """The table of docs/appendix/reliability.md."""
+    """Return the table of docs/appendix/reliability.md."""
     binary = installed_codex()
     codex = ".".join(map(str, codex_version(binary))) if binary is not None else ""
     counted = {name: value for name, value in found.items() if name not in _NONE and not isinstance(value, dict)}

@@ -1,4 +1,4 @@
-"""The clients of a soak: MCP clients that start, wait, answer, interrupt and hang up, and programs that use the library."""
+"""Clients of a soak: MCP clients that start, wait, answer, interrupt and hang up, and programs that use the library."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ OF_FAULTS: Final = frozenset(
 )
 """Errors that a fault can bring about."""
 _OF_DEAD_HUBS: Final = frozenset({"unknown_outcome", "task_not_ours"})
-"""What a call may be told that a hub had begun and could not finish. It must have died in the course of it."""
+"""Error codes of a call that a killed hub had begun. The hub must have died during the call."""
 
 _ENDED: Final = {"done", "error", "interrupted"}
 _STOP: Final = "stop"
-"""What is said to a usage limit: there is nobody who would wait for it."""
+"""Answer to a usage limit, since nothing waits for it."""
 _PATIENCE: Final = 600.0
-"""How long one session may take, faults and all."""
+"""Timeout of one session, including faults."""
 
 
 class Habits:
-    """What a client does, and what it puts up with."""
+    """Behaviour of a client, and the errors that it tolerates."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Habits:
         self.random = random
         self.waits = waits
         self.bears = bears
-        """The errors that it expects to meet."""
+        """Errors that it expects."""
         self._stories = stories
 
     def new_work(self) -> Work:
@@ -68,7 +68,7 @@ class Habits:
 
 
 class HttpWorker:
-    """An agent that uses Helmsman over HTTP, a session after the other. Whatever breaks, it connects again."""
+    """Agent that uses Helmsman over HTTP, one session after another. It reconnects after every error."""
 
     def __init__(self, server: HttpServer, habits: Habits, repository: Path) -> None:
         self._server = server
@@ -96,7 +96,7 @@ class HttpWorker:
 
 
 class PipeWorker:
-    """An agent with a `helmsman serve` of its own, which it keeps for as long as that lives: hubs may come and go."""
+    """Agent with its own `helmsman serve`, which it keeps while hubs come and go."""
 
     def __init__(
         self, env: Mapping[str, str], habits: Habits, repository: Path, logs: Path, *, mode: str, has_forms: bool
@@ -143,7 +143,7 @@ class PipeWorker:
             self._books.connections_lost.append(f"{_in_a_word(error)}: {_innermost(error)} (pipe {pipe})")
 
     async def _person(self, _context: Any, params: types.ElicitRequestFormParams) -> types.ElicitResult:
-        """Somebody who fills in a form, after a while."""
+        """Fill in a form after a while, like a user."""
         random = self._habits.random
         await anyio.sleep(random.uniform(0, 2))
         number = asked_in(params.message)
@@ -159,7 +159,7 @@ class PipeWorker:
 
 
 class _Visit:
-    """What a client does while it is connected."""
+    """Actions of a client while it is connected."""
 
     def __init__(
         self, connection: Connection, habits: Habits, repository: Path, work: Work, *, has_forms: bool = False
@@ -292,7 +292,7 @@ class _Visit:
             self._books.counts["changes applied"] += 1
 
     async def _call(self, tool: str, *, hang_up_after: float | None = None, **arguments: Any) -> dict[str, Any] | None:
-        """The tool's answer; None when it said that something is not possible now, or was not waited for."""
+        """Return the tool's answer; None if it is not possible now, or was not awaited."""
         deaths = self._books.hub_deaths
         if hang_up_after is not None:
             self._books.counts[f"hung up in {tool}"] += 1
@@ -392,7 +392,7 @@ def _innermost(error: BaseException) -> BaseException:
 
 
 def _is(error: BaseException, kind: type[BaseException]) -> bool:
-    """Whether this is among what happened; when a client leaves, its streams may break too."""
+    """Return whether an error contains this kind; a client's streams may break too when it leaves."""
     if isinstance(error, BaseExceptionGroup):
         return any(_is(one, kind) for one in error.exceptions)
     return isinstance(error, kind)

@@ -1,7 +1,8 @@
-"""A soak of what the hub does by itself: hubs are killed around the times at which something is due, and amid notices.
+"""Soak of scheduled work: hubs are killed around due times and during notifications.
 
-Each duty is a schedule of one time. Most say something, some ask whether a command may run, some reach a usage limit and
-have to go on when it is over. Nobody waits for any of them: what ends, asks or waits is told to a receiver, which counts.
+Each duty is a schedule with one time. Most produce a message, some ask whether a command may run, some reach a usage
+limit and must resume afterwards. No client waits for them: a receiver counts the notifications about their ends,
+questions and limits.
 """
 
 from __future__ import annotations
@@ -44,24 +45,24 @@ PERIOD: Final = 1.8
 """Between two times at which something is due, in seconds."""
 KINDS: Final = ("says", "says", "says", "says", "asks", "limit")
 _ADDING: Final = 0.6
-"""What it takes to add a schedule, at most."""
+"""Maximum time for adding a schedule."""
 _NO_LIMITS_AT_THE_END: Final = 0.2
-"""A limit is over at the end of a minute: none is reached so late that everybody would have to wait for it."""
+"""Limit ends at the end of a minute: the last duties reach none, so that the soak need not wait."""
 _AROUND: Final = (-0.4, 1.2)
 _WHILE_STARTING: Final = 0.3
-"""How many may be killed before they are up. On a busy machine all would be, and nothing would ever be done."""
+"""Share of hubs that may be killed while starting. On a busy machine all of them would be."""
 _PATIENCE: Final = 1.6
-"""How long after its time a kill waits for a notice, or for a limit, to be in the middle of."""
+"""Seconds after its due time that a kill waits for a notification or a limit."""
 _SETTLE_SECONDS: Final = 240.0
 _ENV: Final = {"HELMSMAN_DETACH": "1", "MAX_SESSIONS": "1000", "HELMSMAN_ON_LIMIT": "wait"}
 _TOLD: Final = ("question", "done", "failed", "limit", "schedule")
 _ENDED: Final = {"completed": "done", "failed": "schedule", "unknown": "schedule"}
-"""What is told of the end of a run."""
+"""Notification for each end of a run."""
 
 
 @dataclass(slots=True)
 class Duty:
-    """One thing that is due once."""
+    """Work that is due once."""
 
     number: int
     kind: str
@@ -70,7 +71,7 @@ class Duty:
 
 @dataclass(slots=True)
 class Seen:
-    """What the model was asked, by the number of the duty."""
+    """Requests to the model, by the number of the duty."""
 
     answered: Counter[int] = field(default_factory=Counter[int])
     limited: Counter[int] = field(default_factory=Counter[int])
@@ -78,7 +79,7 @@ class Seen:
 
 @dataclass(slots=True, kw_only=True)
 class DutiesOutcome:
-    """All that is known at the end."""
+    """Result of the soak."""
 
     seed: int
     how_long: str
@@ -88,9 +89,9 @@ class DutiesOutcome:
     duties: list[Duty]
     ends: Counter[str] = field(default_factory=Counter[str])
     notices: Counter[int] = field(default_factory=Counter[int])
-    """How many arrived so many times."""
+    """Number of notifications by number of arrivals."""
     not_begun: int = 0
-    """Runs whose hub died when it had written down that they begin and Codex had not heard of them: `unknown`, and told."""
+    """Runs whose hub died after recording their start and before sending it to Codex: `unknown`, and reported."""
     cut_off: int = 0
     """Notices that two hubs in a row were about to send when they died: these did not arrive, and are marked doubtful."""
     not_once: list[str] = field(default_factory=list[str])
@@ -99,7 +100,7 @@ class DutiesOutcome:
     untrue: list[str] = field(default_factory=list[str])
 
     def figures(self) -> Iterator[tuple[str, str]]:
-        """What came of it, in figures."""
+        """Yield the result in figures."""
         of = Counter(duty.kind for duty in self.duties)
         yield "runs that were due", f"{len(self.duties)}, of which {of['asks']} asked and {of['limit']} reached a limit"
         yield "runs finished", ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
@@ -111,7 +112,7 @@ class DutiesOutcome:
         )
 
     def must_be_none(self) -> list[tuple[str, list[str]]]:
-        """What must not happen, and where it did."""
+        """Return violations, with their places."""
         return [
             ("due runs that were begun twice, or not begun without a word", self.not_once),
             ("notices lost without a word, or that came more than twice", self.not_told),
@@ -124,7 +125,7 @@ class DutiesOutcome:
 
 
 async def soak_duties(kills: int, seed: int, folder: Path) -> DutiesOutcome:
-    """Kill so many hubs, each around something that the hub does by itself."""
+    """Kill this many hubs, each around scheduled work."""
     random, books, seen = Random(seed), Books(), Seen()
     last = int(kills * (1 - _NO_LIMITS_AT_THE_END))
     duties = [Duty(number, random.choice(KINDS[:-1] if number > last else KINDS)) for number in range(1, kills + 1)]
@@ -154,7 +155,7 @@ async def soak_duties(kills: int, seed: int, folder: Path) -> DutiesOutcome:
 
 
 def _tell(place: Place, url: str) -> None:
-    """Have everything told to the receiver, at once."""
+    """Configure all notifications for the receiver."""
     path = Path(place.env["HOME"]) / ".config" / "helmsman" / "helmsman.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(
@@ -185,7 +186,7 @@ def _teach(ground: Ground, seen: Seen) -> None:
 
 @asynccontextmanager
 async def _hub_kept(place: Place) -> AsyncIterator[None]:
-    """What `helmsman hub install` has the system run: while it does, there is always a hub."""
+    """Keep a hub running, like the system after `helmsman hub install`."""
     with (place.logs / "kept.log").open("wb") as log:
         command = [sys.executable, "-m", "helmsman", "hub", "run"]
         kept = await anyio.open_process(
@@ -225,12 +226,12 @@ async def _kill_around(
     notices: Callable[[], int],
     limits: Callable[[], int],
 ) -> None:
-    """Kill so many hubs: at about the time of a duty, or when a notice has just come in, or a limit was just reached."""
+    """Kill this many hubs: around a duty's time, right after a notification, or right after a limit."""
     for number in range(1, count + 1):
         due = begin + number * PERIOD
         if random.random() > _WHILE_STARTING:
             await until_there_is_one(place.state_dir)
-            due = max(due, time.time())  # on a busy machine; what is due is late, too, then
+            due = max(due, time.time())  # on a busy machine, due work is late too
         when = random.choice(
             ("at a due time", "at a due time", "in the middle of a notice", "when a limit was reached")
         )
@@ -263,7 +264,7 @@ async def _until_more(count: Callable[[], int], at: float) -> None:
 
 
 async def _settled(ground: Ground, duties: Sequence[Duty]) -> list[Task]:
-    """All tasks, once all have ended and all is told. What asks is answered now: until here nobody was there."""
+    """Return all tasks after they have ended and were reported. Questions are answered only now."""
     state_dir, books = ground.place.state_dir, ground.place.books
     answered: set[str] = set()
     with anyio.move_on_after(_SETTLE_SECONDS):
@@ -320,7 +321,7 @@ def _untold(state_dir: Path) -> int:
 
 
 def _is_doubtful(state_dir: Path, kind: str, about: str) -> bool:
-    """Whether the store says of what is to be told of a task, or of a question in a session, that nobody can tell."""
+    """Return whether the store has an unknown delivery for a task, or for a question of a session."""
     told = kind if kind in ("question", "limit") else "task"
     sql = (
         "SELECT COUNT(*) FROM notice_deliveries JOIN notices ON id = notice WHERE about LIKE ? AND status = 'doubtful'"
@@ -367,7 +368,7 @@ def _judge(
 def _judge_run(outcome: DutiesOutcome, duty: Duty, task: Task, seen: Seen, marks: Path) -> None:
     answers, name = seen.answered[duty.number], f"#{duty.number} ({duty.kind}, {task.id})"
     if task.status == "unknown" and not answers:
-        outcome.not_begun += 1  # nobody can tell whether Codex had heard of it: it is told, and not done again
+        outcome.not_begun += 1  # unknown whether Codex received it: reported, and not repeated
         return
     if duty.kind == "limit" and (answers, seen.limited[duty.number]) != (1, 1):
         outcome.not_gone_on.append(f"{name}: {task.status}, {answers} answers, {task.note}, {task.error}")

@@ -1,4 +1,4 @@
-"""Who kills what in a soak, and when. The times are random; the seed makes them the same again."""
+"""Kill processes in a soak at random times, reproducible by the seed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BETWEEN_HUB_STOPS: Final = (20.0, 45.0)
 BETWEEN_DOOR_KILLS: Final = (8.0, 25.0)
 BETWEEN_PORT_KILLS: Final = (20.0, 60.0)
 STOPPED: Final = (1.0, 10.0)
-"""How long a hub does nothing."""
+"""Seconds for which a hub is stopped."""
 
 
 async def kill_engines(state_dir: Path, books: Books, random: Random) -> None:
@@ -52,7 +52,7 @@ async def kill_hubs(state_dir: Path, books: Books, random: Random) -> None:
 
 
 async def kill_hubs_in_a_row(count: int, state_dir: Path, books: Books, random: Random) -> None:
-    """Kill so many, some of them while they start."""
+    """Kill this many hubs, some of them while they start."""
     until = books.hub_deaths + count
     while books.hub_deaths < until:
         if random.random() < 0.4:
@@ -72,7 +72,7 @@ async def until_there_is_one(state_dir: Path) -> None:
 
 
 def _known(state_dir: Path) -> list[str]:
-    """The hub that has told who it is."""
+    """Return the hub that has identified itself."""
     return (state_dir / LOCK).read_text(encoding="ascii").split()[1:2]
 
 
@@ -86,7 +86,7 @@ def kill_hub(state_dir: Path, books: Books) -> None:
 
 
 async def stop_hubs(state_dir: Path, books: Books, random: Random) -> None:
-    """Now and then, let the hub do nothing for a while. It may be killed meanwhile."""
+    """Stop the hub occasionally for a while. It may be killed while stopped."""
     while True:
         await anyio.sleep(random.uniform(*BETWEEN_HUB_STOPS))
         for pid in hub_processes(state_dir):

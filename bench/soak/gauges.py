@@ -13,7 +13,7 @@ from helmsman.base.processes import running_process
 _Number = TypeVar("_Number", int, float)
 
 WARM_UP: Final = 0.25
-"""The share of the time in which a process still loads what it needs; it counts for no trend."""
+"""Share of the time in which a process is still loading; it does not count for trends."""
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Gauges:
         self.sessions.append(sessions)
 
     def peaks(self) -> str:
-        """The most there ever was, in words."""
+        """Describe the maximum values."""
         return f"at most {max(self.memory, default=0):.0f} MB and {max(self.handles, default=0)} file handles"
 
     def memory_per_hour(self) -> float:
@@ -55,7 +55,7 @@ class Gauges:
 
 
 def open_handles(pid: int) -> int:
-    """How many files, sockets and pipes a process has open; 0 where the system does not tell."""
+    """Return the number of a process's open files, sockets and pipes; 0 if the system does not say."""
     folder = Path(f"/proc/{pid}/fd")
     return sum(1 for _ in folder.iterdir()) if folder.is_dir() else 0
 

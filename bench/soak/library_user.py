@@ -1,6 +1,6 @@
-"""A program that uses the library, in a process of its own, for the soak to kill.
+"""Program that uses the library, in a separate process that the soak may kill.
 
-    python -m bench.soak.library_user '{"prompt": …, "cwd": …, "as_step": false}'
+python -m bench.soak.library_user '{"prompt": …, "cwd": …, "as_step": false}'
 
 Prints `session ID` as soon as there is one, and `status STATUS` at the end.
 """

@@ -1,4 +1,4 @@
-"""Who is told in a soak: a webhook's receiver that counts, and is slow, busy or rude now and then."""
+"""Webhook receiver of a soak. It counts, and is occasionally slow, busy or rude."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from typing import Any, Final, Self
 SECRET: Final = "of the soak"
 _LONGEST_PAUSE: Final = 0.4
 _BUSY, _RUDE = 0.1, 0.1
-"""How many notices are refused for now when they come first, and how many are taken without a word of thanks."""
+"""Share of first notifications that are refused temporarily, and share that is accepted without an answer."""
 
 
 @dataclass(slots=True)
 class Told:
-    """A notice, each time that it was taken."""
+    """Notification, with each time it was accepted."""
 
     kind: str
     task_id: str | None
     session_id: str | None
     repeats: list[bool] = field(default_factory=list[bool])
-    """Of each time, whether it said that it may be a repetition."""
+    """For each time, whether it was marked as a possible repetition."""
 
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A hub that was killed in the middle is what this is about."""
+        """Ignore the error: hubs are killed during requests."""
 
 
 class CountingReceiver:
-    """Takes notices. What it does to one depends on the seed and the notice alone."""
+    """Receiver of notifications. Its behaviour depends only on the seed and the notification."""
 
     def __init__(self, seed: int) -> None:
         self.told: dict[str, Told] = {}
-        """By the id that a notice keeps when it is sent again."""
+        """Notifications by id, which a repetition keeps."""
         self.problems: list[str] = []
         self.came = 0
-        """How many requests there were, so that somebody can wait for the next."""
+        """Number of requests, so that a test can wait for the next one."""
         self._seed = seed
         self._seen: set[str] = set()
         owner = self

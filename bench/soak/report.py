@@ -1,4 +1,4 @@
-"""The report of a soak, for the terminal and as the page docs/appendix/reliability.md."""
+"""Report of a soak, for the terminal and for docs/appendix/reliability.md."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _figures(outcome: Outcome | DutiesOutcome) -> Iterator[tuple[str, str]]:
 
 
 def _table(outcomes: Sequence[Outcome | DutiesOutcome], columns: Sequence[Iterable[tuple[str, object]]]) -> str:
-    """A column for each run, and a row for whatever was in one of them."""
+    """Return a table with a column per run, and a row for everything that occurred."""
     known = [dict(column) for column in columns]
     names = list(dict.fromkeys(name for column in known for name in column))
     heads = ["what", *(one.how_long for one in outcomes)]

@@ -1,4 +1,4 @@
-"""One soak, from an empty folder to the verdict: nothing of it is left running, whatever happens."""
+"""Run one soak, from an empty folder to the verdict, and leave no process behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 
 CLIENTS: Final = (("legacy", True), ("2026-07-28", True), ("legacy", False), ("2026-07-28", False), ("legacy", True))
-"""The clients on pipes: which era of the protocol each speaks, and whether it has somebody who fills in forms."""
+"""Clients on pipes: the protocol era of each, and whether a user fills in forms."""
 CLIENTS_OF_A_PORT: Final = 2
 _READING_SECONDS: Final = 2.0
 _GONE_SECONDS: Final = 20.0
@@ -58,7 +58,7 @@ _LIMITS: Final = {
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """All that is known at the end."""
+    """Result of the soak."""
 
     seed: int
     how_long: str
@@ -67,11 +67,11 @@ class Outcome:
     orphans: list[str]
     verdict: Verdict
     door: Gauges
-    """A process that has a port, and was there all the time."""
+    """Process with a port that ran all the time."""
     hubs: Gauges
 
     def figures(self) -> Iterator[tuple[str, str]]:
-        """What came of it, in figures."""
+        """Yield the result in figures."""
         door, verdict = self.door, self.verdict
         yield "sessions started", str(verdict.started)
         yield "sessions finished", ", ".join(f"{count} {end}" for end, count in sorted(verdict.ends.items()))
@@ -84,7 +84,7 @@ class Outcome:
         )
 
     def must_be_none(self) -> list[tuple[str, list[str]]]:
-        """What must not happen, and where it did."""
+        """Return violations, with their places."""
         verdict = self.verdict
         return [
             ("sessions lost", verdict.lost),
@@ -99,7 +99,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a soak happens."""
+    """Place of a soak."""
 
     env: Mapping[str, str]
     folder: Path
@@ -123,7 +123,7 @@ class Place:
 
 
 async def soak(seconds: float, seed: int, folder: Path) -> Outcome:
-    """Everything breaks for so long; the settling and the judging come on top of it."""
+    """Run a soak in which everything breaks for this many seconds; settling and judging come afterwards."""
 
     async def hurt(place: Place, numbers: Iterator[random.Random], clients: list[PipeWorker], port: HttpServer) -> None:
         async with background_tasks() as hurting:
@@ -139,7 +139,7 @@ async def soak(seconds: float, seed: int, folder: Path) -> Outcome:
 
 
 async def soak_hubs(kills: int, seed: int, folder: Path) -> Outcome:
-    """Nothing is killed but so many hubs."""
+    """Run a soak in which only hubs are killed."""
 
     async def hurt(place: Place, numbers: Iterator[random.Random], _clients: list[PipeWorker], _port: object) -> None:
         await kill_hubs_in_a_row(kills, place.state_dir, place.books, next(numbers))
@@ -219,7 +219,7 @@ async def _soak(
 
 @dataclass(slots=True)
 class Ground:
-    """What a soak stands on: a real Codex in a home of its own, on a scripted model."""
+    """Environment of a soak: a real Codex with its own home, on a scripted model."""
 
     place: Place
     model: ScriptedModel
@@ -227,14 +227,14 @@ class Ground:
     """Its version."""
     codex_home: Path
     marks: Path
-    """Where commands leave a mark for each time they ran."""
+    """Directory in which commands leave a mark for each run."""
     orphans: list[str]
-    """What was left running at the end."""
+    """Processes that were left running at the end."""
 
 
 @asynccontextmanager
 async def ground_for(folder: Path, seed: int, books: Books, env: Mapping[str, str]) -> AsyncIterator[Ground]:
-    """An empty folder made ready. Nothing is left running behind the block, whatever happens in it."""
+    """Prepare an empty folder. No process survives the block."""
     binary = installed_codex()
     if binary is None:
         raise RuntimeError("There is no Codex. Install openai-codex-cli-bin, or set HELMSMAN_TEST_CODEX.")
@@ -271,7 +271,7 @@ async def _readings(door: Gauges, hubs: Gauges, place: Place, model: ScriptedMod
             for hubs.pid in hub_processes(place.state_dir):
                 with suppress(OSError, StopIteration):  # killed while we looked
                     hubs.read(now, works)
-            model.requests.clear()  # they would be the greatest leak of all, and nobody reads them here
+            model.requests.clear()  # the greatest leak of all, and not needed here
             await anyio.sleep(_READING_SECONDS)
 
     async with background_tasks() as tasks:
@@ -280,7 +280,7 @@ async def _readings(door: Gauges, hubs: Gauges, place: Place, model: ScriptedMod
 
 
 def _orphans(state_dir: Path, marker: str) -> list[str]:
-    """What runs and belongs to no engine, now that all servers and clients have ended in order."""
+    """Return running processes that belong to no engine, after all servers and clients have ended in order."""
     deadline = time.monotonic() + _GONE_SECONDS
     while True:
         records = read_records(state_dir)
@@ -294,7 +294,7 @@ def _orphans(state_dir: Path, marker: str) -> list[str]:
 
 
 def _end_all(state_dir: Path, marker: str, before: set[leaks.LeftProcess]) -> list[str]:
-    """Stop the hub and the engines; what is left after that is an orphan too, and is ended."""
+    """Stop the hub and the engines. Remaining processes are orphans too, and are ended."""
     end_hub(state_dir)
     for record in read_records(state_dir):
         record.stop()

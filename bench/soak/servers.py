@@ -1,6 +1,6 @@
-"""What the clients of a soak connect to: `helmsman serve` as a pipe of their own, or over HTTP at a port that others share.
+"""Servers for the clients of a soak: a `helmsman serve` as a pipe for each, or HTTP on a shared port.
 
-Both are doors to the same hub, which may be killed under them; so may a door.
+Both connect to the same hub. Hubs and servers may be killed at any time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _LISTENING: Final = "Listening on "
 _START_SECONDS: Final = 60
 _END_SECONDS: Final = 30
 _CALL_SECONDS: Final = 300
-"""Without an answer for so long, there is none. On a busy machine hubs that are killed in a row get little done."""
+"""Timeout of an answer. On a busy machine hubs that are killed in a row make little progress."""
 _SERVE: Final = [sys.executable, "-m", "helmsman", "serve", "--tools", "sessions,extras"]
 
 
 class ToolError(Exception):
-    """The tool answered with an error; `code` is the stable one."""
+    """Error of a tool, with its stable `code`."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
         super().__init__(str(content.get("message")))
@@ -48,17 +48,17 @@ class ToolError(Exception):
 
 
 class HungUp(Exception):
-    """The client hung up in the middle of a call."""
+    """Raised when the client hangs up during a call."""
 
 
 class Door(Protocol):
-    """Where a client can connect."""
+    """Server that clients connect to."""
 
     def connection(self) -> AbstractAsyncContextManager[Connection]: ...
 
 
 class Pipes:
-    """Pipes of one kind of client: each connection starts a `helmsman serve` of its own."""
+    """Pipes of one kind of client: each connection starts its own `helmsman serve`."""
 
     def __init__(
         self, env: Mapping[str, str], directory: Path, folder: Path, *, mode: Any, person: ElicitationFnT | None = None
@@ -69,11 +69,11 @@ class Pipes:
         self._mode = mode
         self._person = person
         self.open: set[int] = set()
-        """Which processes are pipes of a client just now."""
+        """Processes that are pipes of a client now."""
         self.killed: set[int] = set()
 
     def kill(self, pid: int) -> None:
-        """Kill one. Its client is to notice, and nobody else."""
+        """Kill a pipe. Only its client may notice."""
         self.killed.add(pid)
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -106,7 +106,7 @@ async def _number_in(path: Path) -> int:
 
 
 class HttpServer:
-    """A port that is there for the length of a soak. Whenever the process that has it ends, it is started again."""
+    """HTTP server on one port during a soak. It is restarted whenever it ends."""
 
     def __init__(self, name: str, env: Mapping[str, str], directory: Path, logs: Path) -> None:
         self.name = name
@@ -157,7 +157,7 @@ class HttpServer:
         self._ready.set()
 
     def kill(self) -> None:
-        """As the system does when it runs out of memory, or a person who has lost patience."""
+        """Kill it, like the system when memory runs out, or an impatient user."""
         if self._process is not None and self._ready.is_set():
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGKILL)
@@ -178,7 +178,7 @@ class HttpServer:
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """A client of its own, as soon as the server is there."""
+        """Connect a client as soon as the server is ready."""
         with anyio.fail_after(_START_SECONDS):
             await self._ready.wait()
         token = await anyio.Path(self._env["HELMSMAN_STATE_DIR"], "http-token").read_text(encoding="utf-8")
@@ -191,7 +191,7 @@ class HttpServer:
 
 
 class Connection:
-    """One client, connected; `pipe` is the process it speaks through, where that is its own."""
+    """Connected client; `pipe` is its process, if it has its own."""
 
     def __init__(self, client: Client, pipe: int | None) -> None:
         self._client = client

@@ -1,7 +1,7 @@
-"""What the scripted model does in a soak: the stories, and how one tells afterwards that an answer was the right one.
+"""Stories of the scripted model in a soak, and checks that an answer belongs to its prompt.
 
-Every prompt names its story and has a number of its own. The model's answer repeats the number, so a result that belongs to
-another prompt, or to another session, is seen.
+Every prompt names its story and has a unique number. The model's answer repeats the number, so that the result of
+another prompt or session is detected.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ STORIES: Final = {
     "cut always": 1,
     "hang": 1,
 }
-"""Each story, and how often it is told compared with the others."""
+"""Stories with their relative frequency."""
 GOOD_STORIES: Final = {name: STORIES[name] for name in ("sentence", "command", "slow", "approval", "change")}
-"""Those that end well if nobody interferes."""
+"""Stories that succeed unless something interferes."""
 
 _BETWEEN_WORDS: Final = 0.4
 _WORDS: Final = 8
@@ -51,17 +51,17 @@ def answer(number: int) -> str:
 
 
 def marker_file(folder: Path, number: int) -> Path:
-    """What the command of an approval makes: a line for each time that it ran."""
+    """Return the file with a line for each run of an approved command."""
     return folder / f"ran-{number}"
 
 
 def changed_file(repository: Path, number: int) -> Path:
-    """What the change of a session adds to the repository when it is applied."""
+    """Return the file that a session's change adds to the repository when it is applied."""
     return repository / f"change-{number}.txt"
 
 
 def asked_in(message: str) -> int | None:
-    """The number of the prompt whose command a question is about."""
+    """Return the number of the prompt whose command a question concerns."""
     found = re.search(r"ran-(\d+)", message)
     return None if found is None else int(found[1])
 
@@ -93,7 +93,7 @@ def teach(model: ScriptedModel, folder: Path) -> None:
 
 
 def asks_for(folder: Path) -> Callable[[ModelRequest], Step]:
-    """Has the model want to run a command that leaves a mark, for which somebody has to say yes."""
+    """Return a step that asks to run a command which leaves a mark."""
 
     def asks(request: ModelRequest) -> Step:
         return run(f"echo ran >>{marker_file(folder, number_in(request))}", escalate="It is outside the workspace.")
@@ -102,12 +102,12 @@ def asks_for(folder: Path) -> Callable[[ModelRequest], Step]:
 
 
 class _Pause(Gate):
-    """A point where the stream takes a short rest, as that of a real model does."""
+    """Short pause in the stream, like that of a real model."""
 
     async def pass_through(self) -> None:
         await anyio.sleep(_BETWEEN_WORDS)
 
 
 def number_in(request: ModelRequest) -> int:
-    """The number of the newest message that has one: Codex and Helmsman put in messages of their own."""
+    """Return the number in the newest message that has one: Codex and Helmsman add their own messages."""
     return int(re.findall(r"#(\d+)", "\n".join(request.user_texts))[-1])

@@ -42,7 +42,7 @@ _ALLOWED: Final = {
 
 @dataclass(slots=True)
 class Verdict:
-    """The outcome. Everything but `ends` and `started` should be empty."""
+    """Verdict. Everything but `ends` and `started` should be empty."""
 
     started: int = 0
     ends: Counter[str] = field(default_factory=Counter[str])
@@ -51,7 +51,7 @@ class Verdict:
     doubled: list[str] = field(default_factory=list[str])
     ran_without_a_yes: list[str] = field(default_factory=list[str])
     not_begun: list[str] = field(default_factory=list[str])
-    """Messages that a hub had taken, and that Codex never got; they are told as such."""
+    """Messages that a hub had accepted and Codex never received; they are reported as such."""
 
 
 async def judge(
@@ -110,7 +110,7 @@ async def _status(connection: Connection, work: Work, verdict: Verdict) -> dict[
 
 
 async def _settle(connection: Connection, session_id: str, books: Books) -> None:
-    """A turn that nobody waits for any more may still run, and rightly so: it is stopped."""
+    """Stop a turn that no client waits for: it may still run."""
     status = await connection.call("codex_wait", sessionId=session_id, timeoutSec=5)
     if status["status"] not in ENDED:
         books.counts["stopped after the soak"] += 1
@@ -168,7 +168,7 @@ def _claim_unknown(rollouts: Mapping[str, Path], books: Books) -> None:
 
 
 def _count_deeds(books: Books, rollouts: Mapping[str, Path], marks: Path, verdict: Verdict, *, only_hubs: bool) -> None:
-    """How often each thing was done that was asked for once."""
+    """Count how often each requested action was carried out."""
     said = Counter(number for path in rollouts.values() for number in _numbers_said(path))
     for work in books.works:
         for number in work.numbers:
@@ -192,7 +192,7 @@ def _count_deeds(books: Books, rollouts: Mapping[str, Path], marks: Path, verdic
 
 
 def _numbers_said(rollout: Path) -> Iterable[int]:
-    """The numbers of the messages that Codex got in a session."""
+    """Yield the numbers of the messages that Codex received in a session."""
     for line in rollout.read_bytes().splitlines():
         if b'"response_item"' in line and b'"role":"user"' in line:
             with suppress(ValueError):

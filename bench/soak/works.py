@@ -1,4 +1,4 @@
-"""What the soak knows of each session it asked for, and what happened on the way, counted."""
+"""Expected state of each session of the soak, and counts of events."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Work:
-    """One session, from the side of whoever asked for it."""
+    """Session from the point of view of its client."""
 
     number: int
     story: str
     session_id: str | None = None
     numbers: set[int] = field(default_factory=set[int])
-    """The prompts that may have reached it; the answer has to be to one of them."""
+    """Prompts that may have reached it; the answer must belong to one of them."""
     approved: set[int] = field(default_factory=set[int])
-    """The prompts for whose command somebody said yes."""
+    """Prompts whose command was approved."""
     acknowledged: dict[int, str] = field(default_factory=dict[int, str])
-    """The messages of which its client was told that they will be seen to, and how they were sent."""
+    """Messages that were acknowledged to the client, and how they were sent."""
     by_key: bool = True
-    """Whether its client can ask again for the same session, also through another door."""
+    """True if its client can request the same session again, also through another server."""
     was_interrupted: bool = False
     repository: Path | None = None
-    """Where it was started."""
+    """Working directory."""
     is_applied: bool = False
-    """Whether its client was told that its changes are there."""
+    """True if its client was told that its changes are applied."""
     starts_refused: int = 0
     refused: int = 0
-    """How often its client was told that a session or a message could not be begun."""
+    """Number of times that its client was told that a session or message could not begin."""
     was_not_found: bool = False
-    """Whether its client was told that Codex has no such session."""
+    """True if its client was told that Codex has no such session."""
     told: str | None = None
-    """How it ended, as its own client was told."""
+    """End of the session, as its client was told."""
     result: str | None = None
 
 
@@ -51,9 +51,9 @@ class Books:
     errors: Counter[str] = field(default_factory=Counter[str])
     """Errors that tools answered with, by tool and code."""
     examples: dict[str, str] = field(default_factory=dict[str, str])
-    """The text of one error of each kind."""
+    """One error text of each kind."""
     problems: list[str] = field(default_factory=list[str])
-    """What should never happen."""
+    """Violations."""
     connections_lost: list[str] = field(default_factory=list[str])
     """Clients on a pipe of which neither was killed, and which lost their connection, or had no answer."""
     hub_deaths: int = 0
@@ -66,7 +66,7 @@ class Books:
         return work
 
     def work_of(self, number: int) -> Work | None:
-        """Whose prompt has this number."""
+        """Return the work whose prompt has this number."""
         return next((work for work in reversed(self.works) if number in work.numbers), None)
 
     def next_number(self) -> int:
