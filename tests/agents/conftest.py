@@ -1,4 +1,4 @@
-"""What the stories of agents share: the record from which docs/compatibility.md is made."""
+"""Shared fixtures of the agents' stories: the record for docs/compatibility.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORDS = Path(__file__).parent.parent.parent / ".cache" / "stories"
 
 
 class Record:
-    """What an agent can do of each story: all of it, or not, with the error a user gets."""
+    """Result of each story for an agent: passed, or the error that a user gets."""
 
     def __init__(self, agent: str, title: str, version: str) -> None:
         self._folder = RECORDS / agent
@@ -24,7 +24,7 @@ class Record:
 
     @contextmanager
     def story(self, name: str, *refusals: type[HelmsmanError]) -> Iterator[None]:
-        """Written down when it has been told to its end, or was refused in one of these ways."""
+        """Record a story after its end, or its refusal with one of these errors."""
         refusal: str | None = None
         try:
             yield

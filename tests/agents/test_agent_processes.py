@@ -1,4 +1,4 @@
-"""Nothing that a turn has started goes on when the turn has ended, and what belongs to the agent does."""
+"""Tests that processes of a turn end with the turn, and processes of the agent do not."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def go_on():
 threading.Thread(target=go_on).start()
 ctypes.CDLL(None).pthread_exit(None)'''], {})
 """
-"""A process that has left its parent, its group, its environment and its first thread, and writes its pid to a file."""
+"""Process that has left its parent, group, environment and first thread, and writes its pid to a file."""
 
 
 def daemon(pid_file: Path, folder: Path) -> str:
@@ -113,7 +113,7 @@ async def test_without_a_supervisor_a_daemon_ends_with_the_turn_too(tmp_path: Pa
 
 
 async def test_before_a_check_the_agent_itself_is_ended(place: Place, tmp_path: Path) -> None:
-    """A command could have changed the agent, or an MCP server of it, with ptrace."""
+    """Check a process that a command could have changed with ptrace: the agent, or an MCP server."""
     place.fake.on("run", says("done"))
     async with place.hub(1).open_engine(place.settings, place.env) as engine:
         assert isinstance(engine, ProcessEngine)
@@ -135,7 +135,7 @@ async def test_a_daemon_ends_with_its_child(tmp_path: Path) -> None:
 
 
 async def test_what_an_mcp_server_starts_later_is_its_own() -> None:
-    """As `npx` does, which is there before the first turn, and the program that it runs is not."""
+    """Check a server like `npx`, which exists before the first turn, unlike the program that it runs."""
     server = """import subprocess, sys; sys.stdin.readline()
 p = subprocess.Popen(["sleep", "600"]); print(p.pid, flush=True); sys.stdin.read()"""
     agent = f"""import os, subprocess, sys
@@ -151,7 +151,7 @@ sys.stdin.read()"""
         said = BufferedByteReceiveStream(child.stdout)
         server_process = running_process(int(await said.receive_until(b"\n", 100)))
         assert server_process is not None
-        await anyio.sleep(0.02)  # ages are told in hundredths of a second
+        await anyio.sleep(0.02)  # ages have a resolution of hundredths of a second
         processes = AgentProcesses(child)
         processes.note_baseline()
         await child.stdin.send(b"go\n")

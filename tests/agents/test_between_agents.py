@@ -146,7 +146,7 @@ async def test_a_session_is_handed_over_when_it_has_ended_and_never_with_more_th
     assert [session.state.about for session in (careful, wider)] == ["Go on", "Hello"]
 
     plain = await ended(await helm.start("Hello", cwd=git_repo))
-    async with Helmsman(here, env=env, inside=True) as later:  # nobody knows what the configuration allowed it
+    async with Helmsman(here, env=env, inside=True) as later:  # its configured permissions are unknown
         unknown = await ended(await later.say(plain.id, "Go on", agent="claude"))
         assert (unknown.options.writes, unknown.options.asks) == ("nothing", "unless_harmless")
         assert "is not known here: the new one only reads" in " ".join(unknown.notes)

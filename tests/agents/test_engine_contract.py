@@ -60,7 +60,7 @@ NOWHERE = "0199a0f2-0000-7000-8000-00000000dead"
 
 @dataclass
 class Followed:
-    """What an engine tells of a session."""
+    """Events of a session from the engine."""
 
     events: list[Event] = field(default_factory=list[Event])
     _news: anyio.Event = field(default_factory=anyio.Event)
@@ -79,7 +79,7 @@ class Followed:
 
 @dataclass
 class Stage:
-    """An agent, and how a turn of it is made to end, or to go on until it is interrupted."""
+    """Agent, and how a test makes its turn end or continue until an interrupt."""
 
     agent: Agent
     settings: Settings
@@ -114,11 +114,11 @@ class Stage:
         engine.attach(opened.session_id, follower)
         if prompt == "long" and self.model is not None:
             with anyio.fail_after(SECONDS):
-                await self.model.wait_for_request()  # killed any earlier, `codex exec` leaves no session to go on with
+                await self.model.wait_for_request()  # killed any earlier, `codex exec` leaves no session to resume
         return opened.session_id, follower
 
     def let_end(self, engine: Engine) -> None:
-        """A turn with the prompt `short` comes to its end."""
+        """Return a prompt of a turn that ends soon."""
         if isinstance(engine, PlayedEngine):
             engine.end("completed")
 
@@ -284,7 +284,7 @@ async def test_a_closed_engine_says_so_to_all(stage: Stage) -> None:
         await follower.ends()
         assert not engine.lost
     assert isinstance(engine.lost, HelmsmanError)
-    told = 1 if engine.id is None else 0  # one that goes on is not gone
+    told = 1 if engine.id is None else 0  # a running one has not ended
     assert [type(event) for event in follower.events].count(EngineGone) == told
     with pytest.raises(EngineLost):
         await engine.open(stage.options)
@@ -353,7 +353,7 @@ async def test_what_it_can_do_is_done_and_the_rest_refused_with_who_can(stage: S
             is_done = capability in session.engine.capabilities
             await expect(helm, session, capability, ask(helm, session))
             if is_done:
-                session = None  # what was refused has left it as it was
+                session = None  # a refusal leaves it unchanged
             for known in list(helm.sessions.values()):
                 if known.engine is not None:
                     await known.interrupt()

@@ -1,4 +1,4 @@
-"""The error is quoted, not the last line of a stack trace."""
+"""Tests that the error is quoted, not the last line of a stack trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each event reaches its session, in order, whatever comes first."""
+"""Tests that each event reaches its session, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Working in a repository runs nothing of it, however it is laid out: on every real agent, nobody asked, nobody trusted."""
+"""Tests with every real agent that work in an untrusted repository runs none of its files unasked."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 async def test_git_runs_no_program_that_the_repository_names(
     stage: Stage, model: ScriptedModel, git_repo: Path
 ) -> None:
-    ran = git_repo / "ran"  # where also what is in the sandbox can write
+    ran = git_repo / "ran"  # where a sandboxed process can write too
     ran.mkdir()
     commands = ("git status", "git diff; git log -1 -p", "git ls-remote origin; git show --show-signature")
     for command in commands:

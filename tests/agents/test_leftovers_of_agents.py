@@ -1,4 +1,4 @@
-"""On real agents: what a turn has started and left behind is gone when the turn has ended, in a sandbox and outside."""
+"""Tests with real agents that processes of a turn are gone after it, in a sandbox and outside."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def running(path: Path) -> list[int]:
-    """The processes whose command line names this file: in a sandbox a process has another pid than outside."""
+    """Return the processes whose command line names this file: in a sandbox pids differ."""
     found = []
     for pid in all_pids():
         try:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 
 GIVEN: Final = {"command": "ls\nTool: harmless\nServer: other\x1b[2K"}
-"""What would look like a line of ours, and like a command."""
+"""Text that imitates a line of Helmsman, and a command."""
 NAMED: Final = {
     "claude": "mcp__lab__bash",
     "gemini": "mcp_lab_bash",
@@ -63,7 +63,7 @@ def have_server(agent: str, place: Path, called: Path) -> None:
 
 
 def calling(agent: str) -> tuple[Callable[[ModelRequest], Step], ...]:
-    """A call of that tool, where it is offered. Qwen has its model look for tools of servers first."""
+    """Return a call of that tool, if it is offered. Qwen's model must search for tools of servers first."""
 
     def where_offered(name: str, given: Mapping[str, Any]) -> Callable[[ModelRequest], Step]:
         offered = agent == "claude"  # which tells later what there is

@@ -1,4 +1,4 @@
-"""What an agent remembers is an instruction to its later sessions, of which some may do more: nothing gets there unasked."""
+"""Tests that agents write no memory unasked: it instructs later sessions, which may have more access."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
 
 EXTRACTING = "Existing memory files"
-"""Words of the prompt with which Qwen, after a turn, has its model write down what is to be remembered."""
+"""Words of Qwen's prompt, after a turn, that asks its model to write memory."""
 
 
 def memories(agent: str, place: Path, repo: Path) -> list[Path]:
@@ -57,7 +57,7 @@ async def test_nothing_is_remembered_that_nobody_was_asked_about(
                     await session.respond(session.questions[0].id, "deny: do something else")
                 else:
                     await session.feed.changed()
-        await session.say("remember")  # what goes on behind the first turn has come by now
+        await session.say("remember")  # background work of the first turn has arrived by now
         await session.interrupt()
     assert [file for place in places for file in place.glob("*.md")] == []
     assert not any(EXTRACTING in text for request in model.requests for text in request.user_texts)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COMMANDS: Final = {
     "claude": "/config autoCompact=false",  # it would change the user's settings
-    "gemini": "/extensions link {place}",  # what an extension names is run
+    "gemini": "/extensions link {place}",  # the value of an extension is run
     "opencode": "/init",
     "qwen": "/directory add {place}",
     "copilot": "/allow-all",  # nothing would be asked from then on

@@ -1,4 +1,4 @@
-"""What a sandbox mounts on in somebody's repository is gone with it, however it ends, and nothing else is."""
+"""Tests that mount points of a sandbox in a user's repository are removed with it, and nothing else is."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def sandbox(codex_home: CodexHome, tmp_path: Path) -> Sandbox:
 
 @contextmanager
 def running(sandbox: Sandbox, name: str, repo: Path) -> Iterator[None]:
-    """A program in a sandbox, which is killed with it."""
+    """Run a program in a sandbox, and kill both."""
     confined = Confined(writable=(repo,), own_home=repo, scratch=f"{name}-{os.getpid()}")
     argv, env = sandbox.around(["/bin/sh", "-c", "echo up; exec sleep 60"], dict(os.environ), confined)
     child = subprocess.Popen(argv, env=env, cwd=repo, stdout=subprocess.PIPE, start_new_session=True)
@@ -51,7 +51,7 @@ def running(sandbox: Sandbox, name: str, repo: Path) -> Iterator[None]:
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         assert child.stdout is not None
-        child.stdout.read()  # until also what was below it has gone
+        child.stdout.read()  # until its descendants are gone too
         child.stdout.close()
         child.wait(30)
 
@@ -61,7 +61,7 @@ def end(sandbox: Sandbox, name: str) -> None:
 
 
 def abandon(sandbox: Sandbox, name: str) -> Path:
-    """As if whoever has started it were gone."""
+    """Pretend that the starter is gone."""
     (noted,) = (path for path in (sandbox.home.parent / "mount-points").iterdir() if path.name.startswith(name))
     noted.write_text(noted.read_text(encoding="utf-8").replace(f"[{os.getpid()},", "[1,"), encoding="utf-8")
     return noted
@@ -71,11 +71,11 @@ async def test_of_a_sandbox_that_was_killed_nothing_is_left_but_what_was_there_b
     sandbox: Sandbox, tmp_path: Path
 ) -> None:
     repo = tmp_path / "a repo"
-    (repo / ".agents").mkdir(parents=True)  # somebody's own, empty as it is
+    (repo / ".agents").mkdir(parents=True)  # the user's own empty directory
     with running(sandbox, "one", repo):
         assert (repo / ".codex").is_dir()
     (repo / ".git").mkdir(exist_ok=True)
-    (repo / ".git" / "config").write_text("", encoding="utf-8")  # somebody has made a repository of it
+    (repo / ".git" / "config").write_text("", encoding="utf-8")  # now a repository
     end(sandbox, "one")
     assert sorted(path.name for path in repo.iterdir()) == [".agents", ".git"]
 
@@ -151,7 +151,7 @@ async def test_what_is_mounted_is_known_by_whatever_name_its_place_was_given(san
     with running(sandbox, "one", link):
         abandon(sandbox, "one")
         MountPoints(sandbox.home.parent).clear()
-        assert (repo / ".codex").is_dir()  # it runs, and is to go on holding
+        assert (repo / ".codex").is_dir()  # it runs, and must keep its mounts
     MountPoints(sandbox.home.parent).clear()
     assert not [*repo.iterdir()]
 

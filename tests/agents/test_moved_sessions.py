@@ -39,13 +39,13 @@ FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
 
 @dataclass
 class Machine:
-    """A home of an agent with a repository of its own."""
+    """Home of an agent with its own repository."""
 
     agent: str
     settings: Settings
     env: dict[str, str]
     own: tuple[str, str]
-    """A variable, and what only this home's processes have it set to."""
+    """Variable and value that only processes of this home have."""
     repo: Path
 
     @asynccontextmanager
@@ -79,7 +79,7 @@ async def ended(session: Session) -> Session:
 async def test_a_session_is_gone_on_with_on_another_machine_and_on_the_first_again(
     agent: str, tmp_path: Path, model: ScriptedModel
 ) -> None:
-    """The first is killed in the middle of its second turn; what it does in a third, when it is out, counts nowhere."""
+    """Kill the first one in the middle of its second turn. Its third turn, after the move, must not count."""
     one, other = (machine(agent, tmp_path / name, model) for name in ("one", "other"))
     for word in ("first", "fenced", "third", "fourth", "fifth"):
         model.on(word, say(f"said {word}"))

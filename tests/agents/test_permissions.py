@@ -1,4 +1,4 @@
-"""The table of docs/appendix/permissions.md: what becomes of what an agent does, by sandbox and approval policy."""
+"""Table of docs/appendix/permissions.md: outcome of each action of an agent, by sandbox and approval policy."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def real_settings(agent: str, model: ScriptedModel, tmp_path: Path) -> tuple[Set
 
 
 async def _answered_no(session: Session) -> bool:
-    """Whether something was asked before the turn ended. What is asked is refused."""
+    """Return whether the turn asked a question. Questions are refused."""
     asked = False
     with anyio.fail_after(SECONDS):
         while session.state.is_running:

@@ -1,4 +1,4 @@
-"""The life of sessions and processes that all dialects share, on a toy agent, also when something is killed in any state."""
+"""Tests of the life of sessions and processes in all dialects, on a toy agent, with kills in every state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass
 class Place:
-    """A state directory, and the hubs that follow one another in it."""
+    """State directory with consecutive hubs."""
 
     state_dir: Path
     sessions: Path
@@ -80,7 +80,7 @@ def place(tmp_path: Path, git_repo: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 class Heard:
-    """What an engine tells of a session."""
+    """Events of a session from the engine."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -107,7 +107,7 @@ async def begun(engine: ProcessEngine, place: Place, prompt: str) -> tuple[Agent
 
 
 async def goes_on(engine: ProcessEngine, place: Place, session_id: str, heard: Heard) -> None:
-    """The session takes a turn, and that comes to its end."""
+    """Run a turn to its end."""
     before = len(heard.of(TurnEnded))
     await engine.run_turn(session_id, place.options, TurnInput(text="short"))
     await until(lambda: len(heard.of(TurnEnded)) > before)

@@ -1,4 +1,4 @@
-"""What is asked of all agents: who can do what, and whose commands reach the network."""
+"""Tests of questions to all agents: capabilities, and whose commands reach the network."""
 
 from __future__ import annotations
 

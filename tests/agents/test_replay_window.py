@@ -1,4 +1,4 @@
-"""Which output of a supervised agent the next owner reads again."""
+"""Tests of which output of a supervised agent the next owner reads again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from helmsman.agents.supervisor.relay import OutputLine
 
 
 class Codex:
-    """An app-server that writes line by line."""
+    """App-server that writes line by line."""
 
     def __init__(self) -> None:
         self.window = ReplayWindow(0)

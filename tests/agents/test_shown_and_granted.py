@@ -1,4 +1,4 @@
-"""What a real agent's question shows is what a yes grants, also where its model tries to hide it."""
+"""Tests that a real agent's question shows what a yes grants, even if its model tries to hide it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_all_of_it_is_shown_and_nothing_is_done_that_was_not_asked(
 
 
 async def _approved(session: Session) -> list[Question]:
-    """All that was asked before the turn ended. It gets a yes."""
+    """Approve all questions until the turn ends, and return them."""
     asked: list[Question] = []
     with anyio.fail_after(SECONDS):
         while session.state.is_running:

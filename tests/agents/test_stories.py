@@ -1,6 +1,6 @@
-"""The same stories on every real agent but Codex, through the library: what it can do, and in words what it cannot.
+"""Run the same stories on every real agent but Codex, through the library.
 
-`make matrix` tells them; docs/compatibility.md has what came of it.
+`make matrix` runs them; docs/compatibility.md has the results.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.story, pytest.mark.timeout(400), pytest.mark.usefixtures("snapshots")]
 
 SECONDS = 120
-"""For one step: OpenCode needs half a minute for its very first start, and more on a busy machine."""
+"""Timeout of a step: OpenCode needs half a minute for its very first start, and more on a busy machine."""
 MARK = "HELMSMAN_STORY"
 CALL = (100, 20, 10)
-"""What the scripted model counts for a response: input, what of it was cached, output."""
+"""Tokens of a response of the scripted model: input, cached input, output."""
 
 
 @dataclass
 class Stage:
-    """An agent with a home of its own, and how it is started."""
+    """Agent with its own home, and how to start it."""
 
     name: str
     settings: Settings
     env: dict[str, str]
     own: tuple[str, str]
-    """A variable, and what only this agent's processes have it set to."""
+    """Variable and value that only processes of this agent have."""
     policy: dict[str, Any]
     record: Record
 
@@ -92,7 +92,7 @@ def stage(request: pytest.FixtureRequest, tmp_path: Path, model: ScriptedModel) 
 
 
 def _version(command: tuple[str, ...]) -> str:
-    """The version of the package that a program is part of."""
+    """Return the version of the package that contains a program."""
     program = Path(next(word for word in command if "node_modules" in word and not word.endswith("/bin/node")))
     package = next(place for parent in program.parents if (place := parent / "package.json").exists())
     return str(json.loads(package.read_text(encoding="utf-8"))["version"])
@@ -107,7 +107,7 @@ async def question_of(session: Session) -> Question:
 
 
 async def ended(session: Session) -> list[object]:
-    """Wait for the end of the turn; what was done in it."""
+    """Wait for the end of the turn, and return its items."""
     assert await session.wait(until="end", timeout=SECONDS)
     return list(session.items)
 
@@ -228,11 +228,11 @@ async def test_it_is_steered_like_any_other(stage: Stage, model: ScriptedModel, 
         await session.say("run long")
         await question_of(session)
         await session.interrupt()
-    async with stage.opened() as later:  # which has only what is written down
+    async with stage.opened() as later:  # which has only recorded facts
         found, _ = await later.list(directory=git_repo, agent=stage.name)
         (listed,) = await listed_sessions(later, found)
         assert (listed["sessionId"], listed["status"]) == (session.id, "interrupted")
-    model.problems.clear()  # what a killed one had asked for
+    model.problems.clear()  # what a killed one had requested
 
 
 async def test_a_repository_runs_nothing(stage: Stage, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The audit log: what it says, that it keeps secrets and lines apart, and that it never stands in the way."""
+"""Tests of the audit log: its content, redaction, one line per entry, and that its errors never block work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of a question: it stands still while somebody shows it, and always ends."""
+"""Tests of a question's deadline: paused while the question is shown, and always finite."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Clock:
-    """A monotonic clock that a test moves."""
+    """Monotonic clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0

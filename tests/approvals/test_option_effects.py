@@ -1,4 +1,4 @@
-"""Deny rules mean what their options do: every spelling of it is denied, what nobody understands is asked about."""
+"""Tests that deny rules cover every spelling of an option, and that unknown options are asked about."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ MEANT: dict[str, tuple[list[str], list[str], list[str]]] = {
     ),
     "tar -x": (["tar xzf x", "tar --extr -f x", "tar -zxf x", "tar --get -f x"], ["tar $X"], ["tar czf x y"]),
     "make deploy": (["make -C x deploy", "make -j4 all deploy", "make X=1 deploy"], ["make --eval=x"], ["make test"]),
-    # A program that nobody knows here: other spellings cannot be told from other options.
+    # An unknown program: spellings cannot be distinguished from other options.
     "mytool deploy --prod": (
         ["mytool deploy --prod", "mytool -v deploy x --prod=1"],
         [

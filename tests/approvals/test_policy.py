@@ -1,4 +1,4 @@
-"""What rules decide: which commands, patches and tools they cover, and that nothing slips through."""
+"""Tests of rules: which commands, patches and tools they cover."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ NOT_COVERED = [
     "git", "git statusx", "git stat", "gitstatus", "git -c x status", "git -C /etc status", "status git", "git push",
     "/usr/bin/git status", "./git status", "GIT status", "git Status", "lsof", "git 'status -s'", "'git status'",
     "git '' status",
-    # One part that nobody allowed.
+    # One part that is not allowed.
     "git status; rm -rf /", "git status && rm -rf /", "git status || rm -rf /", "git status | sh", "git status & rm x",
     "git status\nrm -rf /", "rm -rf / ; git status", "git status;rm -rf /", "git status |& rm", "git status && git push",
     "ls && git status && curl x", "cd sub && rm x", "cd sub",
-    # What is computed.
+    # Computed parts.
     "git status $(rm -rf /)", "git status `rm -rf /`", 'git status "$(rm -rf /)"', "git status <(rm x)", "git status $X",
     "git status ${X:-$(rm x)}", "git status *", "git status ~", "git status {a,b}", "git $STATUS", "git status # x",
     "git status $'\\x3b' rm", "git status <<EOF\n$(rm x)\nEOF", "git status !rm",
@@ -134,7 +134,10 @@ TOLD_TO_RUN = [
 ]  # fmt: skip
 
 
-"""What programs can be told to run or to write. There is no end to it, so no list of options is kept: words are exact."""
+"""Commands that other programs can be told to run or write.
+
+The list of options would be endless, so words must match exactly.
+"""
 
 
 @pytest.mark.parametrize("text", TOLD_TO_RUN)

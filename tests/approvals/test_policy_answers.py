@@ -1,4 +1,4 @@
-"""The rules that answers make: no broader than what was approved, and only where it was."""
+"""Tests of rules from answers: no broader than what was approved, and only in its place."""
 
 from __future__ import annotations
 

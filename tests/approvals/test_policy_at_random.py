@@ -1,4 +1,4 @@
-"""Nothing is allowed by chance: questions, commands and what is put into them, made up at random."""
+"""Tests with random questions and commands: nothing is allowed by chance."""
 
 from __future__ import annotations
 

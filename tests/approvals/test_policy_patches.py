@@ -1,4 +1,4 @@
-"""Which patches rules and the switch for the workspace decide."""
+"""Tests of rules for patches, and of the switch for the workspace."""
 
 from __future__ import annotations
 

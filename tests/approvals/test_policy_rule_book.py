@@ -1,4 +1,4 @@
-"""Whose rules hold where, and that rules given for good survive several processes, odd words and full disks."""
+"""Tests of the precedence of rules, and of permanent rules with several processes, odd words and full disks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DENY = '[[rules]]\neffect = "deny"\ncommand = ["rm"]\n'
 
 
 class Place:
-    """A user's file, a repository with a directory in it, and a state directory."""
+    """User's file, a repository with a directory, and a state directory."""
 
     def __init__(self, root: Path) -> None:
         self.user_file = root / "config" / "helmsman.toml"

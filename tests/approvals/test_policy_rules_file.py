@@ -1,4 +1,4 @@
-"""The format of rules: what is read, what is refused with which words, and that what is written is read again."""
+"""Tests of the rules format: valid files, error messages, and that written rules are read again."""
 
 from __future__ import annotations
 

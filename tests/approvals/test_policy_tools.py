@@ -1,4 +1,4 @@
-"""Which MCP tools rules decide."""
+"""Tests of rules for MCP tools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is understood of a command, what is not, and that a real shell runs nothing else."""
+"""Tests of parsing commands, compared with what a real shell runs."""
 
 from __future__ import annotations
 
@@ -374,7 +374,7 @@ GOOD_SCRIPTS = st.sampled_from(
 
 @st.composite
 def damaged_scripts(draw: st.DrawFn) -> str:
-    """A good script into which something was put."""
+    """Return a good script with an insertion."""
     script = draw(GOOD_SCRIPTS)
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(script)))
@@ -386,7 +386,7 @@ SCRIPTS = damaged_scripts() | RANDOM_SCRIPTS
 
 
 class Laboratory:
-    """A place where the only programs there are write down how they were called."""
+    """Place with programs that only record their calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -408,7 +408,7 @@ class Laboratory:
         program.chmod(0o755)
 
     def calls(self, shell: str, script: str) -> list[list[str]]:
-        """What a real shell runs for this script, its background commands included."""
+        """Return what a real shell runs for this script, including background commands."""
         work = Path(tempfile.mkdtemp(dir=self._folder))
         (work / "x").write_text("", encoding="utf-8")
         calls = work / "calls"

@@ -1,4 +1,4 @@
-"""`[budget]`: what may stand in it, and what a project's may do."""
+"""Tests of `[budget]`: allowed values, and restrictions for projects."""
 
 from __future__ import annotations
 

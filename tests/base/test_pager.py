@@ -1,4 +1,4 @@
-"""A long text is shown by the pager of whoever sits at the terminal, and by no program of a repository."""
+"""Tests that long text uses the user's pager, and never a program of a repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A diff onto a working tree: all of it, or nothing. With a real git."""
+"""Tests of applying a diff to a working tree: completely or not at all, with a real git."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINES = "".join(f"line {number}\n" for number in range(1, 21))
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """A repository with files to change; `tmp_path` may have spaces and more in its name."""
+    """Repository with files to change; `tmp_path` may contain spaces."""
     repo = make_repository(tmp_path / "a répo")
     (repo / "lines.txt").write_text(LINES, encoding="utf-8")
     (repo / "old.txt").write_text("old\n", encoding="utf-8")
@@ -46,7 +46,7 @@ def commit(repo: Path) -> None:
 
 
 def diff_of(repo: Path) -> str:
-    """What has been changed in the tree, as the cloud would give it; the tree is clean again afterwards."""
+    """Return the diff of all changes, and restore the tree."""
     git(repo, "add", "--all")
     diff = git(repo, "diff", "--cached", "--binary", "--full-index")
     git(repo, "reset", "--quiet", "--hard")
@@ -54,7 +54,7 @@ def diff_of(repo: Path) -> str:
 
 
 def snapshot(repo: Path) -> dict[str, bytes]:
-    """Every file of the tree, and the index."""
+    """Return every file of the tree, and the index."""
     files = [path for path in repo.rglob("*") if path.is_file() and ".git" not in path.parts]
     return {str(path): path.read_bytes() for path in files} | {"status": git(repo, "status", "--porcelain").encode()}
 
@@ -246,7 +246,7 @@ def files_of(repo: Path) -> dict[str, bytes | str]:
 
 @pytest.mark.rare
 def test_a_process_that_is_killed_while_it_writes_leaves_all_or_nothing(repo: Path, tmp_path: Path) -> None:
-    """It is killed before every single thing that it does to a file; what a person types in between stays."""
+    """Kill it before every single file operation. The user's changes in between stay."""
     (repo / "lines.txt").write_text(LINES.replace("line 5\n", "five\n"), encoding="utf-8")
     (repo / "README.md").unlink()
     (repo / "folder" / "file.txt").unlink()
@@ -303,7 +303,7 @@ def test_what_cannot_be_put_back_is_not_lost(
 def test_nothing_is_written_or_removed_behind_a_link_that_appears_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an agent has left running exchanges a directory for a link just when it was looked at."""
+    """Replace a directory with a link right after it was checked, like a process that an agent left behind."""
     tree, elsewhere, version = tmp_path / "tree", tmp_path / "elsewhere", tmp_path / "version"
     for folder in (tree / "sub", elsewhere):
         folder.mkdir(parents=True)

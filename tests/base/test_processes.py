@@ -1,4 +1,4 @@
-"""A process is known for good, and what it has started is found and ended, however deep and in whatever group."""
+"""Tests of identifying processes, and of ending their descendants at any depth and in any group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A secret that comes in pieces is not passed on in pieces."""
+"""Tests that a secret in chunks is not passed on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No secret gets through, ordinary text does, and no text takes long."""
+"""Tests that secrets are redacted, ordinary text is not, and redaction is fast."""
 
 from __future__ import annotations
 

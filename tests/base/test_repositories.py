@@ -1,4 +1,4 @@
-"""Where a repository begins."""
+"""Tests of finding a repository's root."""
 
 from __future__ import annotations
 

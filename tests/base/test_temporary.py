@@ -1,4 +1,4 @@
-"""Temporary directories are gone after the block, or after whoever made them was killed."""
+"""Tests that temporary directories are removed after the block, or after their process was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of another machine's bytes a terminal gets text and colours only."""
+"""Tests that a terminal gets only text and colours of another machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is handed on has a size, and says what was cut."""
+"""Tests of truncating texts with a mark."""
 
 from __future__ import annotations
 

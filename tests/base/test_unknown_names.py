@@ -1,4 +1,4 @@
-"""An argument that does not exist is an error, at every function that passes options on."""
+"""Tests that an unknown argument is an error, in every function that passes options on."""
 
 from __future__ import annotations
 

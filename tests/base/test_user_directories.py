@@ -1,4 +1,4 @@
-"""Settings, pipes and lists of hosts mean the same directories, by the environment of whoever asks and not their own."""
+"""Tests that settings, pipes and lists of hosts use the same directories, from the caller's environment."""
 
 from __future__ import annotations
 

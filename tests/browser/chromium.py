@@ -40,26 +40,26 @@ _KEYS: Final = {"Enter": (13, "\r"), "Escape": (27, ""), "Tab": (9, ""), "ArrowD
 
 
 def find_chromium() -> str | None:
-    """The browser to test with: HELMSMAN_TEST_CHROMIUM, else one on the PATH."""
+    """Return the browser to test with: HELMSMAN_TEST_CHROMIUM, or one on PATH."""
     named = os.environ.get("HELMSMAN_TEST_CHROMIUM")
     return named or next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 class PageError(AssertionError):
-    """A script of a test, or the page itself, failed."""
+    """A script of a test, or of the page, failed."""
 
 
 @dataclass
 class Chromium:
-    """A browser that runs."""
+    """Running browser."""
 
     address: str
     _spare: _Window | None = None
-    """A window that a test has left as it found it. A new one costs as much as all that most tests do in it."""
+    """Window that a test has left clean, for reuse: a new one takes as long as most tests."""
 
     @asynccontextmanager
     async def page(self, *, width: int = 1280, height: int = 800, scale: float = 1) -> AsyncIterator[Page]:
-        """A window of its own, without the cookies of others."""
+        """Return a window with its own cookies."""
         async with connect(self.address, max_size=None) as socket, background_tasks() as tasks:
             page = Page(socket)
             tasks.start_soon(page.listen)
@@ -86,7 +86,7 @@ class Chromium:
 
 @dataclass(frozen=True)
 class _Window:
-    """What the browser calls a window, and the cookies and permissions it shares with no other."""
+    """Target and browser context of a window."""
 
     target: str
     context: str
@@ -100,7 +100,7 @@ async def _new_window(page: Page) -> _Window:
 
 @contextmanager
 def running_chromium(program: str, folder: Path) -> Iterator[Chromium]:
-    """Run a browser for a block. Its profile and what it says are in the folder."""
+    """Run a browser during the block. Its profile and its output are in the folder."""
     arguments = ["--headless=new", "--remote-debugging-port=0", f"--user-data-dir={folder}", "--no-first-run"]
     arguments += ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-extensions"]
     arguments += ["--force-color-profile=srgb", "--hide-scrollbars", "--lang=en-GB"]
@@ -156,13 +156,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass
 class Page:
-    """One window."""
+    """Browser window."""
 
     socket: ClientConnection
     target: str | None = None
     context: str | None = None
     problems: list[str] = field(default_factory=list[str])
-    """What the page complained of: scripts that failed, things the policy refused."""
+    """Errors of the page: failed scripts, and violations of its policy."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _answers: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = field(default_factory=dict)
 
@@ -197,14 +197,14 @@ class Page:
     # --- looking -----------------------------------------------------------------------------------------------------
 
     async def get(self, script: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         done = await self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in done:
             raise PageError(done["exceptionDetails"].get("exception", {}).get("description", script))
         return done["result"].get("value")
 
     async def until(self, script: str, seconds: float = SECONDS) -> Any:
-        """The value of an expression, once it is something."""
+        """Return the value of an expression, once it is truthy."""
         pause = _LOOK_AGAIN
         with anyio.move_on_after(seconds):
             while True:
@@ -229,16 +229,16 @@ class Page:
         return int(await self.get(f"document.querySelectorAll({json.dumps(selector)}).length"))
 
     async def picture(self) -> bytes:
-        """The window as a PNG."""
+        """Return a screenshot as PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot", format="png"))["data"])
 
     async def allow_notifications(self) -> None:
-        """As if somebody had answered the browser's question about them with yes."""
+        """Grant permissions, like a user who accepts the browser's prompt."""
         allowed = {"permissions": ["notifications"], "browserContextId": self.context}
         await self.call("Browser.grantPermissions", **allowed)
 
     async def forget_everything(self) -> None:
-        """Leave the page, and nothing of it in the window. What was emulated goes when nobody is attached."""
+        """Leave the page, and reset the window. Emulation ends when the debugger detaches."""
         origin = await self.get("(sessionStorage.clear(), location.origin)")
         await self.call("Page.navigate", url="about:blank")
         await self.until("location.href === 'about:blank' && document.readyState === 'complete'")
@@ -265,7 +265,7 @@ class Page:
         )
 
     async def prefer(self, scheme: str) -> None:
-        """As if the system were set to light or dark."""
+        """Emulate the system's light or dark theme."""
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     async def click(self, selector: str) -> None:

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser, on a real Codex with a scripted model."""
+"""Fixtures for the dashboard in a real browser, on a real Codex with a scripted model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["asks", "logins", "server", "token"]
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    """One browser for all tests; each has a window and cookies of its own."""
+    """Browser for all tests; each has its own window and cookies."""
     program = find_chromium()
     if program is None:
         pytest.skip(
@@ -33,7 +33,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
 
 @pytest.fixture
 async def page(chromium: Chromium, server: str, logins: Logins) -> AsyncIterator[Page]:
-    """A window that has followed the login link. A script that fails in it fails the test."""
+    """Window that has followed the login link. A script that fails in it fails the test."""
     async with chromium.page() as page:
         await page.goto(server + logins.new_code().path)
         await page.until("document.querySelector('#live')?.dataset.state === 'live'")

@@ -1,4 +1,4 @@
-"""What is asked of an agent of the Agent Client Protocol and what it asks in words, and why a turn of it failed."""
+"""Tests of requests to and free-text questions from an agent of the Agent Client Protocol, and of failure reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engine of the Agent Client Protocol, on an agent that does what a test says."""
+"""Tests of the engine for the Agent Client Protocol, with a scripted agent."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SECONDS = 20
 
 
 class Fake(OwnAgent):
-    """The fake, which counts tokens and takes a second prompt into the running turn."""
+    """Fake agent that counts tokens and accepts a second prompt in the running turn."""
 
     counting = "turn"
     cached_beside = True
@@ -61,7 +61,7 @@ class Fake(OwnAgent):
 
 
 class Followed:
-    """What an engine tells of a session."""
+    """Events of a session from the engine."""
 
     def __init__(self, engine: ProcessEngine, session_id: str) -> None:
         self.session_id = session_id
@@ -257,7 +257,7 @@ async def test_an_agent_that_does_not_stop_is_ended_and_its_session_goes_on(
         await engine.run_turn(session.session_id, options, TurnInput(text="more"))
         assert (await session.end(2)).outcome == "completed"
         assert not [event for event in session.events if isinstance(event, EngineGone)]
-        assert [type(item) for item in session.items()] == [AgentMessage]  # what was replayed is not news
+        assert [type(item) for item in session.items()] == [AgentMessage]  # replayed content is not new
     methods = [one.get("method") for one in fake.received if one.get("method") not in (None, "session/cancel")]
     assert methods == [
         *("initialize", "session/new", "session/set_mode", "session/prompt"),
@@ -306,7 +306,7 @@ async def test_a_process_that_dies_takes_its_own_session_with_it(
         assert (await other.end()).outcome == "interrupted"
 
 
-# --- what a turn is told as ------------------------------------------------------------------------------------------
+# --- requests of a turn ----------------------------------------------------------------------------------------------
 
 
 async def test_what_an_agent_says_becomes_items_whatever_comes_first(
@@ -361,7 +361,7 @@ async def test_a_second_prompt_belongs_to_the_turn_where_the_agent_takes_it_so(
         assert (await session.end()).outcome == "completed"
 
 
-# --- what is not begun -----------------------------------------------------------------------------------------------
+# --- refused starts --------------------------------------------------------------------------------------------------
 
 
 async def test_an_agent_that_cannot_be_held_is_not_started(

@@ -1,4 +1,4 @@
-"""One agent goes on where another has worked: what it is told of that, and what it may do, without an agent of anybody's."""
+"""Tests of handing a session over to another agent: its prompt and its permissions, with scripted agents."""
 
 from __future__ import annotations
 

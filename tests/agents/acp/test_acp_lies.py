@@ -1,4 +1,4 @@
-"""What an agent asks is shown whole, whatever its title says and the model has chosen of it."""
+"""Tests that a question shows everything that a yes grants, whatever its title says."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_two_questions_under_one_id_are_both_withdrawn(
 
 
 class Optional(Fake):
-    """One whose sessions can be told not to ask, besides by their mode."""
+    """Agent whose sessions have other settings besides the mode that stop it from asking."""
 
     asking_options: Mapping[str, str] = {"allow_all": "off"}
 
@@ -220,7 +220,7 @@ async def test_one_that_might_not_ask_any_more_is_told_nothing_until_it_has_ende
 
 
 class Lingering(FakeAcpAgent):
-    """One that heeds no cancelled turn, and does something more when its input has ended."""
+    """Agent that ignores a cancelled turn, and acts after its input has ended."""
 
     @property
     def command(self) -> list[str]:
@@ -334,7 +334,7 @@ async def test_one_that_leaves_the_mode_in_which_it_asks_while_it_is_set_up_is_s
 
 
 class Reading(Fake):
-    """One with a mode in which it changes nothing."""
+    """Agent with a read-only mode."""
 
     reading_mode = "read"
 
@@ -379,7 +379,7 @@ async def test_a_call_that_changes_after_it_was_shown_is_asked_about_anew(
 
 
 class Later(Fake):
-    """One that asks before it says what a tool is given."""
+    """Agent that asks before it reports a tool's input."""
 
     tells_later = True
 

@@ -1,4 +1,4 @@
-"""What agents keep on disk, in the shapes that they were seen to write, read without starting them."""
+"""Tests of reading agents' files, in their observed formats, without starting the agents."""
 
 from __future__ import annotations
 

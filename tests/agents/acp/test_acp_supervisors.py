@@ -1,4 +1,4 @@
-"""Agents of the Agent Client Protocol in supervisors: what runs in them and what they ask outlives whoever began it."""
+"""Tests of supervised agents of the Agent Client Protocol: turns and questions outlive the hub."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="
 
 @dataclass
 class Place:
-    """A state directory, and the hubs that follow one another in it."""
+    """State directory with consecutive hubs."""
 
     fake: FakeAcpAgent
     settings: Settings
@@ -68,7 +68,7 @@ class Place:
 
     @asynccontextmanager
     async def reopened(self, epoch: int = 2) -> AsyncIterator[ProcessEngine]:
-        """What is there, as the next hub finds it."""
+        """Return the processes as the next hub finds them."""
         async with self.hub(epoch).reopen_engine(self.settings, self.record.engine_id) as engine:
             assert isinstance(engine, ProcessEngine)
             yield engine
@@ -79,7 +79,7 @@ class Place:
         return record
 
     async def left(self, prompt: str, *, asking: bool = True) -> Followed:
-        """A turn that the first hub has begun and left, in the middle of a question where it has one."""
+        """Start a turn in a first hub and leave it running, at its question if it has one."""
         async with self.hub(1).open_engine(self.settings, self.env) as engine:
             assert isinstance(engine, ProcessEngine)
             followed = await begun(engine, self.options, prompt)
@@ -207,7 +207,7 @@ async def test_the_next_hub_has_the_turn_and_its_question(place: Place) -> None:
     ids = [one["id"] for one in asked_for if "id" in one]
     assert len(ids) == len(set(ids))
     assert [one["method"] for one in asked_for].count("initialize") == 1
-    await _until(lambda: not read_records(place.settings.state_dir))  # nothing ran in it any more
+    await _until(lambda: not read_records(place.settings.state_dir))  # nothing was running in it
 
 
 async def test_what_ended_while_nobody_was_there_is_told(place: Place) -> None:
@@ -246,7 +246,7 @@ async def test_an_interrupt_ends_what_was_begun_before_the_takeover(place: Place
         await engine.interrupt(first.session_id)
         assert (await again.end()).outcome == "interrupted"
         assert not with_variable("MARKED", mark)
-        assert place.record.is_supervised  # the agent itself goes on
+        assert place.record.is_supervised  # the agent itself continues
     answers = [one["result"] for one in place.fake.received if one.get("id") == 0 and "result" in one]
     assert answers == [{"outcome": {"outcome": "cancelled"}}]
 
@@ -309,7 +309,7 @@ async def test_a_policy_goes_on_to_hold_while_nobody_has_asked_for_the_session(p
 
 
 class Optional(Fake):
-    """One whose sessions can be told not to ask, besides by their mode."""
+    """Agent whose sessions have other settings besides the mode that stop it from asking."""
 
     asking_options: Mapping[str, str] = {"allow_all": "off"}
 
@@ -346,7 +346,7 @@ async def test_an_earlier_hub_lets_go_and_says_nothing(place: Place) -> None:
     assert not [event for event in first.events if isinstance(event, TurnEnded | EngineGone)]
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- stored facts ----------------------------------------------------------------------------------------------------
 
 
 def test_pieces_are_joined_and_nothing_else() -> None:

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
 
 
 class Adapter(Profile):
-    """An adapter, which has no sandbox here."""
+    """Adapter, which has no sandbox here."""
 
     reading_mode = None
     memory = ()
@@ -75,7 +75,7 @@ class CodexAdapter(Adapter):
 
 
 def environment(profile: Profile, model: ScriptedModel, home: Path) -> dict[str, str]:
-    """What the agent behind the adapter needs to know no account and no other model."""
+    """Return the settings with which the agent behind the adapter needs no account and no other model."""
     home.mkdir()
     env = {"PATH": os.environ["PATH"], "HOME": str(home)}
     if profile.name == "claude-agent-acp":

@@ -1,4 +1,4 @@
-"""What the profiles say of each real agent holds: nobody gets more than was asked for."""
+"""Tests of each profile with its real agent: no agent gets more access than requested."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PROFILES = {profile.name: profile for profile in KNOWN}
 SECONDS = 120
 MARK = "HELMSMAN_STORY"
 CALL = Usage(100, 20, 10, 3)
-"""For one step: OpenCode needs half a minute for its very first start, and more on a busy machine."""
+"""Timeout of a step: OpenCode needs half a minute for its very first start, and more on a busy machine."""
 
 
 @pytest.fixture(params=NAMES)
@@ -61,7 +61,7 @@ async def opened(agent: RealAgent, places: Path) -> AsyncIterator[ProcessEngine]
 
 
 class Story:
-    """One session, turn by turn."""
+    """Session for running turn by turn."""
 
     def __init__(self, engine: ProcessEngine, followed: Followed, options: SessionOptions) -> None:
         self.engine = engine
@@ -75,14 +75,14 @@ class Story:
         self._turns += 1
 
     async def ended(self) -> tuple[TurnEnded, list[object]]:
-        """The end of the turn, and its items."""
+        """Wait for the end of the turn, and return its items."""
         with anyio.fail_after(SECONDS):
             end = await self.followed.end(self._turns)
         items, self._seen = self.followed.items()[self._seen :], len(self.followed.items())
         return end, items
 
     async def asked(self) -> Question:
-        """The question of the turn that runs now."""
+        """Wait for a question of the running turn."""
         turn_ids = [event.turn_id for event in self.followed.events]
         event = await self.followed.until(
             lambda event: isinstance(event, QuestionAsked) and event.turn_id == turn_ids[-1]
@@ -145,7 +145,7 @@ async def test_turn_and_question_outlive_the_hub(
 async def taken_over(
     hub: AcpAgent, settings: Settings, session_id: str, options: SessionOptions
 ) -> AsyncIterator[tuple[ProcessEngine, Followed]]:
-    """A session that an earlier hub has left in the middle of a turn."""
+    """Session that an earlier hub has left in the middle of a turn."""
     (record,) = read_records(settings.state_dir)
     async with hub.reopen_engine(settings, record.engine_id) as engine:
         assert isinstance(engine, ProcessEngine)
@@ -157,12 +157,12 @@ async def taken_over(
 
 
 def long_command(mark: str) -> str:
-    """A command that does not end, with a child that has left its group."""
+    """Return a command that does not end, with a child that has left its group."""
     leaving = "import subprocess, time; subprocess.Popen(['sleep', '300'], start_new_session=True)"
     return f"{MARK}={mark} python3 -c \"{leaving}; open('begun', 'w'); time.sleep(300)\""
 
 
-# --- nobody gets more than was asked for -----------------------------------------------------------------------------
+# --- no more access than requested -----------------------------------------------------------------------------------
 
 
 async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outside(
@@ -233,7 +233,7 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
         assert not with_variable(MARK, mark)
         assert (await story.ended())[0].outcome == "interrupted"
 
-        # Outside it goes on once what was planted is gone, and then inside again.
+        # It continues outside once the planted links are gone, and then inside again.
         with pytest.raises(InvalidInput, match="links that lead elsewhere"):
             await engine.resume(session_id, replace(options, unenforced=True))
         evil.unlink()
@@ -352,7 +352,7 @@ async def test_a_sub_agent_of_copilot_may_do_no_more_than_its_agent(
 async def test_opencode_asks_and_has_no_sub_agents_whatever_its_configuration_says(
     model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What its sub-agents ask reaches nobody."""
+    """Check that questions of sub-agents reach no user."""
     monkeypatch.setattr("tests.agents.acp.test_acp_engine.SECONDS", 60)
     agent = real_agent("opencode", tmp_path / "home", model)
     permission = {"task": "allow", "bash": {"touch *": "allow"}, "*": "allow", "b*": "allow"}

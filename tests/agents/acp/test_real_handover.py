@@ -1,4 +1,4 @@
-"""Each real agent beside Codex: what it did is told to Codex from its own files, and it reviews what is there."""
+"""Tests of each real agent with Codex: Codex continues its session from its files, and it reviews changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real agent that was told not to ask, in its own terminal or by a message, asks when Helmsman has its session."""
+"""Tests that a real agent asks in Helmsman even if its own terminal or a message had told it not to."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_copilot_asks_whatever_its_session_was_told(
             await session.say("make it")
             await session.respond((await question_of(session)).id, "deny")
             await ended(session)
-        # What it was told is kept with the session, and another process finds it there.
+        # The setting is stored with the session, so another process finds it.
         with monkeypatch.context() as patched:
             patched.setattr("helmsman.agents.acp.conversation.as_words", str)
             await session.say(command)
@@ -76,7 +76,7 @@ async def test_gemini_says_in_words_that_its_mode_has_changed_and_it_is_heard(
         await ended(session)
         assert session.error is not None
         assert "changed its mode to yolo" in session.error.message
-        await session.say("make it")  # what it said is in the session that is loaded, and from before
+        await session.say("make it")  # its text is in the loaded session, and from before
         await session.respond((await question_of(session)).id, "deny")
         await ended(session)
     assert not (git_repo / "made.txt").exists()

@@ -1,4 +1,4 @@
-"""What the real Claude Code says its work has cost, turn by turn, and what its files tell of it later."""
+"""Tests of the cost that the real Claude Code reports, per turn and later from its files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["place"]
 pytestmark = pytest.mark.anyio
 
 CALL = 0.000524
-"""What Claude Code makes of one answer of the scripted model, at the prices of its own default model."""
+"""Cost of one answer of the scripted model, at the prices of Claude Code's default model."""
 ID = "01234567-0123-0123-0123-0123456789ab"
 
 
@@ -49,7 +49,7 @@ async def test_each_turn_is_told_once_also_by_the_next_process(place: Place, mod
         claude = next(group for group in told.groups if group.key == "claude")
         assert (claude.turns, claude.sessions) == (3, 1)
         assert claude.cost_usd == pytest.approx(3 * CALL)
-    # Now the registry is of no use any more: its files tell the same.
+    # Without the registry, its files give the same result.
     (place.settings.state_dir / REGISTRY_NAME).unlink()
     async with opened(place) as helm:
         told = await helm.extras.usage.report(group_by="agent", agent="claude")

@@ -1,4 +1,4 @@
-"""The last output of a supervised Claude Code is read, also when its supervisor accepts no more input. No real one."""
+"""Tests that the last output of a supervised Claude Code is read, even if its supervisor accepts no more input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ HELLO = {
 STARTED = {"type": "command_lifecycle", "state": "started", "command_uuid": "turn"}
 TO_BE_REFUSED = {"type": "control_request", "request_id": "1", "request": {"subtype": "nobody_knows"}}
 LONG = {"type": "nobody_knows", "text": "x" * 1_000_000}
-"""What comes after it is read later."""
+"""Later output is read afterwards."""
 RESULT = {"type": "result", "subtype": "success", "result": "all done", "is_error": False}
 
 
@@ -58,7 +58,7 @@ RESULT = {"type": "result", "subtype": "success", "result": "all done", "is_erro
 def supervisor_that_hears_nothing(
     directory: Path, said: Sequence[dict[str, Any]], last_frame: bytes
 ) -> Iterator[ProcessRecord]:
-    """It says that a turn runs, and then what it says last; whoever tells it something is told that it is gone."""
+    """Reports a running turn and then its last output; writers get an error."""
     make_directory(directory)
     output = OutputLog(directory / "output")
     output.append([json.dumps(line).encode() for line in said])
@@ -72,7 +72,7 @@ def supervisor_that_hears_nothing(
     def serve(listener: socket.socket) -> None:
         for answer in (b'[["turn"], []]\n', json.dumps(hello).encode() + b"\n" + last):
             connected, _ = listener.accept()
-            with connected, suppress(OSError):  # nobody wants to hear the rest
+            with connected, suppress(OSError):  # the rest is not needed
                 connected.recv(100)
                 connected.shutdown(socket.SHUT_RD)
                 connected.sendall(answer)

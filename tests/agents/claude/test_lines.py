@@ -64,7 +64,7 @@ def read(*lines: dict[str, Any]) -> list[Event]:
 
 
 def item_after(*lines: dict[str, Any]) -> Any:
-    """The item as it ended."""
+    """Return the item as it ended."""
     started, ended = read(*lines)
     assert isinstance(started, ItemStarted)
     assert isinstance(ended, ItemEnded)
@@ -327,7 +327,7 @@ def test_sessions_are_listed_by_what_was_last_said_in_pages_and_found_by_words(t
     ids = [f"{number}{SESSION[1:]}" for number in range(3)]
     for number, session_id in enumerate(ids):
         kept(tmp_path, said(f"dig hole {number}", number, "t"), answers("ok", number + 10), session_id=session_id)
-    sessions = kept(tmp_path, '{"type":"summary"}', session_id=f"3{SESSION[1:]}")  # nobody has said anything there
+    sessions = kept(tmp_path, '{"type":"summary"}', session_id=f"3{SESSION[1:]}")  # without any message
     kept(tmp_path, said("not a session", 1, "t"), session_id="notes")
     page, cursor = sessions.list(limit=2)
     assert [info.session_id for info in page] == [ids[2], ids[1]]

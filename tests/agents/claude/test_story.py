@@ -1,4 +1,4 @@
-"""The real Claude Code on a scripted model: what it asks, what becomes of the answers, and what is left of it."""
+"""Tests of the real Claude Code on a scripted model: questions, answers and stored sessions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ EventT = TypeVar("EventT", bound=Event)
 
 @dataclass
 class Place:
-    """A Claude Code of its own, and where it works."""
+    """Claude Code with its own home, and a working directory."""
 
     settings: Settings
     env: dict[str, str]
@@ -131,7 +131,7 @@ async def test_what_it_asks_is_asked_and_the_answer_is_all_it_gets(place: Place,
         await ended(session)
         made, other, failed = [item for item in session.items if isinstance(item, CommandExecution)]
         assert (made.exit_code, other.exit_code, failed.exit_code, failed.output) == (0, 0, 3, "a")
-        assert not (place.repo / ".claude").exists()  # what was approved for longer is Helmsman's to know
+        assert not (place.repo / ".claude").exists()  # longer approvals are Helmsman's own rules
 
         await session.say("colour")
         asked = await next_question(session)
@@ -212,7 +212,7 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
                     await anyio.sleep(0.05)
             await engine.run_turn(opened.session_id, options, TurnInput(text="more"))
             assert (await again.last(TurnEnded, count=2)).outcome == "completed"
-            assert model.requests[-1].user_texts[0] == "ask"  # the session goes on with all it had
+            assert model.requests[-1].user_texts[0] == "ask"  # the session continues with its whole history
             turns = [turn.outcome for turn in second.sessions(settings, None).turns(opened.session_id)]
             assert turns == ["completed", "interrupted", "completed"]
     finally:
@@ -321,7 +321,7 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
 
 
 class Heard:
-    """What an engine tells of a session."""
+    """Events of a session from the engine."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []

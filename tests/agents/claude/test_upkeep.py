@@ -1,4 +1,4 @@
-"""The real Claude Code on a scripted model: sessions forked, named, compacted, planned first, shared."""
+"""Tests of the real Claude Code on a scripted model: fork, rename, compact, plan, and shared sessions."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_session_is_forked_named_and_compacted(place: Place, model: Scri
         assert (spent.total.turns, spent.total.usage.input_tokens) == (
             4,
             4 * 100,
-        )  # what a fork begins with counts once
+        )  # turns that a fork copies count once
 
         await helm.extras.upkeep.rename(session.id, "Counting")  # its process runs
         await helm.extras.upkeep.compact(session.id)
@@ -211,7 +211,7 @@ async def test_what_a_person_has_open_is_left_alone(place: Place, model: Scripte
 
 @asynccontextmanager
 async def in_a_terminal(place: Place, session_id: str, words: str) -> AsyncIterator[None]:
-    """Somebody has said something to Claude Code in a terminal, and has it open."""
+    """Yield a session that a user has open in Claude Code's terminal."""
     import fcntl
     import termios
 

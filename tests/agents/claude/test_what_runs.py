@@ -1,4 +1,4 @@
-"""What Claude Code shows is what runs: where commands run, what else they ask for, and what nobody inside may plant."""
+"""Tests that Claude Code runs what it shows: where commands run, what else they request, and what no command may plant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = ["place"]
 
 
 async def answered(session: Session, answer: str) -> list[Question]:
-    """All that is asked in the running turn, each answered in this way."""
+    """Answer every question of the running turn in this way."""
     asked: list[Question] = []
     with anyio.fail_after(SECONDS):
         while session.state.is_running:
@@ -194,7 +194,7 @@ async def test_nobody_inside_tells_another_claude_what_to_do_and_nothing_begins_
     steps = iter((run(f"ls {sockets} > seen.txt; touch ran.txt"), call("Agent", sub), say("done")))
     offered: set[str] = set()
 
-    def look(request: ModelRequest) -> Step:  # whatever else it is told on the way
+    def look(request: ModelRequest) -> Step:  # other settings on the way
         offered.update(request.tool_names)
         return next(steps)
 

@@ -1,4 +1,4 @@
-"""What a session may do, worked out from the options and Codex's configuration."""
+"""Tests of computing a session's permissions from its options and Codex's configuration."""
 
 from __future__ import annotations
 

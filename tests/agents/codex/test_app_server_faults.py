@@ -1,4 +1,4 @@
-"""The engine against an app-server that misbehaves in ways a real one cannot be made to."""
+"""Tests of the engine with an app-server that misbehaves in ways a real one cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding Codex, asking it what it can do, and remembering the answer."""
+"""Tests of finding Codex, reading its features, and caching the answer."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ async def test_missing_directories_and_plain_files_are_refused(tmp_path: Path) -
 
 
 def npm_package(modules: Path) -> Path:
-    """The npm package of Codex without its program; returns the script that npm links to."""
+    """Create the npm package of Codex without its program. Return the script that npm links to."""
     return program(modules / "@openai" / "codex" / "bin" / "codex.js", "#!/usr/bin/env node\n// never run here\n")
 
 
@@ -236,7 +236,7 @@ async def test_a_version_managers_link_is_called_by_its_own_name(tmp_path: Path)
     assert (await find_codex(explicit=shim)).path == shim
 
 
-# --- what it can do --------------------------------------------------------------------------------------------------
+# --- features --------------------------------------------------------------------------------------------------------
 
 
 async def test_options_and_commands_are_those_the_help_names(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ WORDS = {
 
 
 def schema(codex: CodexBinary, directory: Path) -> None:
-    """The protocol as this Codex describes it; the oldest has no experimental part to ask for."""
+    """Return the protocol's schema from this Codex; the oldest has no experimental part."""
     for options in (["--experimental"], []):
         command = [str(codex.path), "app-server", "generate-json-schema", *options, "--out", str(directory)]
         if subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0:
@@ -339,7 +339,7 @@ async def test_an_answer_is_remembered_between_processes(
     first = await find_codex(explicit=codex_binary, state_dir=state)
     file = remembered(state)
     monkeypatch.setattr(binary_module, "_KNOWN", {})
-    monkeypatch.setattr(binary_module, "_probe", None)  # whoever asks again fails
+    monkeypatch.setattr(binary_module, "_probe", None)  # the next caller fails
     assert await find_codex(explicit=codex_binary, state_dir=state) == first
     assert json.loads(file.read_text(encoding="utf-8"))["entries"][0]["key"]["path"] == str(first.path)
 

@@ -97,7 +97,9 @@ def test_what_had_gone_another_way_here_is_kept_aside(tmp_path: Path) -> None:
     home = tmp_path / "here"
     here = CodexTranscripts(home, NEW)
     path = write(home, ID, first_line(ID))
-    assert here.place(ID, parts, directory=tmp_path, away=tmp_path / "away").moved_away is None  # it goes on from that
+    assert (
+        here.place(ID, parts, directory=tmp_path, away=tmp_path / "away").moved_away is None
+    )  # it continues from that
     other = first_line(ID) + '{"here": 1}\n'
     path.write_text(other, encoding="utf-8")
     placed = here.place(ID, parts, directory=tmp_path, away=tmp_path / "away")

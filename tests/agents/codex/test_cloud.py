@@ -1,4 +1,4 @@
-"""The cloud client with the real `codex cloud` against the scripted backend, on every version that takes one."""
+"""Tests of the cloud client with the real `codex cloud` and a scripted backend, on every supported version."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def binary(codex_binary: Path, home: CodexHome) -> CodexBinary:
 
 @pytest.fixture
 def client(binary: CodexBinary, cloud: ScriptedCloud, home: CodexHome) -> CloudClient:
-    """A client that is logged in to the scripted cloud."""
+    """Client that is logged in to the scripted cloud."""
     if binary.version >= Version.parse("0.152.0"):
         pytest.skip("This Codex takes no backend but OpenAI's.")
     cloud.log_in(home)

@@ -1,4 +1,4 @@
-"""What `codex cloud` prints, as recorded from real binaries (scripts/record_cloud.py) and as nobody prints it."""
+"""Tests of parsing `codex cloud`: recorded output of real binaries (scripts/record_cloud.py), and invented output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cloud client on recorded answers of every version, and on answers that no Codex gives. Nothing but a shell is run."""
+"""Tests of the cloud client on recorded answers of every version, and on invented answers, through a shell script."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TASK = "task_e_00000000000000000000000000000001"
 
 
 def stand_in(folder: Path, script: str) -> CodexBinary:
-    """A program in the place of Codex."""
+    """Return a program that replaces Codex."""
     program = folder / "codex"
     program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
@@ -67,7 +67,9 @@ def stand_in(folder: Path, script: str) -> CodexBinary:
 
 @pytest.fixture
 def replay(tmp_path: Path) -> Replay:
-    """Makes a client whose Codex gives these recorded answers, by command: `replay("0.145.0", status="ready_status")`."""
+    """Return a function for clients whose Codex gives recorded answers, by command: `replay("0.145.0",
+    status="ready_status")`.
+    """
 
     def make(version: str, **stories: str) -> CloudClient:
         cases = "".join(_case(command, RECORDED[version][story]) for command, story in stories.items())

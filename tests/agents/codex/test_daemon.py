@@ -1,4 +1,4 @@
-"""Codex's own daemon: whose socket is trusted, and what counts as more than a session may do there."""
+"""Tests of Codex's own daemon: trust in its socket, and wider permissions of its sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the supervisor of an engine ends it, and what it keeps of what Codex says."""
+"""Tests of when the supervisor of an engine ends it, and of Codex's logged output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detache
 async def with_a_question(
     codex_binary: Path, codex_home: CodexHome, detached_engines: Path, model: ScriptedModel, git_repo: Path
 ) -> ProcessRecord:
-    """An engine that nobody is attached to any more, with a question open in it."""
+    """Engine without clients, with an open question."""
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
     model.on("touch", run("touch made.txt", escalate="please"), say("done"))
     async with open_detached(
@@ -49,7 +49,7 @@ async def with_a_question(
 
 
 class Asked:
-    """A watcher that asks the supervisor of a record, and counts how often it was asked."""
+    """Watcher that asks the supervisor of a record, and counts the requests."""
 
     def __init__(self, record: ProcessRecord | None = None) -> None:
         self._record = record

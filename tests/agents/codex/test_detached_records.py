@@ -1,4 +1,4 @@
-"""What is known on disk of detached engines."""
+"""Tests of the records of detached engines."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detache
 
 @pytest.fixture
 def record(tmp_path: Path) -> ProcessRecord:
-    """An engine whose supervisor is this very process."""
+    """Engine whose supervisor is this process."""
     directory = tmp_path / "engines" / "e1"
     make_directory(directory)
     supervisor = running_process(os.getpid())

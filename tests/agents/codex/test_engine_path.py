@@ -70,7 +70,7 @@ async def test_codex_itself_starts_no_git_of_the_repository_and_its_commands_sti
     tmp_path: Path,
     engine: Literal["app-server", "exec"],
 ) -> None:
-    """As with an activated `.venv` of the repository."""
+    """Like an activated `.venv` of the repository."""
     tools = _tools_with_git(git_repo / ".venv" / "bin", tmp_path)
     env = {**codex_home.env, "PATH": f"{tools}:{codex_home.env.get('PATH') or os.environ['PATH']}"}
     codex_home.configure(allow_login_shell=False)
@@ -86,7 +86,7 @@ async def test_codex_itself_starts_no_git_of_the_repository_and_its_commands_sti
 async def test_an_engine_takes_no_session_that_may_write_a_directory_on_its_path(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, tmp_path: Path
 ) -> None:
-    """A directory that was nothing special when the engine started."""
+    """Directory that was not writable when the engine started."""
     (tmp_path / "first").mkdir()
     tools = _tools_with_git(tmp_path / "project" / "bin", tmp_path)
     env = {**codex_home.env, "PATH": f"{codex_home.env.get('PATH') or os.environ['PATH']}:{tools}"}

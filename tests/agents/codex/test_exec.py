@@ -126,7 +126,7 @@ async def begin(engine: ExecEngine, prompt: str, **options: Any) -> tuple[str, F
 
 
 def is_running(pid: int) -> bool:
-    """Also false for a process that has ended and only waits to be reaped, by whoever inherited it."""
+    """Return whether a process runs; False if it waits to be reaped by its new parent."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -419,7 +419,7 @@ async def test_instructions_that_are_not_read_are_remarked_on(
 
 
 def repository_with_configuration(git_repo: Path, tmp_path: Path) -> Path:
-    """Give the repository a Codex configuration of its own; the file returned exists once it has been loaded."""
+    """Add a Codex configuration to the repository. The returned file exists once it has been loaded."""
     loaded = tmp_path / "loaded"
     server = f'command = "/bin/sh"\nargs = ["-c", "touch {loaded}"]'
     (git_repo / ".codex").mkdir()

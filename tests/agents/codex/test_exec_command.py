@@ -1,4 +1,4 @@
-"""The command line of a turn, and what is refused before a process exists."""
+"""Tests of the command line of a turn, and of refusals before a process exists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def codex(version: str = "0.166.0", flags: frozenset[str] = FLAGS) -> CodexBinar
 
 
 class Place:
-    """A directory to work in, a home and a scratch directory."""
+    """Working directory, home and scratch directory."""
 
     def __init__(self, folder: Path) -> None:
         self.repo, self.home, self.scratch = folder / "repo", folder / "home", folder / "scratch"
@@ -78,7 +78,7 @@ class Place:
         return self.command(*args, **options).arguments
 
     def config(self, *args: Any, **options: Any) -> dict[str, Any]:
-        """What is given as `--config`, as Codex reads it."""
+        """Parse the `--config` arguments like Codex."""
         pairs = [
             item.removeprefix("--config=") for item in self.arguments(*args, **options) if item.startswith("--config=")
         ]

@@ -1,4 +1,4 @@
-"""The exec engine on programs that misbehave as a real Codex cannot be made to."""
+"""Tests of the exec engine with programs that misbehave in ways a real Codex cannot."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ prompt = sys.stdin.read()
 
 
 class Scene:
-    """A working directory, and a home that knows one session."""
+    """Working directory, and a home with one session."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.home = folder, folder / "home"

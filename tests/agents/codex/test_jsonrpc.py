@@ -1,4 +1,4 @@
-"""The peer, over a transport made of two streams."""
+"""Tests of the JSON-RPC peer, over a transport made of two streams."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Wire:
-    """A transport whose other end is the test."""
+    """Transport whose other end is the test."""
 
     def __init__(self, resumed: Resumed | None = None) -> None:
         self.resumed = resumed
@@ -296,7 +296,7 @@ async def test_a_cancelled_request_leaves_nothing_behind() -> None:
 
 
 async def answered(peer: Peer, wire: Wire) -> Any:
-    """A round trip, which also proves that everything said before has been read."""
+    """Make a round trip, which also proves that everything sent before has been read."""
     results: list[Any] = []
 
     async def ask() -> None:

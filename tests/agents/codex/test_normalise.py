@@ -1,4 +1,4 @@
-"""What single notifications and lines mean, where the recordings do not show it."""
+"""Tests of single notifications and lines that are not in the recordings."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_an_mcp_server_that_starts_is_told_to_its_session() -> None:
     event = from_app_server(method, {"threadId": "T1", **ready})
     assert event == Untranslated(session_id="T1", name=method)
     assert event.raw == {"threadId": "T1", **ready}
-    assert from_app_server(method, ready) is None  # nobody knows whose it is
+    assert from_app_server(method, ready) is None  # its session is unknown
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The diff made of Codex's file changes is one that git applies."""
+"""Tests that git applies the diff made from Codex's file changes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _read(path: Path) -> str:
 
 
 def _hunks(old: str, new: str) -> str:
-    """The hunks as Codex gives them: a unified diff without its file headers."""
+    """Return the hunks like Codex: a unified diff without its file headers."""
     lines = itertools.islice(difflib.unified_diff(_lines(old), _lines(new), n=1), 2, None)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 

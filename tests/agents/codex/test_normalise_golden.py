@@ -1,4 +1,4 @@
-"""Every recorded transcript of every tested Codex gives the events written down beside it."""
+"""Tests that every recorded transcript of every tested Codex gives the recorded events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No input whatever makes the normaliser raise."""
+"""Tests that no input makes the normaliser raise."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ json_values = st.recursive(
 
 @st.composite
 def mutated(draw: st.DrawFn, messages: list[dict[str, Any]]) -> Any:
-    """A recorded message in which one value, however deep, has become something else."""
+    """Return recorded messages with one value replaced, at any depth."""
     message = copy.deepcopy(draw(st.sampled_from(messages)))
     place: Any = message
     while True:

@@ -1,4 +1,4 @@
-"""Pieces of one text that have come at once become one, and nothing else changes."""
+"""Tests that text chunks that arrive together are joined, and nothing else changes."""
 
 from __future__ import annotations
 

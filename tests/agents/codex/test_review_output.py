@@ -1,4 +1,4 @@
-"""What a review found, from each of the forms in which Codex keeps or shows it."""
+"""Tests of reading review findings from each of Codex's formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a turn, from files that real versions wrote (`rollout_ends`), from a real Codex, and from odd files.
+"""Tests of turn outcomes: recorded files of real versions (`rollout_ends`), a real Codex, and odd files.
 
 Each recorded file has four turns: one that completes, one that fails, one that is interrupted, one that is still open.
 """
@@ -36,7 +36,7 @@ TIME = "2026-11-15T12:00:{second:06.3f}Z"
 
 
 def write(path: Path, *entries: tuple[str, dict[str, Any]]) -> Path:
-    """A file of these lines, a second apart."""
+    """Return a file of these lines, a second apart."""
     lines = [
         json.dumps({"timestamp": TIME.format(second=second), "type": kind, "payload": payload})
         for second, (kind, payload) in enumerate(entries)
@@ -308,7 +308,7 @@ def test_a_compressed_file_is_unpacked(tmp_path: Path) -> None:
 
 
 class Counted(io.BytesIO):
-    """Counts what is read of it."""
+    """File that counts the bytes read."""
 
     taken = 0
 

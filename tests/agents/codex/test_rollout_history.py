@@ -1,4 +1,4 @@
-"""What was said and done in a session, from the files of every supported Codex, without starting it."""
+"""Tests of reading a session's transcript from the files of every supported Codex, without starting it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What turns spent, from files that real versions wrote, and from odd ones."""
+"""Tests of the spending of turns, from recorded files of real versions and from odd files."""
 
 from __future__ import annotations
 

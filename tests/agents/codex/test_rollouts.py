@@ -30,7 +30,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class Home:
-    """A CODEX_HOME made by hand, and an index that counts what it reads."""
+    """CODEX_HOME made by hand, and an index that counts its reads."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class Home:
     def file(
         self, content: bytes, *, session_id: str | None = None, age: float = 0, place: str = "sessions/2026/03/01"
     ) -> str:
-        """A rollout that last changed `age` seconds before noon; its id."""
+        """Create a rollout that changed `age` seconds before noon; return its id."""
         session_id = session_id or str(uuid.uuid4())
         path = self.path / place / f"rollout-2026-03-01T10-00-00-{session_id}.jsonl"
         self.write(path, content, age)
@@ -243,7 +243,7 @@ def test_a_file_without_an_id_in_its_name_has_it_inside(home: Home) -> None:
     assert home.index.find(session_id) is not None
 
 
-# --- what is no session ----------------------------------------------------------------------------------------------
+# --- files that are not sessions -------------------------------------------------------------------------------------
 
 
 def test_what_is_no_session_is_left_out(home: Home) -> None:
@@ -417,7 +417,7 @@ def test_an_unknown_id_is_not_found(home: Home) -> None:
         assert home.index.find(session_id) is None
 
 
-# --- what is read, and how often -------------------------------------------------------------------------------------
+# --- reads and their number ------------------------------------------------------------------------------------------
 
 
 def test_a_page_reads_the_heads_it_needs_and_no_head_twice(home: Home) -> None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """A connection to a real app-server that runs turns to their end."""
+    """Connection to a real app-server that runs turns to their end."""
 
     def __init__(self, api: AppServer) -> None:
         self.api = api

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def _program(folder: Path, script: str) -> CodexBinary:
-    """A program in the place of Codex."""
+    """Return a program that replaces Codex."""
     path = folder / "codex"
     path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     path.chmod(0o700)

@@ -1,5 +1,6 @@
-"""What proves that a command stays in the sandbox, and that everything else proves nothing. Real files of real versions are
-in `tests/security/test_inside_or_outside.py`; here are the ones that no Codex was seen to write.
+"""Tests of proofs that a command stays in the sandbox.
+
+Recorded files of real versions are in `tests/security/test_inside_or_outside.py`; these files are invented.
 """
 
 from __future__ import annotations
@@ -172,7 +173,7 @@ def test_two_calls_with_one_id_prove_nothing_unless_they_are_the_same(sessions: 
 
 def test_a_call_that_is_over_proves_nothing_for_another_with_its_id(sessions: Sessions) -> None:
     over = line("response_item", {"type": "function_call_output", "call_id": "call_1", "output": "done"})
-    assert sessions.proof(context(), call(), over) == "outside"  # the one that is asked about is not written down yet
+    assert sessions.proof(context(), call(), over) == "outside"  # the call in question is not yet in the file
     assert sessions.proof(context(), call(), over, call()) == "outside"
 
 

@@ -1,4 +1,4 @@
-"""What the login shell costs, and whether Codex is told to keep snapshots of it."""
+"""Tests of measuring the login shell, and of the decision about Codex's shell snapshots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ON = ("--enable", "shell_snapshot")
 
 @pytest.fixture
 def shell(tmp_path: Path) -> Path:
-    """A shell that takes as long as the test says."""
+    """Shell that takes as long as the test says."""
     program = tmp_path / "shell"
     program.write_text(f"#!/bin/sh\n. {tmp_path}/takes\n", encoding="utf-8")
     program.chmod(0o755)

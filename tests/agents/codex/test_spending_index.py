@@ -1,6 +1,6 @@
-"""What all sessions spent, and what is kept of it: read once, read again when it has changed, and never believed blindly.
+"""Tests of the cached spending of all sessions: read once, read again after a change, and never trusted blindly.
 
-Whether a file was read again is seen by a change that its size and time do not show: who reads it, tells of it.
+A change that keeps size and time reveals whether a file was read again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ID = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f0{}"
 
 
 class Places:
-    """A CODEX_HOME and a state directory."""
+    """CODEX_HOME and state directory."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.state = folder / "codex", folder / "state"
@@ -36,7 +36,7 @@ class Places:
         return path
 
     def spent(self) -> dict[str, int]:
-        """By a process that knows nothing yet."""
+        """Read with a new process's empty cache."""
         sessions = SpendingIndex(RolloutSpending(self.home), self.state).sessions()
         return {session.session_id[-1]: sum(turn.input_tokens for turn in session.turns) for session in sessions}
 
@@ -47,7 +47,7 @@ class Places:
 
 
 def change_unseen(path: Path, old: int, new: int) -> None:
-    """Change what a file says in a way that its size and time do not show."""
+    """Change the content of a file without changing its size and time."""
     time = path.stat().st_mtime_ns
     path.write_bytes(path.read_bytes().replace(b'"input_tokens":%d' % old, b'"input_tokens":%d' % new))
     os.utime(path, ns=(time, time))

@@ -1,4 +1,7 @@
-"""A child for a supervisor: it answers its greeting, prints as many lines as asked, and echoes the rest. And its watcher."""
+"""Child for supervisor tests: it answers its greeting, prints lines on request, and echoes the rest.
+
+With its watcher.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,7 @@ def main() -> None:
 
 
 def _start_daemon() -> None:
-    """One that has got away from us, and does not want to end."""
+    """Start a process that has escaped, and ignores signals."""
     if os.fork():
         return
     os.setsid()

@@ -1,4 +1,4 @@
-"""The owner's end of the connection with a supervisor."""
+"""Tests of the owner's end of the connection with a supervisor."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def greet(listener: socket.socket) -> socket.socket:
 
 @asynccontextmanager
 async def owned() -> AsyncIterator[tuple[SupervisedProcess, socket.socket]]:
-    """A child, and its supervisor's end of the line."""
+    """Child, and its supervisor's end of the connection."""
     with listening() as (address, listener):
         async with anyio.create_task_group() as tasks:
             accepted: list[socket.socket] = []
@@ -76,14 +76,14 @@ async def test_the_last_word_of_a_supervisor_is_read_when_it_takes_nothing_any_m
                 output.close()
                 supervisor.sendall(b"+5\nr9\n")
             with pytest.raises(EngineLost):
-                while True:  # until it is known that nobody is there
+                while True:  # until it is known that no supervisor listens
                     await child.send("more")
             assert [said.line for part in [one async for one in child.lines()] for said in part] == [b"said"]
             assert (child.newer_epoch, child.is_lost) == (9, False)
 
 
 async def test_after_half_a_frame_nothing_more_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A system that is short of memory refuses to send, and the connection stays."""
+    """Check that the connection survives when the system refuses to send for lack of memory."""
     send = socket.socket.send
 
     def send_half(connected: socket.socket, data: memoryview) -> int:
@@ -120,7 +120,7 @@ async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed()
 
                 async def write() -> None:
                     with pytest.raises(EngineLost):
-                        await child.send("x" * 10_000_000)  # more than fits, and nobody reads it
+                        await child.send("x" * 10_000_000)  # more than the buffer holds, without a reader
                     refused.set()
 
                 using.start_soon(read)
@@ -133,7 +133,7 @@ async def test_whoever_reads_or_writes_is_let_go_when_the_connection_is_closed()
 
 @asynccontextmanager
 async def kept(tmp_path: Path, *, idle: float = 900) -> AsyncIterator[ProcessRecord]:
-    """The stand-in in a supervisor of its own, of hub 1."""
+    """Stand-in in a supervisor of hub 1."""
     with anyio.fail_after(6 * SECONDS):
         record = await start_supervised(
             [sys.executable, str(Path(stand_in.__file__))],

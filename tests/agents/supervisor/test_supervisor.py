@@ -1,4 +1,4 @@
-"""A supervisor and its child: output is logged and not lost, input comes once, and all of it ends."""
+"""Tests of a supervisor and its child: no output is lost, input arrives once, and everything ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def until(condition: Callable[[], object]) -> None:
 
 
 class Owner:
-    """An owner that sends and receives frames one by one, and reads the output line by line."""
+    """Owner that sends and receives frames one by one, and reads the output line by line."""
 
     output: OutputReader
     offset: int
@@ -107,7 +107,7 @@ class Owner:
 
 @dataclass
 class Kept:
-    """A supervisor with the stand-in as its child."""
+    """Supervisor with the stand-in as its child."""
 
     directory: Path
     address: Path
@@ -286,7 +286,7 @@ def test_a_megabyte_passes_both_ways(tmp_path: Path) -> None:
         assert len(one.said()) == 3_000_000
 
 
-# --- output that is not read at once ---------------------------------------------------------------------------------
+# --- output that is not read immediately -----------------------------------------------------------------------------
 
 
 def segments(found: Kept) -> dict[int, int]:
@@ -375,7 +375,7 @@ with book.open("a") as written:
 
 
 def test_a_reader_that_is_killed_at_any_point_reads_every_line_once(tmp_path: Path) -> None:
-    """The reader commits a line and the offset behind it in one step, as a hub does."""
+    """Commit a line and the following offset in one step, like a hub."""
     book, count, randomness = tmp_path / "book", 5_000, random.Random(7)
     book.touch()
     with kept(tmp_path, segment_bytes=100_000) as found:
@@ -560,7 +560,7 @@ def test_no_command_of_an_agent_owns_this_agent_or_another(tmp_path: Path) -> No
 
 
 def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp_path: Path) -> None:
-    """Not below the supervisor, or it would end with it."""
+    """Start it outside of the supervisor, or it would end with it."""
     started = tmp_path / "started"
     script = (
         f"import os, time; open({str(started)!r}, 'a').write(f'{{os.getpid()}} {{os.getppid()}}\\n'); time.sleep(60)"
@@ -590,7 +590,7 @@ def test_when_somebody_is_needed_and_nobody_is_there_the_next_one_is_started(tmp
 
 @pytest.fixture
 def as_supervisor() -> Iterator[None]:
-    """This process does what a supervisor does, and is none afterwards."""
+    """Run this process as a supervisor, and restore it afterwards."""
     yield
     become_subreaper(really=False)
 

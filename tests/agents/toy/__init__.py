@@ -1,1 +1,1 @@
-"""A toy agent with a protocol of its own: what it takes to add an agent is this package."""
+"""Toy agent with its own protocol: this package is all that a new agent needs."""

@@ -1,4 +1,4 @@
-"""The dialect of the toy agent."""
+"""Dialect of the toy agent."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class ToyConversation(Conversation):
 
 
 class ToyDialect(AgentDialect):
-    """The toy agent, with its sessions in a directory."""
+    """Toy agent, with its sessions in a directory."""
 
     agent = "toy"
     title = "Toy"

@@ -1,4 +1,4 @@
-"""The program of the toy agent: a line of JSON for each message. It keeps the names of its sessions in a directory."""
+"""Program of the toy agent: one line of JSON per message. It stores the names of its sessions in a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor of a toy agent knows of its turn (`helmsman.agents.supervisor.relay`)."""
+"""Observer of a toy agent's turn, for its supervisor (`helmsman.agents.supervisor.relay`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ToyWatcher:
-    """One session: whether its turn runs, and whether it waits."""
+    """Observed session: its running turn, and its question."""
 
     def __init__(self) -> None:
         self._session = ""
