@@ -61,7 +61,7 @@ def modules() -> dict[str, Path]:
 
 @cache
 def tree(file: Path) -> ast.Module:
-    """What is in a file. Read once: all of them take a second."""
+    """Content of a file. Cached: reading all of them takes a second."""
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
@@ -84,7 +84,7 @@ def imports(file: Path, known: dict[str, Path]) -> set[str]:
 
 
 def started_programs(file: Path) -> set[str]:
-    """The modules that a file starts as programs of their own: the words after `-m` in its commands."""
+    """Return the modules that a file runs as programs: the words after `-m` in its commands."""
     commands = [node.elts for node in ast.walk(tree(file)) if isinstance(node, ast.List | ast.Tuple)]
     pairs = [pair for words in commands for pair in pairwise(words)]
     named = [_module_in(word) for flag, word in pairs if isinstance(flag, ast.Constant) and flag.value == "-m"]

@@ -23,7 +23,7 @@ def find_claude_binary() -> Path | None:
 
 
 def claude_binary() -> Path:
-    """The same; the test is skipped where there is none."""
+    """Return the Claude Code to test with, or skip the test."""
     found = find_claude_binary()
     if found is None:
         pytest.skip("Claude Code is not there: run scripts/fetch_clients.py")
@@ -31,7 +31,7 @@ def claude_binary() -> Path:
 
 
 def claude_environment(model: ScriptedModel, home: Path) -> dict[str, str]:
-    """What it takes for it to use this model, and a home of its own, in the HOME of whoever runs it."""
+    """Return the settings for a scripted model and a separate home, in this user's HOME."""
     given = agent_environment("claude", model.address, home)
     named = {name: value for name, value in given.items() if name.startswith(("ANTHROPIC_", "CLAUDE_"))}
     return named | {"CLAUDE_CONFIG_DIR": str(home)}

@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     given: dict[str, str] | None = getattr(config, "workerinput", None)
     if given is None:
         os.environ["PATH"] = f"{_QUICK_PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    if os.environ.get("HELMSMAN_E2E") != "1":  # where somebody does: on an account
+    if os.environ.get("HELMSMAN_E2E") != "1":  # a user may: on an account
         os.environ["SSL_CERT_FILE"] = str(_QUICK_CERTIFICATES / "nobody.pem")
         os.environ["SSL_CERT_DIR"] = str(_QUICK_CERTIFICATES)
     os.environ["HELMSMAN_SNAPSHOTS"] = "0"  # a seventh of all work here, for what few tests take back: see `snapshots`

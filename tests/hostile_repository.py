@@ -1,4 +1,4 @@
-"""A repository whose own files would have every kind of agent run something, ask for less, or send its key elsewhere."""
+"""Repository whose files would make every kind of agent run commands, ask for less, or send its key elsewhere."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def make_git_hostile(repository: Path, ran: Path) -> None:
 
 
 def make_hostile(repository: Path, ran: Path, foreign: ScriptedModel) -> dict[str, list[Path]]:
-    """A repository whose configuration has all kinds of agents run something; for each, what there is no switch for."""
+    """Create the repository; return what no switch prevents, by agent."""
 
     def touch(name: str) -> str:
         return f"touch {ran / name}"

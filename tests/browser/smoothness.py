@@ -40,7 +40,7 @@ class Frames:
 
 
 async def scrolled(page: Page, selector: str, *, step: int = 400) -> Frames:
-    """Scroll an element by so many pixels in each frame, up and down."""
+    """Scroll an element by this many pixels in each frame, up and down."""
     await page.call("Performance.enable", timeDomain="threadTicks")
     before = await _processor_ms(page)
     times: list[float] = await page.get(

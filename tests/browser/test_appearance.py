@@ -1,4 +1,4 @@
-"""How the page looks and to whom: both themes, a narrow window, and nothing serious for axe-core to find."""
+"""Tests of the page's appearance: both themes, a narrow window, and no serious finding of axe-core."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ pytestmark = [
 
 @pytest.fixture
 async def helm(known: Place, tmp_path: Path) -> AsyncIterator[Helmsman]:
-    """This machine, with an agent of its own; the other one has Codex."""
+    """This machine with its own agent; the other one has Codex."""
     mine = FakeAcpAgent(tmp_path / "mine")
     mine.on("local", says("At it."), waits())
     own = AcpAgent(OwnAgent("mine", "My agent", mode="ask", runs_repository_files=False), tuple(mine.command))
@@ -139,7 +139,7 @@ async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
     assert slow.status == "interrupted"
     gate.release()
 
-    # Lost and found again, by itself.
+    # Lost, and found again automatically.
     await page.get(f"location.hash = '#/s/{session_id}'")
     await page.until_text(".session .facts .host", NAME)
     async with lost(known, helm):
@@ -147,7 +147,7 @@ async def test_work_on_another_machine_is_begun_answered_reviewed_and_applied(
         await page.get("location.hash = '#/'")
         await page.until_text(f".machines [data-machine={NAME}]", "away")
         await page.until_text(f".list-pane [data-away={NAME}]", "is lost")
-        assert await page.count(f".row .host[data-host={NAME}]") == 2  # what was last known
+        assert await page.count(f".row .host[data-host={NAME}]") == 2  # last known state
     await page.until_text(f".machines [data-machine={NAME}]", "connected")
     await page.until("document.querySelector('[data-away]') === null")
 
@@ -164,7 +164,7 @@ _INJECTED = "<img src=x onerror='window.harmed = true'>"
 
 
 class Liar:
-    """What is called a machine, and says what it likes."""
+    """Machine with a hostile name."""
 
     is_connected = True
     is_lost = False

@@ -1,4 +1,4 @@
-"""A hub that is killed while only a browser is connected: the page comes back by itself, with what it showed."""
+"""Tests that the page recovers after the hub is killed while only a browser is connected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A new question is told of at once: in the title, the icon, the page, and by the browser where it may."""
+"""Tests that a new question is announced immediately: in the title, the icon, the page, and the browser."""
 
 from __future__ import annotations
 
@@ -191,21 +191,21 @@ async def test_nobody_is_told_of_an_end_that_is_on_screen(
 
 
 async def sent(helm: HelmsmanService, number: int) -> None:
-    """Wait until a page has said of so many notices that it has shown them."""
+    """Wait until a page has confirmed this many notifications."""
     with anyio.fail_after(SECONDS):
         while [one.status for one in await helm.extras.notices.log()] != ["sent"] * number:
             await anyio.sleep(0.02)
 
 
 def told_by_hub(helm: HelmsmanService) -> None:
-    """Have the browser told of everything, as a hub does it."""
+    """Send all notifications to the browser, like a hub."""
     to = Recipient(name="browser", way="browser", is_full=True)
     notifier = Notifier(helm._shared, load=lambda: NotifySettings((to,), unanswered=0.0))
     helm.in_background(notifier.run)
 
 
 async def ended(session: Session) -> Session:
-    """Wait for its end as nobody waits who counts."""
+    """Wait for its end, like a page that is not watched."""
     with anyio.fail_after(SECONDS):
         while session.state.is_running:
             await anyio.sleep(0.02)

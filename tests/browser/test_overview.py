@@ -73,7 +73,7 @@ async def test_sessions_are_found_by_what_was_said_and_filtered_in_the_address(
     project = json.dumps(str(folder))
     await page.get(f"location.hash = '#/?state=done&project=' + encodeURIComponent({project})")
     await page.until("document.querySelectorAll('.row').length === 2")
-    await page.call("Page.reload")  # a link that somebody kept
+    await page.call("Page.reload")  # a bookmarked link
     await page.until(f"document.querySelectorAll('.row').length === 2 && {states}.value === 'done'")
     await page.click(f".row[data-session='{sail.id}']")
     await page.until_text(".agent_message", "Sewn.")

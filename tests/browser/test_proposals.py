@@ -1,4 +1,4 @@
-"""What a model has proposed is confirmed in a dialog that shows everything; two tabs with the same question."""
+"""Tests that a model's proposal is confirmed in a dialog that shows everything, also with two tabs."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def test_of_two_tabs_the_second_learns_that_the_question_was_answered(
         await other.goto(server + logins.new_code().path)
         for tab in (page, other):
             await tab.until("document.querySelectorAll('.question').length === 2")
-        await other.get("import('/live.js').then(({live}) => live.stop())")  # it does not hear of the answer
+        await other.get("import('/live.js').then(({live}) => live.stop())")  # it does not receive the answer
         await a_moment(page)
         await page.click(".question [data-answer=deny]")
         await page.until("document.activeElement.matches('.question textarea')")
@@ -159,7 +159,7 @@ async def test_a_stale_tab_is_told_and_grants_nothing(
     async with chromium.page() as other:
         await other.goto(server + logins.new_code().path)
         await other.until("document.querySelectorAll('.question').length === 1")
-        await other.get("import('/live.js').then(({live}) => live.stop())")  # it does not hear of what follows
+        await other.get("import('/live.js').then(({live}) => live.stop())")  # it does not receive later events
         with anyio.fail_after(SECONDS):
             if since == "replaced":
                 await helm.respond(session.id, stale.id, ["deny"])

@@ -1,4 +1,4 @@
-"""The review loop: what a session changed is read, commented on, sent back to the agent, changed by it, and applied."""
+"""Tests of the review loop: changes are read, commented on, sent back to the agent, changed by it, and applied."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ async def test_a_transcript_of_20000_events_is_read_from_both_ends(
     assert await page.count(".entry") <= MOST_IN_THE_PAGE
     await page.until("document.querySelector('.entries').lastElementChild.getBoundingClientRect().top < innerHeight")
 
-    something_done(session, EVENTS)  # the reader is at the end, so what is new comes into view
+    something_done(session, EVENTS)  # the reader is at the end, so new content comes into view
     await page.until_text(".command_execution", f"echo {EVENTS}")
     await page.until("document.querySelector('.entries').lastElementChild.getBoundingClientRect().top < innerHeight")
 

@@ -30,7 +30,7 @@ LATER = int(time.time()) + 86400
 
 
 async def after_a_turn(helm: HelmsmanService, model: ScriptedModel, directory: Path, *limits: Part) -> None:
-    """Codex has heard of limits with an answer of the model."""
+    """Wait until Codex has reported limits from a response of the model."""
     model.on("hello", [say("hi"), *limits])
     session = await helm.start("hello", cwd=directory)
     assert await session.wait(until="end", timeout=30)

@@ -1,4 +1,4 @@
-"""Budgets: before one is passed somebody is asked, and a yes is for as much as the question says."""
+"""Tests of budgets: a question comes before one is exceeded, and a yes grants the amount in the question."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_a_turn_that_ends_with_the_call_that_passes_a_budget_has_ended_and
 
         other = await helm.start(
             "a new session", cwd=place.folder
-        )  # it asks, too, and whoever began it has its id at once
+        )  # it asks, too, and the caller has its id immediately
         waiting = await until(helm, other, lambda one: one.input_required)
         assert (waiting.status, waiting.session_id, waiting.waiting_for) == ("pending", other.id, "budget")
         await helm.respond(other.id, (await asked(other)).id, ["approve"])
@@ -158,7 +158,7 @@ async def test_a_turn_that_ends_with_the_call_that_passes_a_budget_has_ended_and
 async def test_sessions_that_are_each_below_a_budget_and_together_beyond_it_are_asked_about(
     agent: PlayedAgent, place: Place
 ) -> None:
-    """Whichever way they are in the project: by a link, in a subdirectory, in a worktree. Others are not."""
+    """Count directories of the project: through a link, a subdirectory, or a worktree. Others do not count."""
     place.allow(project_day_tokens=1000)
     inside, link, tree = place.project / "inside", place.folder / "link", place.folder / "tree"
     (place.project / ".git" / "HEAD").unlink()
@@ -231,7 +231,7 @@ async def test_the_budget_of_the_file_as_it_is_now_holds_and_a_changed_one_makes
         assert "has used 602 of 400 tokens today. Go on, up to 802 tokens" in question.prompts[0].text
         await helm.respond(session.id, question.id, ["approve"])
         await running(session)
-        place.user_file.write_text("[budget\n")  # it holds what it said before
+        place.user_file.write_text("[budget\n")  # the previous value applies
         spend(engine, session, 300)
         await asked(session)
         place.user_file.unlink()
@@ -246,7 +246,7 @@ async def test_a_project_may_only_narrow(agent: PlayedAgent, place: Place) -> No
     settings = place.settings()
     assert [note for note in settings.ignored if "budget.day_tokens" in note and "(1000)" in note]
     (place.project / "inside").mkdir()
-    (place.project / "inside" / "helmsman.toml").write_text("budget = 'none'\n")  # which keeps nobody from anything
+    (place.project / "inside" / "helmsman.toml").write_text("budget = 'none'\n")  # which refuses no one
     broken = load_settings({}, {"HOME": str(place.folder)}, place.project / "inside", user_file=place.user_file)
     assert [note for note in broken.ignored if note.startswith("[budget] of the project is ignored")]
     async with HelmsmanService(settings, agents=[agent]) as helm:

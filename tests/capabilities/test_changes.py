@@ -200,7 +200,7 @@ async def test_a_worktree_that_a_fork_works_in_is_busy(
     await helm.extras.changes.discard(session.id)
 
 
-# --- what was shown is what is applied -------------------------------------------------------------------------------
+# --- only shown changes are applied ----------------------------------------------------------------------------------
 
 
 async def test_what_was_looked_at_is_applied_and_nothing_else(
@@ -295,7 +295,7 @@ async def test_commands_left_running_end_before_their_changes_are_applied(
             try:
                 applied = await other.extras.changes.apply(session.id)
                 assert bystander.returncode is None, "a person's own program in the worktree was ended"
-            finally:  # or the end of the block would wait for it, and nobody see what went wrong
+            finally:  # otherwise the end of the block would wait for it, and hide the error
                 bystander.kill()
         await is_gone(pid)
         await is_gone(daemon)

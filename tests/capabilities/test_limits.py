@@ -1,4 +1,4 @@
-"""A turn that ends because the account's usage limit is reached: it goes on by itself, or not, as was said."""
+"""Tests of turns that reach the account's usage limit: they resume automatically, or not, as requested."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterat
 
 
 async def limited(helm: HelmsmanService, agent: PlayedAgent, directory: Path) -> Session:
-    """A session whose turn has just ended because a limit is reached."""
+    """Session whose turn has just ended at a usage limit."""
     session = await helm.start("work", cwd=directory, on_limit="wait")
     agent.engines[-1].end("failed", REACHED)
     return session

@@ -31,7 +31,7 @@ SECONDS = 60
 
 
 def answer(repo: Path, *findings: dict[str, Any], explanation: str = "It breaks the port.") -> str:
-    """What a reviewer answers."""
+    """Answer of a reviewer."""
     return json.dumps(
         {
             "findings": list(findings),

@@ -172,7 +172,7 @@ async def test_what_a_read_only_session_wrote_with_an_approval_is_taken_back_and
                     prompt, cwd=git_repo, sandbox="read-only", approval_policy="on-request", on_question=approve
                 )
             )
-            with anyio.fail_after(30):  # what a turn left is looked at once it has ended
+            with anyio.fail_after(30):  # the snapshot after a turn is taken after its end
                 while not (known := read_snapshots(settings.state_dir, session.id)) or known.turns[-1].after is None:
                     await anyio.sleep(0.02)
             return session

@@ -1,4 +1,4 @@
-"""Each turn counts once, whoever tells of it."""
+"""Tests that each turn counts once, with several sources."""
 
 from __future__ import annotations
 

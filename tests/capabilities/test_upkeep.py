@@ -279,7 +279,7 @@ async def test_a_goal_is_worked_on_turn_after_turn_each_a_task_until_it_is_clear
     assert session.result == "a second step"
     with anyio.fail_after(30):
         while len(session.task_ids) < 3 or helm.task_writer.running_task(session.id) is not None:
-            await anyio.sleep(0.01)  # tasks are registered beside the turns, and nobody tells when
+            await anyio.sleep(0.01)  # tasks are registered in parallel with turns
     await helm.task_writer.write()
     tasks = (await helm.tasks.of_sessions([session.id]))[session.id]
     assert [task.instruction for task in tasks] == ["Work towards the goal: All tests pass"] * 2 + ["hello"]
@@ -302,7 +302,7 @@ async def test_however_many_goals_were_set_before_each_turn_is_one_task(
     with anyio.fail_after(30):
         await gate.reached()
         while helm.task_writer.running_task(session.id) is None:
-            await anyio.sleep(0.01)  # tasks are registered beside the turns, and nobody tells when
+            await anyio.sleep(0.01)  # tasks are registered in parallel with turns
     await session.interrupt()
     await helm.task_writer.write()
     tasks = (await helm.tasks.of_sessions([session.id]))[session.id]

@@ -1,4 +1,4 @@
-"""What was spent, on a real Codex: what the scripted model charged is what is told, once, whoever made the session."""
+"""Tests of spending on a real Codex: the reported usage equals that of the scripted model, counted once."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback
 
 
 async def seen(helm: HelmsmanService, session_id: str) -> Usage:
-    """What a session has used, which every view must agree on."""
+    """Return the usage of a session, on which all views must agree."""
     session = await helm.session(session_id)
     (told,) = [one for one in (await helm.extras.usage.report(group_by="session")).groups if one.key == session_id]
     page = await session_in_full(helm, helm.tasks.prices, session, output_lines=1)

@@ -1,4 +1,4 @@
-"""The sums add up, whatever they are grouped by and in whichever order they come."""
+"""Tests that sums are equal for every grouping and order."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def test_it_is_asked_once_runs_in_the_sandbox_before_the_first_turn_and_is
         audit = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
         assert ["make trap" in line and '"deny"' in line for line in audit[-3:]] == [False, False, True]
         again = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")
-        assert await again.wait(until="end", timeout=SECONDS)  # nobody was asked: the rule is for this repository
+        assert await again.wait(until="end", timeout=SECONDS)  # no question: the rule is for this repository
         assert again.worktree is not None
         assert (again.worktree.path / "made" / "env").exists()
 

@@ -1,4 +1,4 @@
-"""The real command, `helmsman`, as a process of its own: piped, or on a pseudo-terminal."""
+"""Fixtures for the real command, `helmsman`, in a separate process: with a pipe, or on a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SECONDS = 60
 _PIPE = 64 * 1024
-"""What a pipe takes before anybody reads."""
+"""Capacity of a pipe without a reader."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Cli:
             async with process:
                 try:
                     yield OnTerminal(terminal, process)
-                except BaseException:  # whoever expected something else does not press the keys that would end it
+                except BaseException:  # a test that expected something else does not press the keys that would end it
                     with suppress(ProcessLookupError):
                         process.kill()
                     raise
@@ -169,7 +169,7 @@ def bare_cli(tmp_path: Path) -> Cli:
 
 
 class LeaveBehind:
-    """Starts sessions in an engine of its own, as another process would that has then gone."""
+    """Starter of sessions in a separate engine, like a process that is gone."""
 
     def __init__(self, settings: Settings, env: Mapping[str, str], model: ScriptedModel, directory: Path) -> None:
         self._settings = settings
@@ -178,7 +178,7 @@ class LeaveBehind:
         self._directory = directory
 
     async def working(self, gate: Gate, prompt: str = "A slow job", answer: str = "At last.", begin: str = "") -> str:
-        """A session whose turn goes on until the gate is released; its id. `begin` is said before."""
+        """Start a session whose turn runs until the gate is released. Return its id. `begin` is the text before."""
         self._model.on(prompt, say(begin, gate, answer) if begin else say(gate, answer))
         return await self._start(prompt, gate)
 
@@ -219,7 +219,7 @@ def left_behind(
 
 @pytest.fixture
 async def bound_elsewhere(cli: Cli, model: ScriptedModel) -> AsyncIterator[tuple[str, Gate]]:
-    """A session whose turn another process runs in an engine that ends with it, and the gate that lets it end."""
+    """Yield a session whose turn another process runs in an engine that ends with it, and the gate that lets it end."""
     gate = Gate()
     model.on("bound job", say(gate, "Bound and done."))
     async with cli.started("run", "A bound job"):

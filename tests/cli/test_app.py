@@ -105,7 +105,7 @@ def test_what_is_said_otherwise_in_the_shell_is_still_said_somewhere(said: str) 
 def test_an_error_reaches_the_terminal_with_nothing_in_it_that_a_terminal_obeys(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It quotes directories and files, whose names a model can choose."""
+    """Check that quoted directories and files, whose names a model can choose, are sanitized."""
 
     @reports_errors
     def command() -> None:

@@ -82,7 +82,7 @@ async def test_a_cloud_task_that_says_something_else_by_now_is_not_applied(
     task = cloud.add_task("Fix it", environment="env_1")
     task.complete(DIFF)
     task_id = registered(Path(cloud_cli.env["HELMSMAN_STATE_DIR"]), task.id)
-    assert (await cloud_cli.run("apply", task_id)).exit_code == 2  # nobody can be asked
+    assert (await cloud_cli.run("apply", task_id)).exit_code == 2  # without a terminal
     (shown,) = (await cloud_cli.run("diff", "--json", task_id)).json
     task.complete(DIFF.replace("one more", "an evil"))
     refused: dict[str, Any] = {}

@@ -59,7 +59,7 @@ async def test_a_session_is_joined_in_codex_and_either_side_answers(
     model.on(*TITLE)
     command = (str(Path(sys.executable).with_name("helmsman")), "attach", session_id[-8:])
     with on_tmux(command, cli.env, cli.directory) as terminal:
-        await terminal.has_shown(ASKS)  # at once: no page before it, whose answer would change the session's model
+        await terminal.has_shown(ASKS)  # immediately: no page before it, whose answer would change the session's model
         await terminal.answer("y", ASKS)
         await terminal.has_shown("• Made.")
         watched = await cli.run("watch", session_id, "--json")
@@ -177,6 +177,6 @@ async def test_a_session_open_in_codex_own_daemon_goes_on_through_it(
             await terminal.answer("y", ASKS)
             assert (await cli.run("watch", session_id, "--json")).json[-1]["result"] == "Made."
             await terminal.has_shown("• Made.", times=2)
-    # Without the daemon it goes on as any other.
+    # Without the daemon it continues like any other.
     said = await cli.run("say", session_id, "and now?", "--wait", "--json")
     assert said.json[-1]["result"] == "Heard.", said.stdout

@@ -1,4 +1,4 @@
-"""`helmsman say --agent` and `helmsman review --agent`: one agent goes on with, and looks at, what another has done."""
+"""Tests of `helmsman say --agent` and `helmsman review --agent`: an agent continues or reviews another's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell offers on Tab: sessions and tasks, by what was begun of their names."""
+"""Tests of shell completion of sessions and tasks, by prefixes of their names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def offered(cli: Cli, *words: str) -> list[str]:
-    """What fish is told for these words, the last of which is being typed."""
+    """Return fish's completions for these words, the last of which is incomplete."""
     done = await cli.run(
         _HELMSMAN_COMPLETE="fish_complete", COMP_WORDS=" ".join(("helmsman", *words)), COMP_CWORD=words[-1]
     )

@@ -106,7 +106,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
             start_new_session=True,
         )
         async with process, AsyncExitStack() as stack:
-            stack.callback(process.kill)  # with its terminal, what it has started goes too
+            stack.callback(process.kill)  # its descendants end with its terminal
             await terminal.shows("READY>")
             terminal.press(f"{sys.executable} -m helmsman watch {session_id}\n")
             await terminal.shows("deny and stop the turn")

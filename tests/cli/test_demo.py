@@ -131,7 +131,7 @@ async def test_what_it_says_to_try_next_works_as_printed(demo: Cli, cli: Cli, mo
     names = ["helmsman doctor", "helmsman agents login", 'helmsman run "Explain this project"', "helmsman list"]
     assert commands == names
     model.on("Explain", say("It greets."))
-    for step in (names[0], names[2], names[3]):  # nobody logs in at a page here
+    for step in (names[0], names[2], names[3]):  # no login page here
         done = await anyio.run_process(
             ["sh", "-c", f"{activate} && {step}"], env=cli.env, cwd=demo.directory, check=False
         )

@@ -33,7 +33,7 @@ SECONDS = 30
 
 @pytest.fixture
 async def engine(codex_binary: Path, codex_home: CodexHome, detached_engines: Path) -> ProcessRecord:
-    """An engine that runs with nobody attached."""
+    """Engine without clients."""
     binary = await find_codex(explicit=codex_binary, env=codex_home.env)
     async with open_detached(binary, codex_home=codex_home.path, state_dir=detached_engines, env=codex_home.env):
         pass

@@ -88,7 +88,7 @@ async def test_an_entry_that_does_not_answer_fails_with_its_reason(bare_cli: Cli
 async def test_on_a_terminal_one_is_asked(bare_cli: Cli) -> None:
     async with bare_cli.on_terminal("install", "cursor") as shown:
         await shown.shows("Make this change? [y/N]")
-        assert "\x1b[32m" in shown.terminal.raw  # what is added is green
+        assert "\x1b[32m" in shown.terminal.raw  # additions are green
         shown.press("n\n")
         assert await shown.exit_code() == 1
     assert not cursor_file(bare_cli).exists()

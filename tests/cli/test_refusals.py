@@ -1,4 +1,4 @@
-"""Where there is nobody to ask, a question is refused at once, whatever a no is called in it."""
+"""Tests that without a terminal every kind of question is refused immediately."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman respond`, `steer` and `interrupt`: what is said to a turn that is running."""
+"""Tests of `helmsman respond`, `steer` and `interrupt` in a running turn."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ async def test_a_question_is_shown_and_answered_once(cli: Cli, left_behind: Leav
     assert "Command: touch made.txt" in shown.stdout
     command = shown.stdout.rpartition("Answer it: helmsman ")[2].split()
     assert command[-1] == "approve"
-    everywhere = await cli.run("respond")  # somebody who does not know which session asks
+    everywhere = await cli.run("respond")  # without a session id
     assert everywhere.exit_code == 5
-    assert shown.stdout.partition("Denied in")[0] in everywhere.stdout  # what is left of the time has passed meanwhile
+    assert shown.stdout.partition("Denied in")[0] in everywhere.stdout  # some of the time has passed
     (task,) = (await cli.run("tasks", "--json")).json[0]["tasks"]
     assert f"helmsman respond {session_id[-8:]}" in (await cli.run("tasks", "show", task["taskId"])).stderr
     assert "`helmsman list` lists them" in (await cli.run("status")).stderr

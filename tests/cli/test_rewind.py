@@ -24,7 +24,7 @@ WRITES = ("--sandbox", "workspace-write", "--approval-policy", "never")
 
 
 async def turn(cli: Cli, *arguments: str) -> str:
-    """Run a turn, and wait until it is written down what it left in the files; the session's id."""
+    """Run a turn, wait until its snapshot is stored, and return the session's id."""
     session_id: str = (await cli.run("run", "--json", *WRITES, *arguments)).json[-1]["sessionId"]
     with anyio.fail_after(SECONDS):
         while (known := read_snapshots(Path(cli.env["HELMSMAN_STATE_DIR"]), session_id)) is None or known.turns[

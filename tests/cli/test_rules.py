@@ -1,4 +1,4 @@
-"""`helmsman config rules`: one sees which rules there are, which decides a command, and takes back what was given."""
+"""Tests of `helmsman config rules`: list, test, add and remove rules."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ async def test_a_turn_is_left_with_a_key_and_found_again(detached_cli: Cli, mode
     status = (await detached_cli.run("status", session["sessionId"], "--json")).json[0]
     assert status["status"] == "active"
     gate.release()
-    await second.reached()  # what was queued is said without the one who queued it
+    await second.reached()  # a queued message is sent without its client
     async with detached_cli.on_terminal("watch", session["sessionId"]) as program:
         await program.shows("› Then more")
         second.release()
@@ -172,7 +172,9 @@ async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
 ) -> None:
     model.on("Make", patch(add("made.txt", "made\n")), say("Made."))
     begun = await detached_cli.run("run", "--detach", "--full-auto", "--worktree", "--json", "Make it")
-    done = await detached_cli.run("watch", begun.json[0]["sessionId"])  # it goes on without the command that started it
+    done = await detached_cli.run(
+        "watch", begun.json[0]["sessionId"]
+    )  # it continues without the command that started it
     assert (done.exit_code, done.stdout) == (0, "Made.\n")
     assert not (detached_cli.directory / "made.txt").exists()
     told = (await detached_cli.run("run", "--full-auto", "--worktree", "Make it")).stderr

@@ -1,4 +1,4 @@
-"""`helmsman say`: the next message of a session, which returns at once where the turn can go on without it."""
+"""Tests of `helmsman say`: it sends the next message, and returns immediately if the turn can run without it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def session_id(cli: Cli, model: ScriptedModel) -> str:
-    """A session with one turn, whose process has gone."""
+    """Session with one turn, whose process is gone."""
     model.on("alpha", say("First."))
     ended: str = (await cli.run("run", "--json", "alpha")).json[-1]["sessionId"]
     return ended

@@ -1,4 +1,4 @@
-"""`helmsman status`: what a session is doing, whichever process runs it."""
+"""Tests of `helmsman status` for sessions of any process."""
 
 from __future__ import annotations
 

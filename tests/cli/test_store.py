@@ -206,7 +206,7 @@ async def test_an_export_is_for_its_user_alone_and_overwrites_nothing(
 
 
 def on_file_system(cli: Cli, options: str, script: str) -> subprocess.CompletedProcess[str]:
-    """Run a script of the shell where the state directory is a small file system of its own. `$H` is the command."""
+    """Run a shell script whose state directory is a small separate file system. `$H` is the command."""
     state = cli.env["HELMSMAN_STATE_DIR"]
     Path(state).mkdir(mode=0o700, exist_ok=True)
     mounted = [*NAMESPACE, "sh", "-c", MOUNT, "sh", options, state, "sh", "-c", script]

@@ -1,4 +1,4 @@
-"""Somebody at a real terminal, while an agent works: what runs is seen, and what is typed gets there."""
+"""Tests of a user at a real terminal during a turn: live output, and typed messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman tasks` as a process of its own, on tasks that other processes began, here and in the cloud."""
+"""Tests of `helmsman tasks` as a process, on tasks of other processes, here and in the cloud."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def working(cli: Cli, model: ScriptedModel, gate: Gate) -> AsyncIterator[s
         with anyio.fail_after(30):
             await gate.reached()
         try:
-            with anyio.fail_after(30):  # outside of a hub it is written down a moment later
+            with anyio.fail_after(30):  # outside of a hub it is stored a moment later
                 while not (tasks := (await cli.run("tasks", "--json", "--status", "working")).json[0]["tasks"]):
                     await anyio.sleep(0.05)
             yield tasks[0]["taskId"]
@@ -246,7 +246,7 @@ async def test_a_task_whose_process_was_killed_is_not_said_to_be_working(cli: Cl
 async def left_alone(
     settings: Settings, codex_home: CodexHome, detached_engines: Path, model: ScriptedModel, git_repo: Path
 ) -> str:
-    """A task that asks something, in an engine whose process has gone."""
+    """Yield a task with an open question, in an engine whose process is gone."""
     if os.name != "posix":
         pytest.skip("There are no detached engines here.")
     model.on("touch", run("touch made.txt", escalate="please"), say("Made."))

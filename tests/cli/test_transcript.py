@@ -411,7 +411,7 @@ def test_what_comes_of_a_question_does_not_stand_below_another() -> None:
     asked, closed = _closed("approve", "person", "terminal")
     transcript.answered_here.add("q")
     _shown(transcript, asked)
-    transcript.puts_to_person("another")  # its dialogue begins before anybody heard of the end of the first
+    transcript.puts_to_person("another")  # its dialogue begins before the end of the first was reported
     assert _shown(transcript, closed, ran).lstrip() == "$ git push\n  ✓ exit 0"
 
     other = QuestionAsked(session_id="s", question=replace(QUESTION, id="other", item_id="d"))

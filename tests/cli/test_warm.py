@@ -1,4 +1,4 @@
-"""The small program that stands for `helmsman` in the tests is to its starter what the command would be."""
+"""Tests that the small program which replaces `helmsman` in the tests behaves like the command."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_when_it_is_killed_the_command_goes_too(bare_cli: Cli) -> None:
         greeted(command)
         command.kill()
         assert command.stdout is not None
-        assert command.stdout.read() == b""  # nobody holds the other end any more
+        assert command.stdout.read() == b""  # the other end is closed everywhere
         assert command.wait(SECONDS) == -signal.SIGKILL
 
 

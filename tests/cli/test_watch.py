@@ -1,4 +1,4 @@
-"""`helmsman watch`: a turn that somebody else began, followed live; its questions at the prompt; Ctrl-C."""
+"""Tests of `helmsman watch`: a turn of another process, live, with its questions at the prompt, and Ctrl-C."""
 
 from __future__ import annotations
 

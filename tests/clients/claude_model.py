@@ -23,7 +23,7 @@ Story: TypeAlias = "Generator[tuple[str, dict[str, Any]], str, str]"
 
 @asynccontextmanager
 async def claude_model(story: Story) -> AsyncIterator[str]:
-    """The address of a model that plays a story to whoever offers it tools; anybody else hears a word."""
+    """Run a model that plays a story for clients with tools; others get one word. Yield its address."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)

@@ -26,7 +26,7 @@ def serving(codex_home: CodexHome, codex_binary: Path, folder: Path, model: Scri
 
 @pytest.fixture
 def node_clients(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, codex_home: CodexHome) -> NodeClients:
-    """The JavaScript clients, in a home of their own."""
+    """Install the JavaScript clients in a separate home."""
     reason = why_not()
     if reason is not None:
         pytest.skip(reason)

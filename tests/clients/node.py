@@ -53,7 +53,7 @@ class NodeClients:
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     async def tell(self, script: str, **plan: Any) -> dict[str, Any]:
-        """Run one of our scripts; what it printed. It lies in the folder beside the packages that it imports."""
+        """Run one of our scripts next to the packages that it imports. Return its output."""
         for ours in HERE.glob("*.mjs"):
             shutil.copy(ours, self.folder)
         modules = self.folder / "node_modules"

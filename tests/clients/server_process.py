@@ -1,4 +1,4 @@
-"""`helmsman serve` as a process of its own, as a client's configuration or a person starts it."""
+"""`helmsman serve` as a separate process, like one that a client's configuration or a user starts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Serving:
 
     @classmethod
     def on(cls, home: CodexHome, binary: Path, directory: Path, **env: str) -> Self:
-        """With a real Codex in a home of its own, and nothing of the person's own Codex."""
+        """Start it with a real Codex in a separate home, and nothing of the user's own Codex."""
         measured = {name: value for name, value in os.environ.items() if name.startswith("COV")}
         return cls({**home.env, **measured, "CODEX_CLI_PATH": str(binary), **env}, directory)
 

@@ -1,6 +1,6 @@
-"""The story that every client tells: start, wait, question, respond, result, say, interrupt, list.
+"""Story that every client plays: start, wait, question, respond, result, say, interrupt, list.
 
-`told` is what a client heard in the course of it, the same for each; `story.mjs` tells it in JavaScript.
+`told` is the sequence of what a client saw, the same for each; `story.mjs` is the story in JavaScript.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def tell(codex: Caller, directory: Path) -> dict[str, Any]:
 
 
 def check(told: dict[str, Any], directory: Path, *, asked_in_form: bool = False) -> None:
-    """What has to be true of a story that was told."""
+    """Check the result of a story."""
     check_beginning(told, directory, asked_in_form=asked_in_form)
     session_id = told["started"]["sessionId"]
     assert told["said"]["status"] in QUICK

@@ -1,6 +1,7 @@
-"""One client, two agents: Claude Code implements in a worktree, Codex reviews, Claude Code fixes it, and it is applied.
+"""Test of one client with two agents: Claude Code implements in a worktree, Codex reviews, Claude Code fixes, and it is
+applied.
 
-Told through a real client to `helmsman serve --tools agents`, a process of its own with the real agents; only the model is
+A real client uses `helmsman serve --tools agents` in a separate process with the real agents; only the model is
 scripted.
 """
 
@@ -28,7 +29,7 @@ pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.needs_git]
 
 
 def judged(request: ModelRequest) -> list[Part]:
-    """Codex's answer as a reviewer, by what it has read."""
+    """Return Codex's answer as a reviewer, depending on the code that it has read."""
     wrong = {
         "title": "[P0] The answer is wrong",
         "body": "It must be 42.",

@@ -1,4 +1,4 @@
-"""Codex itself as the MCP client of Helmsman: an outer Codex that drives an inner one, each with a home of its own."""
+"""Tests of Codex as the MCP client of Helmsman: an outer Codex drives an inner one, in separate homes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def played(story: Generator[Part, Told, None], cuts: list[str] | None = None) ->
 
 
 async def delegated(home: CodexHome, binary: Path, folder: Path, **env: str) -> str:
-    """What `codex exec` answers in the end. Nobody is there to allow the tools, so the configuration does."""
+    """Return the final answer of `codex exec`. Its configuration allows the tools, since there is no user."""
     home.configure(mcp_servers={"helmsman": {"tools": {tool: {"approval_mode": "approve"} for tool in TOOLS}}})
     answer = folder / "answer.txt"
     with anyio.fail_after(SECONDS):

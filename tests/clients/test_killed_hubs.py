@@ -1,6 +1,6 @@
-"""Real clients whose hub is killed in the middle of a call.
+"""Tests of real clients whose hub is killed in the middle of a call.
 
-On a pipe none of them notices. Over HTTP the call is cut and says so, and the next call of the same connection works.
+On a pipe no client notices. Over HTTP the call fails with an error, and the next call of the same connection works.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Victim:
     gate: Gate
 
     async def during(self, telling: Callable[[], Awaitable[Any]]) -> Any:
-        """What is told while the hub is killed in the middle of it."""
+        """Story in the middle of which the hub is killed."""
         killed = anyio.Event()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._kill_in_a_call, killed)

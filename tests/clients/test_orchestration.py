@@ -35,7 +35,7 @@ PRICE = (1000, 100, 10, 1)
 
 
 def judged(request: ModelRequest) -> list[Part]:
-    """The reviewer's answer, by what it has read."""
+    """Return the reviewer's answer, depending on the code that it has read."""
     is_right = "42" in request.tool_output
     wrong = {
         "title": "[P0] The answer is wrong",

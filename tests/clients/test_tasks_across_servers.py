@@ -57,7 +57,7 @@ class Servers:
             yield Server(client, int(self._pid_file.read_text(encoding="utf-8")))
 
     async def until_recorded(self, session_id: str) -> None:
-        """Wait until Codex has written down the end of the session's last turn."""
+        """Wait until Codex has recorded the end of the session's last turn."""
         index = RolloutIndex(self._home.path)
 
         def ended() -> bool:
@@ -113,7 +113,7 @@ def at(directory: Path) -> dict[str, Any]:
 
 
 def without_clock(question: dict[str, Any]) -> dict[str, Any]:
-    """A question but for the time that is left to answer it, which goes on."""
+    """Return a question without its remaining time, which changes."""
     assert question["deadline"]["secondsLeft"] > 200
     return {key: value for key, value in question.items() if key != "deadline"}
 
@@ -277,7 +277,9 @@ class Handle(Tasks):
 
     async def _follow(self, handle: TaskHandle, context: ClaimContext) -> types.CallToolResult:
         structured = {"taskId": handle.task_id}
-        return types.CallToolResult(content=[], structured_content=structured, is_error=True)  # not what a wait returns
+        return types.CallToolResult(
+            content=[], structured_content=structured, is_error=True
+        )  # unlike the result of a wait
 
 
 FORMS: dict[str, Any] = {"extensions": [Handle()], "elicitation_callback": unused}

@@ -26,7 +26,7 @@ SHARED_LAUNCH = ("helmsman",)
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody with clients. What `install` and `uninstall` would change can be looked at before it is applied."""
+    """User with MCP clients. Planned changes of `install` and `uninstall` can be inspected before they are applied."""
 
     home: Path
     project: Path

@@ -1,4 +1,4 @@
-"""Which entries are ours, which are of the old server, and which are nobody's business."""
+"""Tests of recognizing our entries, those of the old server, and others."""
 
 from __future__ import annotations
 

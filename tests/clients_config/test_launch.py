@@ -28,7 +28,7 @@ def test_the_console_script_that_is_running_is_named_by_its_path(running: Runnin
     link = tmp_path / "helmsman"
     link.symlink_to(script)
     words = launch_words(replace(running, program=str(link)), shared=False, which=nothing_found)
-    assert words == (str(link),)  # the link, not what it points to at the moment
+    assert words == (str(link),)  # the link, not its current target
 
 
 def test_run_as_a_module_the_console_script_beside_it_is_taken(running: Running) -> None:

@@ -1,4 +1,4 @@
-"""Both servers, each in a home and a repository of its own."""
+"""Both servers, each with a separate home and repository."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ READS = {"sandbox": "read-only", "approval-policy": "on-request"}
 
 @dataclass
 class Bench:
-    """Both servers, each in a home and a repository of its own, on one model."""
+    """Run both servers, each with a separate home and repository, on one model."""
 
     original: Server
     helmsman: Server

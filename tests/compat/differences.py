@@ -72,7 +72,7 @@ LONGER_QUESTIONS = "the original's sentence comes first, then all that is grante
 """The message of an approval."""
 
 LONGER_TEXTS = frozenset({"bad type", "unknown thread", "not a thread id", "not a thread id, by the old name"})
-"""Errors whose text begins like the original's and goes on to say what to do."""
+"""Errors that begin like the original's and add the next step."""
 
 OTHER_TEXTS = frozenset({"bad config"})
-"""Errors whose text is another altogether: it is Codex's, as its app-server says it."""
+"""Errors with another text, which is that of Codex's app-server."""

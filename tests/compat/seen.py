@@ -1,4 +1,4 @@
-"""What is compared of both servers, with what differs from run to run taken out."""
+"""Normalized behaviour of both servers, without values that differ between runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def naming(script: str) -> Iterator[None]:
 
 
 def about_servers(client: Client) -> list[Message]:
-    """What was told of Codex's own MCP servers, one server after the other."""
+    """Events about Codex's own MCP servers, grouped by server."""
     told = [event for event in client.events() if event["type"] in differences.IN_ANY_ORDER]
     return sorted(told, key=lambda event: event.get("server", "~"))
 
@@ -49,7 +49,7 @@ def asked_of_model(model: ScriptedModel) -> tuple[Any, ...]:
 
 
 def answering(client: Client, reply: Message | None) -> list[Message]:
-    """Give this reply to everything the server asks; what it asked."""
+    """Give this reply to every request of the server. Return the requests."""
     forms: list[Message] = []
 
     def answer(request: Message) -> Message | None:

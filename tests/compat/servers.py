@@ -94,7 +94,7 @@ class Client:
         self.received: list[Message] = []
         """Everything the server said, in order."""
         self.reply: Callable[[Message], Message | None] = lambda _request: None
-        """What is answered to a request of the server: `{"result": …}` or `{"error": …}`; None leaves it open."""
+        """Reply to a request of the server: `{"result": …}` or `{"error": …}`; None leaves it open."""
         self._process = process
         self._asked = 0
         self._news = anyio.Event()

@@ -113,7 +113,7 @@ async def test_an_mcp_tools_approval_is_put_to_the_person(
     async with bench.original.connected() as client:
         answering(client, {"result": {"action": "accept", "content": {}}})
         call = await client.begin_call("codex", {"prompt": "go", **WRITES})
-        await client.until_event("elicitation_request", call)  # and nobody is asked
+        await client.until_event("elicitation_request", call)  # and no question is asked
         assert not [message for message in client.received if message.get("method") == "elicitation/create"]
     async with bench.helmsman.connected() as client:
         forms = answering(client, {"result": {"action": "accept", "content": {}}})

@@ -47,7 +47,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
-    """What is in the page's code blocks of these languages."""
+    """Return the page's code blocks in these languages."""
     return [textwrap.dedent(block["body"]) for block in _BLOCK.finditer(read(page)) if block["language"] in languages]
 
 

@@ -106,7 +106,7 @@ def test_a_reference_to_nothing_is_noticed(reference: str) -> None:
     assert not _exists(reference)
 
 
-# --- what a reference means ------------------------------------------------------------------------------------------
+# --- meaning of references -------------------------------------------------------------------------------------------
 
 
 def _exists(reference: str) -> bool:
@@ -218,6 +218,6 @@ def _item_types() -> set[str]:
 
 @cache
 def _codex_sources() -> str:
-    """All that is known of Codex: what is said to it and heard from it is in there as it is spelled."""
+    """Return all of Codex's names in its protocol, as they are spelled."""
     files = sorted((ROOT / "src" / "helmsman" / "agents" / "codex").rglob("*.py"))
     return "\n".join(file.read_text(encoding="utf-8") for file in files)

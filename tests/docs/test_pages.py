@@ -99,7 +99,7 @@ def test_the_page_on_architecture_names_every_part_and_no_other() -> None:
 
 
 def _problem(words: list[str]) -> str | None:
-    """What is wrong with a command; None if it would be understood."""
+    """Return the error in a command; None if it is valid."""
     if words[0] == "make":
         targets = set(re.findall(r"^([a-z-]+):", read(ROOT / "Makefile"), re.MULTILINE))
         unknown = [word for word in words[1:] if "=" not in word and word not in targets]

@@ -1,4 +1,4 @@
-"""No command that the documentation or the help tells to type has a secret in it: everybody can read command lines."""
+"""Tests that no command in the documentation or help contains a secret: everyone can read command lines."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_no_command_takes_a_secret_as_an_argument() -> None:
         assert not any(secrets_in(line) for line in (command.epilog or "").splitlines()), command.name
 
 
-# --- and the ways that are told instead do work -----------------------------------------------------------------------
+# --- the documented alternatives work --------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What every fault is followed by: no file handle is left open (processes are checked for all tests), and work goes on."""
+"""Checks after every fault: no file handle is left open (processes are checked for all tests), and work continues."""
 
 from __future__ import annotations
 

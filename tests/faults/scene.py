@@ -1,4 +1,4 @@
-"""One place in which things go wrong, and the check that work goes on there afterwards."""
+"""Place for faults, and the check that work continues there afterwards."""
 
 from __future__ import annotations
 

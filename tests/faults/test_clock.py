@@ -34,7 +34,7 @@ FAR = timedelta(days=3650)
 
 
 class WallClock(datetime):
-    """The wall clock, which somebody sets."""
+    """Wall clock that a test sets."""
 
     ahead = timedelta()
 

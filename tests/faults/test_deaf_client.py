@@ -1,4 +1,4 @@
-"""A client that writes and does not read: the server does not grow with what it cannot say, and holds nobody else up."""
+"""Tests of a client that writes and does not read: the server does not grow, and other clients are not delayed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class DeafClient:
             self.asked = number
 
     def close_at_once(self) -> None:
-        """Close the pipe with what is still to be written, as the end of a process does."""
+        """Close the pipe with unsent data, like a process that ends."""
         stdin: Any = self._server.process.stdin
         stdin._stream.transport.abort()
 
@@ -85,7 +85,7 @@ async def test_a_client_that_does_not_read_is_waited_for_and_loses_nothing(scene
         tasks.start_soon(client.ask_much)
         await client.until_stuck()
         assert memory(server) - before < MAY_GROW
-        gate.release()  # nobody reads, and yet the work goes on
+        gate.release()  # without a reader, the work continues
         async with scene.helmsman() as other:
             with anyio.fail_after(SECONDS):
                 while not (found := (await other.tasks.list())[0]) or found[0].is_running:

@@ -135,7 +135,7 @@ async def all_is_true(scene: Scene) -> None:
                 stopped, _ = await helm.tasks.cancel(task)
                 assert stopped.status == "canceled"
             else:
-                # Of one that a hub was just starting when it was killed, nobody can tell.
+                # The state of one that a hub was just starting is unknown.
                 assert task.has_ended or (scene.settings.detach and task.status == "unknown"), task
         scene.model.on("Still there?", say("Yes."))
         await scene.next_session_works(helm)

@@ -1,4 +1,6 @@
-"""The engine is killed, or hangs, at any stage: everyone who waits is told, and the next message starts another."""
+"""Tests of engines that are killed or hang at any stage: every waiter gets an error, and the next message starts
+another.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on silence where nobody sits in front of the work, and on the engine that runs a process for each turn."""
+"""Tests of limits on silence for unattended work, and in the engine with a process per turn."""
 
 from __future__ import annotations
 

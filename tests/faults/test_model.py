@@ -1,4 +1,4 @@
-"""The model's endpoint fails in every way an endpoint can: the turn says why, and the session goes on when it is back."""
+"""Tests of every kind of failure of the model's endpoint: the turn says why, and the session continues afterwards."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_endless_silence_is_ended_by_the_limits_and_the_session_goes_on(sc
 
 
 async def test_an_endpoint_that_is_down_is_noted_and_the_turn_ends_well_or_honestly(scene: Scene) -> None:
-    """Newer Codex waits for the network for ever, older gives up: neither is a turn that silently goes on."""
+    """Newer Codex waits for the network for ever, older versions give up: neither hangs silently."""
     road = Road(urlsplit(scene.model.base_url).port or 0)
     async with road.open():
         pass  # known, and closed again

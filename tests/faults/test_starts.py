@@ -1,4 +1,4 @@
-"""Several at once on an empty CODEX_HOME: newer Codex loses that race against itself, and Helmsman tries again."""
+"""Tests of concurrent starts on an empty CODEX_HOME: newer Codex fails in a race with itself, and Helmsman retries."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ pytestmark = [
 
 
 class ServingOn(Serving):
-    """A server whose state directory is a file system of its own, mounted with these options."""
+    """Run a server whose state directory is a separate file system, mounted with these options."""
 
     def command(self, *arguments: str) -> list[str]:
         mount = ["sh", "-c", MOUNT, "sh", self.env["MOUNT_OPTIONS"], str(self.state_dir)]

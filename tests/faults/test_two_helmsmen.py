@@ -1,4 +1,6 @@
-"""Two Helmsmen with engines of their own want one session: Codex lets one write, and the other is told how to go on."""
+"""Tests of two Helmsmen with separate engines for one session: one may write, and the other gets an error with a next
+step.
+"""
 
 from __future__ import annotations
 

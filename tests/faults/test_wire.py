@@ -44,7 +44,7 @@ OPENED_ACTIVE = {"thread": {"id": "$thread", "cwd": "$cwd", "status": {"type": "
 
 
 class Stage:
-    """A Helmsman whose Codex misbehaves once."""
+    """Helmsman whose Codex misbehaves once."""
 
     def __init__(self, settings: Settings, folder: Path, env: Mapping[str, str]) -> None:
         self._settings = settings
@@ -122,7 +122,7 @@ async def test_an_end_that_is_never_told_is_found_out_by_an_interrupt(
         assert session.error is not None
         assert session.error.code == "turn_timed_out"
         engine: Any = await helm.engine()
-        await engine.interrupt(session.id)  # nothing runs in it any more, so this has nothing to wait for
+        await engine.interrupt(session.id)  # idle now, so there is nothing to wait for
 
 
 async def test_a_turn_that_cannot_be_stopped_holds_nobody_up(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

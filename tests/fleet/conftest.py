@@ -1,4 +1,4 @@
-"""A fleet: a real Postgres, and workers as processes of their own, each with a home and state of its own."""
+"""Fixtures of a fleet: a real Postgres, and workers as separate processes, each with its own home and state."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def a_postgres(**more: bool) -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[Postgres]:
-    """One for all tests, which have databases of their own. What stops it starts it again."""
+    """Server for all tests, which have separate databases. A test that stops it starts it again."""
     with a_postgres() as server:
         set_up(server)
         yield server
@@ -150,7 +150,7 @@ class Fleet:
     workers: dict[str, WorkerProcess] = field(default_factory=dict)
 
     def draft(self, prompt: str, **more: Any) -> FleetDraft:
-        """A task as a door makes it of what it is asked for."""
+        """Return a task as a client creates it."""
         session: StartOptions = more.pop("options", {})
         checked = session_options(more.pop("cwd", self.directory), session, ())
         spec = TurnRequest(turn=TurnInput(text=prompt), options=checked).packed()
@@ -214,7 +214,7 @@ class Fleet:
                 await anyio.sleep(0.02)
 
     async def idle_worker(self, name: str, lease: float = 60) -> MachineOffer:
-        """Enter a worker that is only a row, and return what it may run."""
+        """Add a worker that is only a row, and return what it may run."""
         await self.client.database.all(
             "insert into helmsman.workers (id, name, place, lease, labels, agents, capacity, version) "
             "values (%(id)s, %(name)s, %(name)s, %(lease)s, '{}', '{\"codex\": \"\"}', 1, '') returning 1",
@@ -268,7 +268,7 @@ async def fleet(
 
 @pytest.fixture
 async def empty_database(postgres_server: Postgres) -> AsyncIterator[str]:
-    """One that nobody has set up."""
+    """Database without tables."""
     name = f"empty_{uuid.uuid4().hex[:8]}"
     with psycopg.connect(postgres_server.url(), autocommit=True) as connection:
         connection.execute(

@@ -1,4 +1,4 @@
-"""`helmsman fleet` on a fleet without any machine: what it shows, and what it says is missing."""
+"""Tests of `helmsman fleet` without any machine: its output, and its advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FAILED, USAGE = 1, 2
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Of somebody who knows of no fleet."""
+    """Environment without a fleet."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("HELMSMAN_", "COV"))},
         "HOME": str(tmp_path),

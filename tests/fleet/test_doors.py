@@ -37,7 +37,7 @@ FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
 
 
 def door_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
-    """A machine with a home and a state directory of its own, and the address of the fleet."""
+    """Return the environment of a machine with its own home and state directory, and the address of the fleet."""
     home = fleet.templates.new_home(fleet.binary, fleet.folder / name)
     return {**home.env, "HELMSMAN_FLEET_URL": fleet.url, "HELMSMAN_DETACH": "1", "HELMSMAN_HUB_IDLE_MS": "0"}
 

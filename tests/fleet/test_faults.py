@@ -1,6 +1,6 @@
-"""Machines, engines and databases that die, and work that is neither lost nor done twice at once.
+"""Tests of machines, engines and databases that die: no work is lost or done twice concurrently.
 
-What ran when is judged by a journal outside of the database: each task's command writes when it begins and when it ends.
+A journal outside of the database is the evidence: each task's command writes when it begins and ends.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Journal:
         return found
 
     def overlap(self, task: str) -> bool:
-        """Whether two processes worked on a task at once."""
+        """Return whether two processes worked on a task concurrently."""
         spans = sorted(self.runs(task).values())
         return any(later[0] <= earlier[1] for earlier, later in pairwise(spans))
 
@@ -94,7 +94,7 @@ async def test_the_work_of_a_machine_that_is_killed_goes_on_elsewhere_and_never_
     assert (ended.status, ended.result) == ("completed", "done"), fleet.logs()
     assert "seen-on-the-first" in json.dumps(model.requests[-1].body), fleet.logs()
     assert not journal.overlap("a")
-    assert taken <= 1.6 * LEASE + 1 + 3, taken  # and what a machine with others on it needs for a turn
+    assert taken <= 1.6 * LEASE + 1 + 3, taken  # including what a machine needs for a turn
 
 
 @pytest.mark.rare

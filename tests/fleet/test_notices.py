@@ -1,4 +1,4 @@
-"""Notices of a fleet's tasks: each is sent once, whichever machine does, and none is lost with who was sending it."""
+"""Tests of notifications about a fleet's tasks: each is sent once, by any machine, and none is lost with its sender."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOOK = Recipient(name="hook", way="webhook", url="https://hooks.example/T0P-S3CR
 
 
 def be_done(fleet: Fleet, task_id: str) -> None:
-    """A task has ended, and somebody has had the time to see it."""
+    """Wait until a task has ended, and was possibly seen."""
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         sql = "update helmsman.tasks set status = 'completed', result = 'all of it' where id = %s"
         connection.execute(sql, (task_id,))
@@ -88,7 +88,7 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     notification = delivery.notification
     assert (notification.headline, notification.task_id, delivery.is_doubtful) == ("app: codex is done", task.id, False)
     assert sorted([await one.begin(delivery), await two.begin(delivery)]) == [False, True]
-    assert await two.next_for("") is None  # and then whoever sends it dies
+    assert await two.next_for("") is None  # and then its sender dies
     again = await until_free(two)
     assert again is not None
     assert (again.id, again.is_doubtful, await two.begin(again)) == (delivery.id, True, True)

@@ -1,4 +1,6 @@
-"""Schedules of a fleet: each run once, whichever worker comes first and whichever dies, and seen to from any door."""
+"""Tests of a fleet's schedules: each run happens once, whichever worker is first or dies, and any client can manage
+them.
+"""
 
 from __future__ import annotations
 

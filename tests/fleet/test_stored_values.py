@@ -1,4 +1,4 @@
-"""What a fleet's database can do to a machine that reads it, and what is stored there."""
+"""Tests of hostile values in a fleet's database, and of what is stored there."""
 
 from __future__ import annotations
 

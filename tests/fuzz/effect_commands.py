@@ -39,7 +39,7 @@ OUT = "../outside/written"
 
 
 def _more_words(canary: str) -> dict[str, list[list[str]]]:
-    """What a program can be told besides, to run or write something else."""
+    """Additional options that make a program run or write something else."""
     return {
         "git": [
             ["-u", f"{canary};git-upload-pack"],
@@ -128,7 +128,7 @@ def twisted_commands(draw: st.DrawFn, laboratory: EffectsLaboratory) -> tuple[st
     return command, draw(st.sampled_from([laboratory.work, laboratory.work, laboratory.work / "sub"]))
 
 
-# --- what a rule denies ----------------------------------------------------------------------------------------------
+# --- denied commands -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ class EffectsLaboratory:
         self._temporary.cleanup()
 
     def put_back(self) -> None:
-        """Make the place what it was; what nobody has touched stays, for copying takes most of the time."""
+        """Restore the place. Untouched files stay, because copying takes most of the time."""
         touched = [place for place in PLACES if self._states.get(place) != _state(self.live / place)]
         others = {path.name for path in self.live.iterdir()} - {*PLACES} if self.live.exists() else set[str]()
         if touched or others:
@@ -151,7 +151,7 @@ class EffectsLaboratory:
             return -1
 
     def effects(self, shell: str, script: str, directory: Path) -> set[str]:
-        """What a script changes outside of the workspace. What ran once is not run again."""
+        """Return the files that a script changes outside of the workspace. Results are cached."""
         ran = (shell, script, directory)
         if ran not in self._seen:
             self.run(*ran)

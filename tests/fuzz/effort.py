@@ -16,11 +16,11 @@ FACTOR: Final = int(os.environ.get(FACTOR_VARIABLE, "1"))
 
 
 def effort(examples: int) -> settings:
-    """So many examples, or a multiple of them where more time was given. What failed once is tried first the next time."""
+    """Number of examples, or a multiple of it with more time. Earlier failures are tried first."""
     slow = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
     return settings(max_examples=examples * FACTOR, deadline=None, suppress_health_check=slow)
 
 
 def fuzzed(examples: int) -> Callable[[Any], Any]:
-    """A long test, done with so many examples."""
+    """Mark a long test with this many examples."""
     return lambda test: pytest.mark.long(effort(examples)(test))

@@ -14,7 +14,7 @@ _RECORD: Final = 'for word in "${0##*/}" "$@"; do printf "%s\\0" "$word"; done >
 
 
 class Ran(NamedTuple):
-    """What a script did: the programs it called, with their arguments, and the files it left."""
+    """Effects of a script: the programs it called, with their arguments, and its files."""
 
     calls: list[list[str]]
     files: set[str]

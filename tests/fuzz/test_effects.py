@@ -66,7 +66,7 @@ def own_effects(laboratory: EffectsLaboratory) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def nothing_is_remembered() -> Iterator[None]:
-    """What was read with a defence is not what is read without it."""
+    """Parsing with a defence differs from parsing without it."""
     for remembers in (option_effects.canonical_name, option_effects._read_rule):
         remembers.cache_clear()
     yield
@@ -92,7 +92,7 @@ def searched(examples: int) -> settings:
 
 
 def found(strategy: SearchStrategy[_Example], is_hole: Callable[[_Example], bool]) -> _Example:
-    """The first hole that turns up; fails when there is none within the time."""
+    """Return the first hole; fail if there is none within the time."""
     end = time.monotonic() + SECONDS
 
     def is_hole_in_time(example: _Example) -> bool:
@@ -113,7 +113,7 @@ def found(strategy: SearchStrategy[_Example], is_hole: Callable[[_Example], bool
         pytest.fail("Nothing was found.")
 
 
-# --- what is allowed ---------------------------------------------------------------------------------------------------
+# --- allowed commands ------------------------------------------------------------------------------------------------
 
 
 def allows_too_much(laboratory: EffectsLaboratory, own_effects: set[str], text: str, directory: Path) -> bool:
@@ -190,7 +190,7 @@ def test_without_this_defence_something_is_allowed_that_nobody_meant(
     found(twisted_commands(laboratory), lambda command: allows_too_much(laboratory, own_effects, *command))
 
 
-# --- what is denied ----------------------------------------------------------------------------------------------------
+# --- denied commands -------------------------------------------------------------------------------------------------
 
 
 def slips_through(laboratory: EffectsLaboratory, denied: Denied, text: str) -> bool:

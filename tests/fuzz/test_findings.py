@@ -1,4 +1,4 @@
-"""What fuzzing (`make fuzz`) and the soak (`make soak`) have found, each as a test of its own."""
+"""Tests of bugs that fuzzing (`make fuzz`) and the soak (`make soak`) have found."""
 
 from __future__ import annotations
 
@@ -155,9 +155,9 @@ async def test_what_is_started_while_an_engine_ends_runs_in_another_one(
             assert await asking.wait(until="end", timeout=SECONDS)
             assert asking.status == "error"
             return
-        await asking.respond(question.id, "deny")  # what runs in the other one goes on there
+        await asking.respond(question.id, "deny")  # the other one's work continues there
         assert await asking.wait(until="end", timeout=SECONDS)
-        # Codex may hang up before it has told of the end: its own record is what counts.
+        # Codex may hang up before it has reported the end: its own record counts.
         assert (asking.status, asking.result) == ("done", "Made."), asking.error
         assert (await helm.tasks.get(asking.task_ids[-1])).status == "completed"
 

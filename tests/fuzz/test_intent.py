@@ -26,7 +26,7 @@ WORDS = st.sampled_from(
 
 @st.composite
 def requests(draw: st.DrawFn) -> str:
-    """A request somebody might make, after a few changes; or words thrown together; or no words at all."""
+    """Return a plausible request after a few changes; or random words; or no words at all."""
     kind = draw(st.sampled_from(["changed", "words", "text"]))
     if kind == "text":
         return draw(st.text(max_size=80))

@@ -1,4 +1,4 @@
-"""Redaction on texts made of all that secrets are written with: it settles at once, and it leaves no secret."""
+"""Tests of redaction on random texts made from parts of secrets: it is idempotent, and leaves no secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The readers of rollout files: what is damaged costs itself and nothing else."""
+"""Tests of reading damaged rollout files: damage affects only its own lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman serve --transport http`: who is let in, several clients at once, and how it ends."""
+"""Tests of `helmsman serve --transport http`: authentication, several clients, and its end."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_on_every_interface_addresses_are_answered_to_and_names_are_not() -> Non
     assert not HttpOptions().answers_to("192.0.2.7")
 
 
-# --- what it refuses to begin with -----------------------------------------------------------------------------------
+# --- refused starts --------------------------------------------------------------------------------------------------
 
 
 async def refusal(serving: Serving, *arguments: str) -> str:
@@ -245,7 +245,7 @@ async def test_two_clients_at_once_see_the_same_sessions_and_answer_what_each_wa
         shown = await other("codex", request=f"wait for {task_id}")
         approve: dict[str, Any] = {"request": f"approve {task_id}"}
         assert not (await one("codex", **approve))["acknowledged"], "it was shown to the other"
-        if era != "legacy":  # without a session nobody knows who was shown it
+        if era != "legacy":  # without a session the viewer is unknown
             asked = await other("codex", **approve)
             assert not asked["acknowledged"]
             approve["hints"] = {"questionId": shown["pendingQuestion"]["id"]}

@@ -1,4 +1,4 @@
-"""Where the HTTP server listens, and what it says when it cannot."""
+"""Tests of the HTTP server's addresses, and its errors."""
 
 from __future__ import annotations
 

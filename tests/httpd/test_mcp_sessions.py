@@ -37,7 +37,7 @@ HELLO: dict[str, Any] = {
 
 
 class Stream:
-    """A request, and what is said in answer while its connection is open."""
+    """Send a request, and yield the messages while its connection is open."""
 
     def __init__(self, body: bytes) -> None:
         self.headers: dict[str, str] = {}
@@ -97,7 +97,7 @@ class Stream:
 
 
 class Client:
-    """An MCP client on whichever hub there is."""
+    """MCP client of the current hub."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks

@@ -1,4 +1,4 @@
-"""Commands in processes of their own, as the tests of hubs run them."""
+"""Commands in separate processes, for tests of hubs."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Place(Serving):
 
     @contextmanager
     def stopped_hub(self) -> Iterator[Callable[[], None]]:
-        """The hub does nothing while the block runs, unless it is told to go on before."""
+        """Stop the hub during the block, unless it is resumed earlier."""
         pid = self.stop_hub()
 
         def go_on() -> None:
@@ -118,7 +118,7 @@ class HeldAgent:
                 await anyio.sleep(0.01)
 
     def let(self) -> None:
-        """Nobody is held any more."""
+        """Release everything that is held."""
         opened = self._gate.rename(self._gate.with_name("open"))
         gate = os.open(opened, os.O_RDWR)
         os.write(gate, b"go\n" * 100)

@@ -1,4 +1,4 @@
-"""A hub that is killed just before, or just after, an agent in a supervisor is told of a task. Run as a program."""
+"""Hub that is killed just before, or just after, a supervised agent gets a task. Run as a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hub has acknowledged runs, once, though the hub is killed before it has begun."""
+"""Tests that acknowledged work runs once, although the hub is killed before it has begun."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TOOLS = ("--tools", "sessions,router", "--expose-primitives")
 
 
 def stored(place: Place) -> list[Task]:
-    """All tasks, oldest first, as whoever only reads the store sees them."""
+    """Return all tasks, oldest first, as in the store."""
     with closing(Registry(place.state_dir / REGISTRY_NAME)) as registry:
         return list(reversed(registry.list(limit=500)[0]))
 

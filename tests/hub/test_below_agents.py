@@ -1,4 +1,4 @@
-"""What an agent of ours starts is no client of the hub: a Helmsman that it is configured with, and any command."""
+"""Tests that programs of our agents cannot connect to the hub: a configured Helmsman, and any command."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_ow
 async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_its_own(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
-    home, said = tmp_path / "claude", git_repo / "said"  # the one directory in which what it starts may write
+    home, said = tmp_path / "claude", git_repo / "said"  # the only directory in which its processes may write
     env = {**place.env, **claude_environment(model, home)}
     serve = f"exec {shlex.quote(sys.executable)} -m helmsman serve 2> {shlex.quote(str(said))}"
     own = {name: place.env[name] for name in ("HELMSMAN_STATE_DIR", "HELMSMAN_DETACH", "HOME", "PATH")}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="there are no hubs")]
 
 
-# --- what it is ------------------------------------------------------------------------------------------------------
+# --- options ---------------------------------------------------------------------------------------------------------
 
 
 async def test_the_process_of_a_command_imports_next_to_nothing(bare_place: Place) -> None:
@@ -111,7 +111,7 @@ async def test_wrong_settings_are_told_as_ever(served: Place) -> None:
     assert (ended.code, json.loads(ended.stdout)["error"]["code"]) == (2, "invalid_setting")
 
 
-# --- whose it is -----------------------------------------------------------------------------------------------------
+# --- owners ----------------------------------------------------------------------------------------------------------
 
 
 async def test_commands_at_the_same_time_have_each_its_own_home_directory_and_terminal(served: Place) -> None:

@@ -1,4 +1,4 @@
-"""Commands whose hub dies, is stopped or ends, and commands that are interrupted themselves."""
+"""Tests of commands whose hub dies, is stopped or ends, and of interrupted commands."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_hub_that_is_stopped_is_not_waited_for(served: Place) -> None:
 
 
 async def working_task(place: Place, prompt: str) -> str:
-    """A task that works in an engine which outlives whoever began it."""
+    """Yield a task in an engine that outlives its client."""
     from helmsman import Helmsman, load_settings
 
     settings = load_settings(env=place.env, cwd=place.directory)

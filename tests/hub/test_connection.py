@@ -1,4 +1,4 @@
-"""What comes in on a connection to the hub is bounded, whoever is at the other end."""
+"""Tests that input from a connection to the hub is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`helmsman hub`: what it shows, and what stopping means to those who are connected."""
+"""Tests of `helmsman hub`: its output, and the effect of stopping on clients."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def changed_at(path: Path) -> datetime:
 
 
 def file_identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of a file or directory, or None if there is none."""
+    """Return the device and inode of a file or directory, or, or None."""
     try:
         status = path.stat()
     except OSError:

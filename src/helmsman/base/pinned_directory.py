@@ -32,7 +32,7 @@ class DirectoryIdentity(NamedTuple):
 
     @classmethod
     def at(cls, path: Path | None) -> DirectoryIdentity | None:
-        """Return the identity of the directory at a path, or None if there is none."""
+        """Return the identity of the directory at a path, or, or None."""
         if path is not None:
             with suppress(OSError):
                 status = path.stat()
@@ -41,7 +41,7 @@ class DirectoryIdentity(NamedTuple):
 
     @classmethod
     def from_json(cls, kept: Any) -> DirectoryIdentity | None:
-        """Parse a stored identity; None if there is none."""
+        """Parse a stored identity, or None."""
         with suppress(TypeError, ValueError):
             device, inode = kept
             return cls(int(device), int(inode))

@@ -196,7 +196,7 @@ def path_out_of_reach(env: Mapping[str, str] | None = None) -> str:
 
 
 def replaceable_entry(path: str, env: Mapping[str, str] | None = None) -> str | None:
-    """Return the first entry of a PATH in which a known session could put a program; None if there is none."""
+    """Return the first entry of a PATH in which a known session could put a program, or None."""
     places = Places.of(_environment(env), is_agent=True)
     return next((entry for entry in path.split(os.pathsep) if entry and places.reason_of_sessions(entry)), None)
 

@@ -56,7 +56,7 @@ class CloudTasks:
         """Return `codex cloud` of the local Codex.
 
         Raises:
-            CodexNotFound: There is none.
+            CodexNotFound: It does not exist.
         """
         return CloudClient(await find_agent(self._helm.settings, self._env), self._helm.settings.codex_home, self._env)
 

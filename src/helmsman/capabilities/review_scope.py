@@ -115,7 +115,7 @@ def commit_named(directory: Path, name: str, state_dir: Path) -> str:
     """Return the commit that a name means.
 
     Raises:
-        InvalidInput: There is none.
+        InvalidInput: It does not exist.
     """
     git = find_git(directory, state_dir)
     if git is None:

@@ -135,7 +135,7 @@ class Schedules:
         """Return a schedule by its id, or by a unique prefix.
 
         Raises:
-            ScheduleNotFound: There is none.
+            ScheduleNotFound: It does not exist.
         """
         known = await self._store.all()
         found = [one for one in known if schedule_id and one.id.lower().startswith(schedule_id.strip().lower())]

@@ -23,7 +23,7 @@ GroupBy = Literal["day", "model", "directory", "session", "agent"]
 class UsageGroup:
     """Spending of one day, model, directory, session or agent; `key` is None if that is unknown.
 
-    `cost_usd` is the cost of the part with a price or a reported cost; None if there is none. `unpriced_tokens` are the
+    `cost_usd` is the cost of the part with a price or a reported cost, or None. `unpriced_tokens` are the
     rest.
     """
 

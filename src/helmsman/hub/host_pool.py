@@ -67,7 +67,7 @@ class HostPool(Generic[LinkedT]):
         """Return a connection to another machine.
 
         Raises:
-            InvalidInput: There is none of this name.
+            InvalidInput: No machine has this name.
             HostUnreachable: It cannot be reached now.
         """
         if self._is_bounded:

@@ -194,7 +194,7 @@ def named_host(name: str, env: Mapping[str, str]) -> OtherHost:
     """Return the user's host of this name.
 
     Raises:
-        HostFailed: There is none.
+        HostFailed: It does not exist.
     """
     known = known_hosts(env)
     if name not in known:

@@ -505,7 +505,7 @@ def other_host(name: str) -> OtherHost:
     """Return another machine of the user.
 
     Raises:
-        InvalidInput: There is none of this name.
+        InvalidInput: No machine has this name.
     """
     if os.name != "posix":
         raise InvalidInput("Other machines can be reached from Linux and macOS only.")

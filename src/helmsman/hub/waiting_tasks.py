@@ -168,7 +168,7 @@ class WaitingTasks:
         """Yield a service that can run a task now.
 
         Raises:
-            ClientAway: There is none.
+            ClientAway: It does not exist.
         """
         door, spec = self._connected(waiting.policy), waiting.spec
         helm = self.service_for(waiting.policy) if door is None else door.under(waiting.policy)

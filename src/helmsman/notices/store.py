@@ -279,7 +279,7 @@ class NoticeStore:
         return await self._read(lambda connection: tuple(row["about"] for row in connection.execute(sql)))
 
     async def codes_since(self, recipient: str) -> datetime | None:
-        """Return when the oldest valid code was issued; None if there is none."""
+        """Return when the oldest valid code was issued, or None."""
         sql = "SELECT MIN(made_at) FROM notice_codes WHERE recipient = ?"
         at = await self._read(lambda connection: connection.execute(sql, (recipient,)).fetchone()[0])
         return None if at is None else from_microseconds(at)

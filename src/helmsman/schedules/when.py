@@ -40,7 +40,7 @@ class When(Value, frozen=True, kw_only=True):
     at: datetime | None = None
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """Return the first time after a moment; None if there is none."""
+        """Return the first time after a moment, or None."""
         if self.at is not None:
             return self.at if self.at > moment else None
         if self.every is not None:
@@ -49,7 +49,7 @@ class When(Value, frozen=True, kw_only=True):
         return self._by_cron(moment, is_backwards=False)
 
     def last_until(self, moment: datetime) -> datetime | None:
-        """Return the last time up to a moment; None if there is none."""
+        """Return the last time up to a moment, or None."""
         if self.at is not None:
             return self.at if self.at <= moment else None
         if self.every is not None:

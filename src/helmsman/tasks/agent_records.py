@@ -1,4 +1,4 @@
-"""Conclude the state of tasks that no process follows any more, from what is left of them.
+"""Determine the state of tasks that no process follows, from the remaining evidence.
 
 Three witnesses are left: the detached engine, which may still run the turn; the agent's own files, which have the end of
 every turn that ended; and the time since the last event. `AgentRecords` asks them, and `reconcile` draws the conclusion.

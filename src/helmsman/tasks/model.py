@@ -107,17 +107,17 @@ class TaskDraft(Value, frozen=True, kw_only=True):
 
 
 class Task(Value, frozen=True, kw_only=True):
-    """One row of the registry. All times are aware.
+    """Task: a row of the registry. All times are aware.
 
     Attributes:
-        agent: Who works on it.
+        agent: Agent that works on it.
         alias: A short readable name made from the instruction.
-        note: Why the status is what it is, in a sentence, where that needs saying.
-        session_id: The session whose turn this is; with `turn_id`, which turn.
-        external_id: What the cloud calls it.
+        note: Explanation of the status, in a sentence, if it needs one.
+        session_id: Session of this turn; `turn_id` identifies the turn.
+        external_id: The cloud's id.
         progress: `text`, `done`, `total`, `unit`, `etaSeconds`, as far as known.
         input_required: It waits for an answer to a question.
-        expires_at: When the result may be dropped; what is running is kept in any case.
+        expires_at: When the result may be deleted; running tasks are never deleted.
         owner: The process with a service inside that runs it; None where the hub does.
         engine: The detached engine that can finish it without its owner.
         error: `code`, `message`, `retryable`.

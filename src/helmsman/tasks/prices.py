@@ -1,17 +1,16 @@
-"""What tokens cost, so that a task can be stopped when it passes what somebody was willing to pay.
+"""Prices of tokens, so that a task can be stopped at its cost limit.
 
     [prices."gpt-5.3-codex"]      # in your own helmsman.toml; USD per million tokens
     input = 1.75
     cached_input = 0.175          # the same as input when left out
     output = 14.0
 
-The table below has the standard prices of the APIs that agents use. What an agent itself says that its work has cost goes
-before them. A model that is in neither has no price, and nobody guesses one: `Prices.cost` says None, and its caller has to
-say so. Prices are per model name exactly; a dated name counts where it is listed. What is left out of account: other tiers
-(fast, flex, batch), the surcharge on very long prompts and on writing to a cache, and what a subscription covers.
+The table below has the standard API prices of the models that agents use. A cost that an agent reports takes precedence. A
+model without either has no price: `Prices.cost` returns None, and its caller must say so. Names must match exactly; a dated
+name has its own entry. Other tiers (fast, flex, batch), the surcharges on very long prompts and on writing to a cache, and
+the parts that a subscription covers are not considered.
 
-Only the user's own file counts. One that came with a repository could otherwise make tokens look free, and a limit that
-is never reached is none.
+Only the user's own file counts: a repository's file could make tokens look free, and so disable cost limits.
 """
 
 from __future__ import annotations

@@ -305,7 +305,7 @@ class Registry:
         return done
 
     def _compact_some(self) -> Compacted | None:
-        """Compact some of the expired data; None if there is none."""
+        """Compact some of the expired data, or None."""
         now = self._clock()
         if not self.database.read(partial(is_due, now=now, retention=self._retention)):
             return None

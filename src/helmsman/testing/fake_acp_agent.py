@@ -1,11 +1,11 @@
-"""Agent that speaks the Agent Client Protocol and does what a test says: faults, odd orders, silence.
+"""Agent that speaks the Agent Client Protocol and follows the script of a test: faults, odd orders, silence.
 
     agent = FakeAcpAgent(folder)
     agent.on("delete it", asks("execute", "rm x", allowed=[says("gone")], refused=[says("kept")]))
     ...  # run agent.command
 
 The words of a prompt choose the steps; the one added last wins. Sessions are kept in the folder, so that another process
-loads them. What it was told is in `received`.
+loads them. `received` lists the messages to it.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ request needs `Authorization: Bearer <http-token>` or the cookie of a login (Htt
 request that is not GET also needs `Content-Type: application/json`, the header `X-Helmsman: 1` and the page's own origin;
 otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
 
-    POST /api/login *       {code} → {ok} and the cookie; 401 wrong_code. The page does this by itself with the code of
+    POST /api/login *       {code} → {ok} and the cookie; 401 wrong_code. The page does this with the code of
                             `/#login=CODE`, and takes it out of its address
-    POST /api/logout        {} → {ok}; the cookie is removed, and good for nothing any more
+    POST /api/logout        {} → {ok}; the cookie is removed and revoked
     POST /api/codes         {} → {code, path: "/#login=…", expiresAt}: a link for another device, once, for 10 minutes
     POST /api/proof *       {nonce} → {challenge, proof}: the server proves that it has the token (`web/proof.py`)
     POST /api/proof/code *  {nonce, challenge, proof} → as /api/codes, for who has proved the same; 401 wrong_proof
@@ -55,7 +55,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         unit?, etaSeconds?}, waitingFor?, resumesAt?, resumesInSec?, note?, timedOut? [str] (questions of this turn that the
         deadline denied), cursor, recommendedPollMs, workingDirectory?, model?, worktree? {path, branch}) and
         {name?, prompt?, agentTitle, sandbox?, enforced? (whether something holds it to that), costUsd? (of `usage`; none
-        where nobody knows), approvalPolicy?, can? [str] (what its engine can do, such as steer),
+        if unknown), approvalPolicy?, can? [str] (what its engine can do, such as steer),
         client? (the MCP client whose model may act on it: it opened the session, or was handed it),
         elsewhere? (who runs its turn, where that is another process: it can only be looked at),
         archived?, questions: [Question], queued, taskIds, createdAt, changedAt, turnSeconds?, hasDiff}.
@@ -67,7 +67,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/sessions/{id}/transcript?before&after&limit=100 → {entries: [Entry], first, next, total, cursor}
         One flat list of everything done, numbered from 0. Without before or after: its end. `before=N`: the entries just
         before N; `after=N`: from N on (so after=next is the following page, after=first re-reads this one). At most 500
-        entries and about 1 MiB a page, so a page may be shorter than `limit`: go on at `first` or `next`. `cursor` is the
+        entries and about 1 MiB a page, so a page may be shorter than `limit`: continue at `first` or `next`. `cursor` is the
         session's, as in the live stream.
         Entry = {index, turn, turnId?, item: Item, by?: helmsman (who said it, where that was no person), cut?}; an entry's
         index never changes while the session runs on.
@@ -111,7 +111,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         prefixes?, …}, alwaysRule?: the rule that approve_always would keep,
         deadline? {secondsLeft, paused}, directory?, summary?, agentId?}
         `title` and `lines` say all that a yes grants; a line without a label continues with the value before it.
-        It is denied when no second is left; `paused`: the time stands still, since the question is on somebody's screen.
+        It is denied when no second is left; `paused`: the clock is paused, because a user sees the question.
 
     GET /api/tasks?status&origin&agent&directory&cursor&limit=50 → {tasks: [Task], nextCursor?}; `status` may be
         several, by commas
@@ -158,7 +158,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         lastRun?}
     GET /api/notices → {notices: [{id, kind, title, text?, sessionId?, questionId?}], tellsOfQuestions, nextInSec?}
         What pages are to show by notifications, as `[notify]` says (way = "browser"). A page that has shown one says so.
-        `tellsOfQuestions`: new questions come here too, when nobody has answered them for a while. `nextInSec`: ask again
+        `tellsOfQuestions`: new questions come here too, if they stay unanswered for a while. `nextInSec`: ask again
         then.
 
     GET /api/search?q&agent&directory&archived=0&limit=20 → {sessions: [Listed with excerpt: [str]], tasks: [Task], unread?}
@@ -194,8 +194,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/rewind {digest*, to, part: both|files|conversation, undo} → the same, done; 409 diff_changed
         where it is no longer what was shown, cannot_rewind
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
-        One answer a part: an option, `deny: the reason`, or free text. Somebody was faster: 409 question_not_open with
-        {answer?, by?}: what was answered and by whom.
+        One answer a part: an option, `deny: the reason`, or free text. Already answered: 409 question_not_open with
+        {answer?, by?}: the answer and its author.
     POST /api/sessions/{id}/apply {digest*, allowDirty} → {repository, files, how: clean|three-way, digest, stat, ended?}:
         brings what was changed in its worktree into the main tree, unstaged: all that was shown, or nothing. 409
         session_busy, diff_changed, dirty_tree {files}, apply_conflict {conflicts, reasons, hunks}
@@ -208,7 +208,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/jobs/debug|review|plan|refactor|test {request, workingDirectory, agent, check, candidates, apply, …: what the
         tool of that name takes} → 201 {taskId, status, agent, why}
     POST /api/tasks/{id}/cancel {reason} → {task: Task, message}
-    POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit goes on, now or at a time in words
+    POST /api/tasks/{id}/resume {at} → {task: Task}: one that waits for a usage limit resumes, now or at a time in words
     POST /api/schedules {prompt*, cron | every | at *, timezone, workingDirectory, model, approvalPolicy, sandbox, worktree,
         missed, overlap, maxCostUsd} → 201 Schedule; 409 unsupported where there is no hub
     POST /api/schedules/{id}/pause|resume|confirm {} → Schedule
@@ -227,7 +227,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         comment lines   every 15 s, as a sign of life
         kind = status (a turn began or ended), items (something was done), text (words are being written), question (one was
         asked or closed), details (name, model, note, usage) of a session; without sessionId: tasks (the registry changed),
-        sessions (the list changed by somebody else's doing), notices (there may be something to tell), hosts (another
+        sessions (the list changed through another program), notices (there may be notifications), hosts (another
         machine is there or away). With `host`: the same of that machine.
         At most about four messages a second; each names a session at most once, whatever happened in it. A slow reader gets
         fewer and fuller messages, never a backlog. The stream says only that something changed: read it by the routes above.

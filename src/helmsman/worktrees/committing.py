@@ -1,4 +1,4 @@
-"""Commit what a session changed, and push the commits. All functions block.
+"""Commit a session's changes, and push the commits. All functions block.
 
 Git sees the repository through a view (`helmsman.base.git`): hooks of the repository do not run, its programs neither, and
 logins come from the user's own configuration alone.

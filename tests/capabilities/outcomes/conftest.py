@@ -32,7 +32,7 @@ TESTS = (
 
 @dataclass
 class Bench:
-    """A worktree that somebody worked in."""
+    """Worktree with changes."""
 
     tree: Worktree
     runner: CheckRunner

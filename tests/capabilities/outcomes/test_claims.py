@@ -1,4 +1,4 @@
-"""What agents say, held to what is there: cited lines, planned files, scopes, findings, interfaces, found checks."""
+"""Tests of checking agents' claims: cited lines, planned files, scopes, findings, interfaces, found checks."""
 
 from __future__ import annotations
 

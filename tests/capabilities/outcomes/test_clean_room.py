@@ -1,4 +1,4 @@
-"""What an agent can do to a check: it fails all the same, and honest fixes pass."""
+"""Tests that an agent's manipulation of a check fails, and honest fixes pass."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ NODE_CODE = "exports.add = (a, b) => a - b;\n"
 
 @dataclass
 class Case:
-    """A repository with a failing check, what an agent does to it, and the files that are held back."""
+    """Return a repository with a failing check, an agent's change to it, and the files that are held back."""
 
     name: str
     command: str

@@ -142,7 +142,7 @@ async def test_no_fix_is_in_a_new_test(bench: Callable[..., Bench]) -> None:
 
 
 async def test_nothing_that_a_check_leaves_is_there_for_the_next(bench: Callable[..., Bench]) -> None:
-    """Code under test writes to its room, also to what a set-up installed there."""
+    """Check that code under test which writes to its room, also to installed files, has no effect."""
     place = bench({"a.txt": "a\n", "tool": "mkdir -p lib; echo good > lib/tool"})
     place.runner.set_up = "sh tool"
     async with trial(place.runner) as checks:

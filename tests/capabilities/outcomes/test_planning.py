@@ -1,4 +1,4 @@
-"""plan on a real Codex: nothing changes before somebody approves; then each step is done, and checked."""
+"""Tests of plan on a real Codex: nothing changes before approval; then each step is done and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What agents report is read with distrust, and what a repository or a user says of checks and agents is read as meant."""
+"""Tests that agents' reports are parsed with distrust, and settings for checks and agents as documented."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_check_that_checked_nothing_is_told_from_one_that_failed(
     assert (None if found is None else found.why) == why
 
 
-# --- whom the user prefers -------------------------------------------------------------------------------------------
+# --- preferred agents ------------------------------------------------------------------------------------------------
 
 
 def file(content: dict[str, Any], *, trusted: bool = True) -> ConfigFile:

@@ -1,4 +1,4 @@
-"""debug, refactor and test on a real Codex: what is verified, and the lies that are caught."""
+"""Tests of debug, refactor and test on a real Codex: verified results, and false claims."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Agent that speaks the Agent Client Protocol: where it is, how its engine is opened, what it keeps on disk.
+"""Agent that speaks the Agent Client Protocol: program, engine and files.
 
 Which program it is: `command` under `[agents.NAME]` in the user's own `helmsman.toml`, else what the PATH has. A name that
 no profile knows is an agent of the user's own:
 
     [agents.mine]
     command = ["my-agent", "--acp"]
-    title = "My agent"              # what it is called in sentences
+    title = "My agent"              # its name in sentences
     mode = "ask"                    # the mode in which it asks, if it has modes
-    runs_repository_files = false   # it runs nothing of a repository before anybody is asked
-    writable = ["~/.mine"]          # what it must write in a sandbox besides the session's directory
+    runs_repository_files = false   # it runs no files of a repository without approval
+    writable = ["~/.mine"]          # directories it must write in a sandbox, besides the session's
 
-A project's file counts for nothing here: it came with a repository, and would say what is run.
+A project's file is ignored: it comes with a repository, and could choose the program.
 """
 
 from __future__ import annotations

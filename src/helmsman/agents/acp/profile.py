@@ -1,6 +1,6 @@
 """Differences between agents that speak the Agent Client Protocol, with cautious defaults for unknown agents.
 
-The protocol defines the messages. It does not define what an agent does without asking, what a second prompt means, where
+The protocol defines the messages. It does not define which actions need approval, the meaning of a second prompt, where
 the exit code of a command is, or whether its token counts are of one call or of the whole session. Each agent has a
 `Profile` that does; `profiles` holds them. This module holds the defaults for agents that were never examined.
 """

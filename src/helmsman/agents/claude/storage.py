@@ -141,7 +141,7 @@ class ClaudeSessions:
         return tuple(turn.past() for turn in self._turns(session_id))
 
     def last_line(self, session_id: str, turn_id: str | None) -> str | None:
-        """Return the id of the last line of a turn, or of the session; None if there is none."""
+        """Return the id of the last line of a turn, or of the session, or None."""
         turns = [turn for turn in self._turns(session_id) if turn_id in (None, turn.id)]
         return turns[-1].last_line if turns else None
 

@@ -275,7 +275,7 @@ async def agent_in_use(settings: Settings, env: Mapping[str, str] | None) -> Cod
     """The Codex that runs turns: the remote one, where one is set.
 
     Raises:
-        CodexNotFound: There is none.
+        CodexNotFound: It does not exist.
         EngineLost: The remote one does not answer.
     """
     from helmsman.agents.codex.app_servers import find_remote
@@ -287,7 +287,7 @@ async def find_agent(settings: Settings, env: Mapping[str, str] | None) -> Codex
     """Return the Codex that these settings mean here.
 
     Raises:
-        CodexNotFound: There is none.
+        CodexNotFound: It does not exist.
         InvalidSetting: The state directory cannot be used.
     """
     binary = await find_codex(explicit=settings.codex_path, env=env, state_dir=settings.state_dir)

@@ -492,7 +492,7 @@ class CloudClient:
         """Return the unified diff of an attempt.
 
         Raises:
-            CloudNoDiff: There is none, or not yet.
+            CloudNoDiff: It does not exist, or not yet.
         """
         if not 1 <= attempt <= MAX_ATTEMPTS:
             raise InvalidInput(f"attempt is {attempt}. Choose 1 to {MAX_ATTEMPTS}.", parameter="attempt")
@@ -547,7 +547,7 @@ class CloudClient:
         `check` gets the diff that is about to be applied, and may raise to refuse it.
 
         Raises:
-            CloudNoDiff: There is none, or not yet.
+            CloudNoDiff: It does not exist, or not yet.
             DirtyTree: The tree has uncommitted changes, and `allow_dirty` is not set.
             ApplyConflict: The change does not fit; the tree is unchanged.
         """

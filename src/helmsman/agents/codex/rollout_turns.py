@@ -606,7 +606,7 @@ def _recorded(entry: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 def from_record(output: Mapping[str, Any]) -> ReviewReport | None:
-    """Parse the reviewer's answer as Codex records it; None if there is none."""
+    """Parse the reviewer's answer as Codex records it, or None."""
     if not output:
         return None
     if not output.get("findings"):  # Codex is strict: an answer with a field missing it takes for prose

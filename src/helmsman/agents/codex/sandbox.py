@@ -163,7 +163,7 @@ def _second_place(first: Path) -> Path:
     A link in the first one records it. Its name is random, so that no other user can create it first.
 
     Raises:
-        OSError: There is none.
+        OSError: It does not exist.
     """
     link = first / "elsewhere"
     known = _UNRECORDED.get(first)
