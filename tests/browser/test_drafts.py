@@ -106,3 +106,33 @@ async def test_nothing_is_off_the_screen_and_a_phone_shows_25_lines_of_code(
     await page.until_text(".session-head h1", "There is no such session")
     assert not await page.get("document.querySelector('.composer').checkVisibility()")
     assert not await page.get("document.querySelector('[data-part=actions]').checkVisibility()")
+
+
+async def test_what_ended_unseen_is_marked_and_everything_is_a_few_letters_away(
+    page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
+) -> None:
+    model.on("Say hello", say("Hello."))
+    model.on("Tell a story", say("Once."))
+    first = await settled(await helm.start("Say hello", cwd=git_repo))
+    await page.until(f"document.querySelector('.row.unread')?.dataset.session === '{first.id}'")
+    await page.click(".row")
+    await page.until_text(".transcript", "Hello.")
+    await settled(await helm.start("Tell a story", cwd=git_repo))
+    await page.until("document.querySelectorAll('.row.unread').length === 1")
+    await page.until_text(".row.unread", "Tell a story")
+
+    palette = "new KeyboardEvent('keydown', {key: 'k', code: 'KeyK', ctrlKey: true, bubbles: true, cancelable: true})"
+    await page.get(f"document.dispatchEvent({palette})")
+    await page.until("document.activeElement?.role === 'combobox'")
+    await page.write("sto")
+    await page.until_text(".palette-list [aria-selected=true]", "Tell a story")
+    if AXE.exists():
+        assert await findings(page) == []
+    await page.press("Enter")
+    await page.until_text(".session-head h1", "Tell a story")
+    await page.until("document.querySelectorAll('.row.unread').length === 0")
+    await page.get(f"document.dispatchEvent({palette})")
+    await page.until("document.activeElement?.role === 'combobox'")
+    await page.write("usage")
+    await page.press("Enter")
+    await page.until("document.body.dataset.view === 'usage'")

@@ -3,6 +3,7 @@
 import { hint, mayPress } from "/answering.js";
 import { openHelp } from "/views/help.js";
 import { openNewSession } from "/views/new-session.js";
+import { openPalette } from "/views/palette.js";
 
 const MAY_REPEAT = new Set(["j", "k"]);
 
@@ -25,6 +26,11 @@ export function listenToKeys({ list, home, interrupt }) {
   document.addEventListener("keydown", (event) => {
     const again = event.repeat || held.has(event.code || event.key);
     held.add(event.code || event.key);
+    if ((event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey && event.key === "k") {
+      event.preventDefault();
+      if (!document.querySelector("dialog[open]") && document.body.dataset.view !== "login") openPalette([["New session", openNewSession], ["Keys and help", openHelp]]);
+      return;
+    }
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || event.defaultPrevented) return;
     if (document.querySelector("dialog[open]") || document.body.dataset.view === "login") return;
     if (isWriting(event.target) && event.key !== "Escape") return;
@@ -60,7 +66,8 @@ function answer(event, wanted) {
     if (button && mayPress(button, event)) button.click();
   } else if (cards.length) {
     cards[0].focus();
-    hint(cards[0], `This question is selected. Press ${event.key} again to answer it.`);
+    const isOffered = cards[0].querySelector(selector) !== null;
+    hint(cards[0], isOffered ? `This question is selected. Press ${event.key} again to answer it.` : "This question is selected. Fill in its answer.");
   }
 }
 

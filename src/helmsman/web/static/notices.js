@@ -134,7 +134,24 @@ export function showNotices() {
   const onPage = new Set([...document.querySelectorAll("main .question")].map((card) => card.dataset.question));
   for (const [id, element] of shown) if (handled.has(id) && location.hash === sessionPlace(element.dataset.session)) onPage.add(id);
   for (const [id] of shown) if (onPage.has(id)) drop(id);
-  arrange(document.getElementById("notices"), [...shown.values()].slice(-MOST));
+  const questions = [...shown].filter(([id]) => !handled.has(id));
+  const others = [...shown].filter(([id]) => handled.has(id)).map(([, element]) => element);
+  const banner = questions.length > 1 ? [allQuestions(questions.map(([id]) => id))] : questions.map(([, element]) => element);
+  arrange(document.getElementById("notices"), [...others.slice(-MOST), ...banner]);
+}
+
+const many = h("div", { class: "notice", dataset: { notice: "questions" } });
+
+/** One banner for several questions. */
+function allQuestions(ids) {
+  const text = `${ids.length} questions wait for you`;
+  if (many.textContent.startsWith(text)) return many;
+  const drops = () => {
+    for (const id of ids) drop(id);
+    showNotices();
+  };
+  many.replaceChildren(h("a", { href: "#/" }, text), h("button", { type: "button", class: "icon-button", "aria-label": "Not now", title: "Not now", onclick: drops }, "×"));
+  return many;
 }
 
 function drop(id) {

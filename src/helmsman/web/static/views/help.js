@@ -11,6 +11,7 @@ const KEYS = [
   ["m", "write a message to the session"],
   ["n", "start a new session"],
   ["/", "search"],
+  ["Ctrl-K", "go to any page or session"],
   ["Esc", "back"],
   ["?", "this help"],
 ];
@@ -23,7 +24,7 @@ export function openHelp() {
     { class: "dialog", "aria-labelledby": title },
     h("h2", { id: title }, "Keys"),
     h("dl", { class: "keys" }, KEYS.map(([keys, what]) => [h("dt", {}, keys.split(", ").map((key) => h("kbd", {}, key))), h("dd", {}, what)])),
-    h("p", { class: "quiet" }, "When several doors show a question, the first answer counts, wherever it is given."),
+    h("p", { class: "quiet" }, "If a question is open in several places, the first answer wins."),
     h("div", { class: "buttons" }, close),
   );
   dialog.addEventListener("close", () => dialog.remove());

@@ -6,6 +6,7 @@ import { timedOutPill } from "/deadline.js";
 import { arrange, freshId, h, redraw } from "/dom.js";
 import { believed, HERE, hostMark, hosts } from "/hosts.js";
 import { count, duration, money, shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "/format.js";
+import { isUnread } from "/seen.js";
 import { store } from "/store.js";
 import { debounced, nextFrame } from "/timing.js";
 import { Filters } from "/views/filters.js";
@@ -211,10 +212,12 @@ export class SessionList {
       this.#rows.set(session.sessionId, row);
     }
     const status = session.resumesAt ? "waits" : (session.status ?? "");
-    redraw(row, [session, agents.all.length, hosts.all.length], () => [
+    const unread = session.sessionId !== this.#current && isUnread(session);
+    row.classList.toggle("unread", unread);
+    redraw(row, [session, unread, agents.all.length, hosts.all.length], () => [
       h("span", { class: `mark ${statusTone(status)}`, title: statusWord(status) }),
       h("span", { class: "summary" }, session.name ?? session.summary ?? "Without a prompt"),
-      status ? h("span", { class: "visually-hidden" }, `(${statusWord(status)})`) : "",
+      status ? h("span", { class: "visually-hidden" }, `(${statusWord(status)}${unread ? ", not looked at yet" : ""})`) : "",
       h(
         "span",
         { class: "under quiet" },

@@ -8,6 +8,7 @@ import { actionButton, arrange, freshId, h, redraw, toast } from "/dom.js";
 import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "/format.js";
 import { hostMark, hosts } from "/hosts.js";
 import { live } from "/live.js";
+import { markSeen } from "/seen.js";
 import { store } from "/store.js";
 import { coalesced } from "/timing.js";
 import { setPlace } from "/title.js";
@@ -82,6 +83,7 @@ export class SessionView {
   }
 
   close() {
+    markSeen(this.id);
     this.#closed.abort();
     this.progress.close();
   }
@@ -214,6 +216,7 @@ export class SessionView {
   #show(session) {
     const before = this.#session;
     this.#session = session;
+    if (document.visibilityState === "visible") markSeen(this.id);
     this.transcript.directory = session.workingDirectory;
     this.#showTitle();
     const status = session.resumesAt ? "waits" : session.status;
