@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import sys
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import httpx2
 import pytest
 
 from helmsman.cli import browser, dashboard
+from helmsman.settings import Settings
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 
@@ -143,3 +146,15 @@ def test_the_usual_port_is_left_to_whoever_has_it() -> None:
             taken.bind(("127.0.0.1", usual))
             taken.listen()
             assert dashboard._free_port("127.0.0.1") == 0
+
+
+async def test_a_port_that_another_program_has_is_not_taken_for_a_dashboard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        monkeypatch.setattr(dashboard, "_PORT", other.getsockname()[1])
+        stranger = threading.Thread(target=lambda: other.accept()[0].close(), daemon=True)
+        stranger.start()
+        settings = Settings(state_dir=tmp_path / "state")
+        assert not dashboard._opens_running("127.0.0.1", settings, open_it=False, as_json=False)
+        stranger.join(SECONDS)

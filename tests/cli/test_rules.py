@@ -134,3 +134,28 @@ async def test_the_doctor_names_rules_that_cannot_be_read(bare_cli: Cli, own_fil
     assert rules_line(await bare_cli.run("doctor", "--json"))["status"] == "ok"
     own_file.write_text("rules = 3", encoding="utf-8")
     assert rules_line(await bare_cli.run("doctor", "--json"))["status"] == "failed"
+
+
+async def test_a_rule_is_added_after_it_was_shown_and_decides_from_then_on(bare_cli: Cli, tmp_path: Path) -> None:
+    add = ("config", "rules", "add")
+    refused = await bare_cli.run(*add, "allow", "npm run build")
+    assert refused.exit_code == 2
+    assert 'command = ["npm", "run", "build"]' in refused.stderr
+    assert RuleBook([], tmp_path / "state").listed(None) == []
+    (added,) = (await bare_cli.run(*add, "allow", "npm run build", "--yes", "--json")).json
+    assert added["added"]
+    test = ("config", "rules", "test", "--inside")
+    assert (await bare_cli.run(*test, "npm run build")).stdout.startswith("Allowed.")
+    assert (await bare_cli.run(*test, "npm publish")).stdout.startswith("Asked.")
+    denied = await bare_cli.run(*add, "deny", "git push", "--everywhere", "--reason", "Ask me to push.", "--yes")
+    assert denied.exit_code == 0, denied.stderr
+    assert (await bare_cli.run(*test, "git push --force", "-C", "/")).stdout.startswith("Denied. Ask me to push.")
+    for words in (
+        ("allow", ""),
+        ("allow", "'open"),
+        ("allow", "sudo", "--prefix"),
+        ("allow", "npm test", "--everywhere"),
+        ("deny", "rm", "--outside"),
+        ("ask", "rm", "--reason", "no"),
+    ):
+        assert (await bare_cli.run(*add, *words, "--yes")).exit_code == 2, words

@@ -53,6 +53,8 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
     if server is not None:
         _for_running_server(server, settings, open_it=not no_open, as_json=as_json, wait=True)
         return ExitCode.OK
+    if port is None and _opens_running(listening["host"], settings, open_it=not no_open, as_json=as_json):
+        return ExitCode.OK
     options = http_options(_free_port(listening["host"]) if port is None else port, **listening)
     options.check()
     with listen(options) as listener:
@@ -68,6 +70,21 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
         import anyio
 
         return anyio.run(_serve, settings, options, listener, not no_open, as_json)
+
+
+def _opens_running(address: str, settings: Settings, *, open_it: bool, as_json: bool) -> bool:
+    """Open the dashboard that runs at the usual address; return whether one of this user does."""
+    from helmsman.errors import HelmsmanError
+
+    if _free_port(address):
+        return False
+    shown = f"[{address}]" if ":" in address else address
+    try:
+        _for_running_server(f"http://{shown}:{_PORT}", settings, open_it=open_it, as_json=as_json, wait=True)
+    except HelmsmanError:  # another program has the port
+        return False
+    click.echo("The dashboard runs already; this opened it.", err=True)
+    return True
 
 
 async def _serve(settings: Settings, options: HttpOptions, listener: socket, open_it: bool, as_json: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -9,11 +10,12 @@ import click
 from helmsman.base.caller_context import from_here
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, cli_group
-from helmsman.cli.consent import confirmed, yes_option
+from helmsman.cli.consent import agree, confirmed, yes_option
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.host import host
 from helmsman.cli.output import print_json, print_result
 from helmsman.errors import InvalidInput, InvalidSetting
+from helmsman.model.rules import Effect, Rule
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,8 +42,9 @@ _directory_option: Final = click.option(
 
 @cli_group(
     "rules",
-    "List, test and remove the rules that answer questions.",
+    "List, add, test and remove the rules that answer questions.",
     "helmsman config rules",
+    "helmsman config rules add allow 'npm test'",
     "helmsman config rules test 'git push'",
     "helmsman config rules remove 3f2a9c1e",
 )
@@ -111,6 +114,70 @@ def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
     click.echo(f"{words[decision.effect]}. {visible(decision.reason)}")
     if rule is not None and decision.reason == rule.reason:  # the rule's reason does not name the rule
         click.echo(f"  {visible(rule.describe())}")
+
+
+@cli_command(
+    "add",
+    "Add a rule of your own.",
+    "helmsman config rules add allow 'npm test'",
+    "helmsman config rules add deny 'git push' --everywhere --reason 'Ask me to push.'",
+    group=command,
+)
+@click.argument("effect", type=click.Choice(["allow", "deny", "ask"]))
+@click.argument("text", metavar="COMMAND")
+@click.option("--prefix", is_flag=True, help="To allow: also with further words after these.")
+@click.option("--outside", is_flag=True, help="To allow: also where it may leave the sandbox.")
+@click.option("--everywhere", is_flag=True, help="To deny or ask: in all directories.")
+@click.option("--reason", metavar="TEXT", help="To deny: what the agent is told.")
+@yes_option
+@_directory_option
+def _add(
+    effect: Effect,
+    text: str,
+    prefix: bool,
+    outside: bool,
+    everywhere: bool,
+    reason: str | None,
+    agreed: bool,
+    directory: Path,
+    as_json: bool,
+) -> None:
+    """Add a rule that answers questions about COMMAND (one argument, as you would type it) without asking you.
+
+    It holds in this directory and below it. The rule is shown first. A rule to deny or ask matches the first words of a
+    command; one to allow the whole command, unless --prefix is given.
+    """
+    from helmsman.approvals.rules_file import rule_as_toml
+    from helmsman.approvals.shell_words import sensible_prefix
+
+    try:
+        words = tuple(shlex.split(text))
+    except ValueError:
+        words = ()
+    if not words:
+        raise InvalidInput("That is no command. Give it as one argument, in quotes.")
+    is_allow = effect == "allow"
+    if (is_allow and everywhere) or (not is_allow and (outside or prefix)) or (effect != "deny" and reason is not None):
+        raise InvalidInput("--prefix and --outside are to allow, --everywhere is to deny or ask, --reason is to deny.")
+    if prefix and sensible_prefix(words) != words:
+        raise InvalidInput(f"Everything that begins with {text!r:.100} is too much. Name the command and what it does.")
+    rule = Rule(
+        effect=effect,
+        command=words,
+        directory=None if everywhere else directory.resolve(),
+        resolved=not everywhere,
+        prefix=prefix,
+        outside=outside,
+        reason=reason,
+        origin="added by you",
+    )
+    if not as_json:
+        click.echo(visible(rule_as_toml(rule)), err=True)
+    agree("Add this rule?", agreed=agreed, as_json=as_json, otherwise=f"This rule would be added: {rule.describe()}.")
+    host().begin_change("once")
+    rule_id = _book().add(rule)
+    said = f"Added rule {rule_id}." if rule_id else "There is this rule already."
+    print_result(said, {"added": rule_id, "rule": rule.describe()}, as_json=as_json)
 
 
 @cli_command(
