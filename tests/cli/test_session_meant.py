@@ -80,6 +80,11 @@ async def test_without_an_id_the_last_session_of_the_directory_is_meant(
     assert done.stderr == f"Session {second[-8:]}  Profile the importer\n"
     assert (await cli.run("status", "parser", "--json")).json[0]["sessionId"] == first
 
+    assert (await cli.run("session", "open", "parser")).stdout == f"{cli.directory}\n"
+    async with cli.on_terminal("session", "open", "parser", EDITOR="echo opened") as program:
+        await program.shows("opened /")
+        assert await program.exit_code() == 0
+
     inside = cli.directory / "src"
     inside.mkdir()
     cli.directory = inside

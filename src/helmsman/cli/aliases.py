@@ -27,7 +27,7 @@ ALIASES = {
     "cost": ("usage",),
     "web": ("dashboard",),
     "uninstall": ("install", "--remove"),
-    **{name: ("session", name) for name in ("archive", "attach", "commit", "discard", "pr")},
+    **{name: ("session", name) for name in ("archive", "attach", "commit", "discard", "open", "pr")},
     **{name: ("session", name) for name in ("rename", "rewind", "search", "watch-pr", "worktrees")},
     **{name: ("job", name) for name in ("debug", "refactor", "test")},
     **{name: ("config", name) for name in ("hosts", "notify", "rules")},

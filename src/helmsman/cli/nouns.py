@@ -17,6 +17,7 @@ session_command = cli_noun(
     modules={
         "attach": "attach:command",
         "commit": "publish:commit_command",
+        "open": "open_directory:command",
         "pr": "publish:pr_command",
         "watch-pr": "publish:watch_pr_command",
         "discard": "changes:discard_command",
