@@ -39,3 +39,5 @@ export function markSeen(sessionId) {
   known.at = Object.fromEntries(newest.slice(0, MOST));
   keep();
 }
+
+all(); // the first visit begins now, and not when the first session is listed
