@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import httpx2
 import pytest
 
 from helmsman.cli import browser, dashboard
-from helmsman.settings import Settings
+from helmsman.settings import load_settings
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 
@@ -151,10 +152,16 @@ def test_the_usual_port_is_left_to_whoever_has_it() -> None:
 async def test_a_port_that_another_program_has_is_not_taken_for_a_dashboard(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    settings = load_settings({}, {"HOME": str(tmp_path), "HELMSMAN_STATE_DIR": str(tmp_path / "state")})
+
+    def hang_up(other: socket.socket) -> None:
+        with suppress(OSError):  # nobody came
+            other.accept()[0].close()
+
     with socket.create_server(("127.0.0.1", 0)) as other:
         monkeypatch.setattr(dashboard, "_PORT", other.getsockname()[1])
-        stranger = threading.Thread(target=lambda: other.accept()[0].close(), daemon=True)
+        stranger = threading.Thread(target=hang_up, args=(other,), daemon=True)
         stranger.start()
-        settings = Settings(state_dir=tmp_path / "state")
         assert not dashboard._opens_running("127.0.0.1", settings, open_it=False, as_json=False)
+        other.shutdown(socket.SHUT_RDWR)
         stranger.join(SECONDS)
