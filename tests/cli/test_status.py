@@ -93,6 +93,18 @@ async def test_what_does_not_name_one_session_is_a_usage_error(
     assert (unknown.exit_code, unknown.json[0]["error"]["code"]) == (2, "session_not_found")
 
 
+async def test_the_tokens_of_all_turns_survive_hub_and_engine(detached_cli: Cli, model: ScriptedModel) -> None:
+    cli = detached_cli
+    model.otherwise(say("Done."))
+    session_id = (await cli.run("run", "--json", "alpha")).json[-1]["sessionId"]
+    await cli.run("run", "--json", "--session", session_id, "beta")
+    before = (await cli.run("status", session_id, "--json")).json[0]["usage"]
+    assert before["inputTokens"] > 0
+    await cli.run("hub", "stop", "--yes")
+    await cli.run("engines", "stop", "--all", "--yes")
+    assert (await cli.run("status", session_id, "--json")).json[0]["usage"] == before
+
+
 def _shared(one: str, other: str) -> int:
     """How many characters two texts begin with in common."""
     return next(place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)
