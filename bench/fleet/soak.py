@@ -76,6 +76,7 @@ class Machine:
             sys.executable,
             "-m",
             "helmsman",
+            "fleet",
             "worker",
             "--name",
             self.name,
