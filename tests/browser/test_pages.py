@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,6 +15,8 @@ from tests.browser.chromium import SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from anyio.abc import SocketStream
 
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
@@ -164,3 +167,42 @@ async def test_what_a_turn_changed_is_one_diff(
     await page.click("[role=tab]:nth-child(2)")
     await page.until("document.querySelectorAll('.review-file').length === 2")
     await page.until_text(".changes .lines", "+second")
+
+
+async def test_it_works_below_a_path_of_a_proxy(
+    chromium: Chromium, server: str, logins: Logins, model: ScriptedModel
+) -> None:
+    model.on("Say hello", say("hello"))
+    upstream = int(server.rpartition(":")[2])
+
+    gone = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+    async def copy(source: SocketStream, target: SocketStream) -> None:
+        with suppress(*gone):
+            while True:
+                await target.send(await source.receive())
+        await target.aclose()
+
+    async def forward(client: SocketStream) -> None:
+        """Pass on one request, without the first part of its path."""
+        said = b""
+        async with client, await anyio.connect_tcp("127.0.0.1", upstream) as behind:
+            with suppress(*gone):
+                while b"\r\n\r\n" not in said:
+                    said += await client.receive()
+                said = said.replace(b" /below/", b" /", 1).replace(b"Connection: keep-alive\r\n", b"", 1)
+                await behind.send(said.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(copy, client, behind)
+                    tasks.start_soon(copy, behind, client)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, forward)
+        port = listener.extra(anyio.abc.SocketAttribute.local_port)
+        async with chromium.page() as page:
+            await page.goto(f"http://127.0.0.1:{port}/below{logins.new_code().path}")
+            await page.until("document.querySelector('#live')?.dataset.state === 'live'")
+            await page.click(".places a[href='#/engines']")
+            await page.until_text("main", "Helmsman")
+            assert page.problems == []
+        tasks.cancel_scope.cancel()

@@ -103,3 +103,16 @@ async def test_every_file_of_the_real_page_can_be_had_and_keeps_to_the_policy(an
             assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\son[a-z]+=|\sstyle=", answer.text), file
         if file.suffix in (".html", ".css", ".js"):
             assert not re.search(r"""(src|href|import|url\()\s*[=(]?\s*["']?https?:""", answer.text), file
+
+
+def test_the_page_works_below_a_path_of_a_proxy() -> None:
+    """Its files, its scripts and its requests are named relative to the page."""
+    static = static_files._ROOT
+    named = re.compile(r"""["'`(=]/[a-z][\w./-]*""")
+    imported = re.compile(r"""(?:from|import)\s*\(?"([^"]+\.js)\"""")
+    for file in static.rglob("*"):
+        if file.suffix in (".js", ".html", ".css", ".webmanifest"):
+            text = re.sub(r"^\s*//.*", "", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+            assert named.findall(text) == [], file
+            missing = [one for one in imported.findall(text) if not (file.parent / one).resolve().is_file()]
+            assert missing == [], file

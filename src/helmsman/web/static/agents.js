@@ -1,8 +1,8 @@
 // The agents there are: which can be chosen, what each is called, and whether there is more than one to tell apart.
 
-import { get } from "/api.js";
-import { h } from "/dom.js";
-import { hosts } from "/hosts.js";
+import { get } from "./api.js";
+import { h } from "./dom.js";
+import { hosts } from "./hosts.js";
 
 class Agents extends EventTarget {
   all = [];

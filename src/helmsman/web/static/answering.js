@@ -7,7 +7,7 @@
 //
 // This file watches from outside: a card is guarded by being a `.question`, whatever is in it.
 
-import { h } from "/dom.js";
+import { h } from "./dom.js";
 
 export const MOMENT = 600; // milliseconds
 const LOOK_EVERY = 100;

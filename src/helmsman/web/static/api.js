@@ -1,6 +1,6 @@
 // The HTTP API (helmsman/web/api.py says what is where). Every failure is an ApiError with a sentence for people.
 
-import { released } from "/press.js";
+import { released } from "./press.js";
 
 // A browser has six connections for all that the page asks, and one is the stream. What another machine is asked may take long, and never
 // takes them all: what is of this one is read at once, however slow the others are.
@@ -56,7 +56,7 @@ export function get(path, params = {}) {
     if (value !== undefined && value !== null && value !== "") query.set(name, String(value));
   }
   const tail = query.size ? `?${query}` : "";
-  return call(`/api/${path}${tail}`, {});
+  return call(`api/${path}${tail}`, {});
 }
 
 /** The path for another machine; without its name, for this one. */
@@ -66,7 +66,7 @@ export function on(host, path) {
 
 export function post(path, body = {}, options = {}) {
   const headers = { "Content-Type": "application/json", "X-Helmsman": "1" };
-  return call(`/api/${path}`, { method: "POST", headers, body: JSON.stringify(body), ...options });
+  return call(`api/${path}`, { method: "POST", headers, body: JSON.stringify(body), ...options });
 }
 
 /** The path of a session's routes. */

@@ -1,26 +1,26 @@
 // The page: which view is shown, and what is the same on all of them.
 
-import { agents } from "/agents.js";
-import { guardAnswers } from "/answering.js";
-import { whenLoggedOut } from "/api.js";
-import { toast } from "/dom.js";
-import { listenToKeys } from "/keys.js";
-import { live } from "/live.js";
-import { notificationButton, showNotices, tellOfNotices, tellOfQuestions } from "/notices.js";
-import { store } from "/store.js";
-import { setWaiting } from "/title.js";
-import { EnginesView } from "/views/engines.js";
-import { openHelp } from "/views/help.js";
-import { HomeView } from "/views/home.js";
-import { JobView } from "/views/job.js";
-import { SessionList } from "/views/list.js";
-import { LoginView, takeCode } from "/views/login.js";
-import { openNewSession } from "/views/new-session.js";
-import { RulesView } from "/views/rules.js";
-import { SchedulesView } from "/views/schedules.js";
-import { SessionView } from "/views/session.js";
-import { TasksView } from "/views/tasks.js";
-import { UsageView } from "/views/usage.js";
+import { agents } from "./agents.js";
+import { guardAnswers } from "./answering.js";
+import { whenLoggedOut } from "./api.js";
+import { toast } from "./dom.js";
+import { listenToKeys } from "./keys.js";
+import { live } from "./live.js";
+import { notificationButton, showNotices, tellOfNotices, tellOfQuestions } from "./notices.js";
+import { store } from "./store.js";
+import { setWaiting } from "./title.js";
+import { EnginesView } from "./views/engines.js";
+import { openHelp } from "./views/help.js";
+import { HomeView } from "./views/home.js";
+import { JobView } from "./views/job.js";
+import { SessionList } from "./views/list.js";
+import { LoginView, takeCode } from "./views/login.js";
+import { openNewSession } from "./views/new-session.js";
+import { RulesView } from "./views/rules.js";
+import { SchedulesView } from "./views/schedules.js";
+import { SessionView } from "./views/session.js";
+import { TasksView } from "./views/tasks.js";
+import { UsageView } from "./views/usage.js";
 
 const main = document.getElementById("main");
 const pane = document.getElementById("list");

@@ -1,6 +1,6 @@
 // A dialog that does something: what it means, what has to be filled in, and what went wrong, where it went wrong.
 
-import { freshId, h } from "/dom.js";
+import { freshId, h } from "./dom.js";
 
 /**
  * Ask, then do. `act` is given the form; a failure is said in the dialog, which stays open, and so is a sentence that it returns.

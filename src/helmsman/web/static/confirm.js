@@ -1,6 +1,6 @@
 // A question of the page itself, before something that cannot be taken back. The answer is no until somebody says yes.
 
-import { freshId, h } from "/dom.js";
+import { freshId, h } from "./dom.js";
 
 /** Ask; whether the answer was yes. `about` are nodes or texts to judge by. */
 export function confirmed({ title, about, yes, no = "Cancel", danger = true }) {

@@ -1,6 +1,6 @@
 // Buttons that copy: code, a command, an answer, an id.
 
-import { announce, h } from "/dom.js";
+import { announce, h } from "./dom.js";
 
 const SHOWN = 1500;
 

@@ -2,10 +2,10 @@
 // their clock stands still. It says so again and again, so that a closed laptop or a killed tab soon stops counting. It says
 // so of the session that is shown, too: whoever sees its turn end need not be told of it.
 
-import { post } from "/api.js";
-import { h } from "/dom.js";
-import { duration } from "/format.js";
-import { store } from "/store.js";
+import { post } from "./api.js";
+import { h } from "./dom.js";
+import { duration } from "./format.js";
+import { store } from "./store.js";
 
 const EVERY = 5000; // milliseconds; the server forgets after 15 seconds
 const FORGET = 60_000; // milliseconds, for a card that is in the page no more

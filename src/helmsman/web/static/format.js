@@ -1,6 +1,6 @@
 // Numbers, times and places as people read them.
 
-import { h } from "/dom.js";
+import { h } from "./dom.js";
 
 const STATUS = {
   active: "Running",

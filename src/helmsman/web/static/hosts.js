@@ -3,10 +3,10 @@
 // What is of another machine has an id that begins with its name (`build:0199…`). The server puts it there, so no machine can pass off
 // what it has as something of this one.
 
-import { get } from "/api.js";
-import { h } from "/dom.js";
-import { live } from "/live.js";
-import { coalesced } from "/timing.js";
+import { get } from "./api.js";
+import { h } from "./dom.js";
+import { live } from "./live.js";
+import { coalesced } from "./timing.js";
 
 /** What a filter calls this machine; no other can have such a name. */
 export const HERE = ".";

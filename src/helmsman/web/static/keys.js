@@ -1,9 +1,9 @@
 // The keyboard. Letters do nothing while one writes, and nothing while a dialog is open. A key acts once a press.
 
-import { hint, mayPress } from "/answering.js";
-import { openHelp } from "/views/help.js";
-import { openNewSession } from "/views/new-session.js";
-import { openPalette } from "/views/palette.js";
+import { hint, mayPress } from "./answering.js";
+import { openHelp } from "./views/help.js";
+import { openNewSession } from "./views/new-session.js";
+import { openPalette } from "./views/palette.js";
 
 const MAY_REPEAT = new Set(["j", "k"]);
 

@@ -2,7 +2,7 @@
 //
 // Events: "changes" (detail: the changes), "anew" (anything may have changed), "state" (detail: live, lost).
 
-import { get } from "/api.js";
+import { get } from "./api.js";
 
 const RETRY = 3000;
 
@@ -12,7 +12,7 @@ class Live extends EventTarget {
 
   start() {
     this.stop();
-    const source = (this.#source = new EventSource("/api/live"));
+    const source = (this.#source = new EventSource("api/live"));
     source.addEventListener("hello", (event) => {
       this.#tell("state", "live");
       if (!JSON.parse(event.data).resumed) this.#tell("anew");

@@ -4,12 +4,12 @@
 // A notice only leads to what it is about and answers nothing. It goes when that is closed or stands on the page anyway.
 // The browser's own notifications need its permission, which is asked for by a click and never by itself.
 
-import { get, post, sessionPlace } from "/api.js";
-import { arrange, h } from "/dom.js";
-import { hostMark, hosts } from "/hosts.js";
-import { live } from "/live.js";
-import { store } from "/store.js";
-import { coalesced } from "/timing.js";
+import { get, post, sessionPlace } from "./api.js";
+import { arrange, h } from "./dom.js";
+import { hostMark, hosts } from "./hosts.js";
+import { live } from "./live.js";
+import { store } from "./store.js";
+import { coalesced } from "./timing.js";
 
 const WANTED = "helmsman-notifications";
 const MOST = 3;
@@ -102,7 +102,7 @@ function mayNotify() {
 
 function notify(id, title, text, sessionId) {
   if (!mayNotify() || isLookedAt()) return;
-  const notification = new Notification(title, { body: text ?? "", tag: id, icon: "/icon-asking.svg" });
+  const notification = new Notification(title, { body: text ?? "", tag: id, icon: "icon-asking.svg" });
   notification.addEventListener("click", () => {
     window.focus();
     if (sessionId !== undefined) location.hash = sessionPlace(sessionId);

@@ -1,7 +1,7 @@
 // Images that go with a message: dropped, pasted or chosen, checked, kept by the server until they are sent.
 
-import { on, post } from "/api.js";
-import { h } from "/dom.js";
+import { on, post } from "./api.js";
+import { h } from "./dom.js";
 
 const TYPES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 const MOST_BYTES = 8 * 1024 * 1024; // as helmsman/web/new_sessions.py says

@@ -1,7 +1,7 @@
 // Saved prompts: files of the user, which `/name` stands for. `$ARGUMENTS` in one is what is typed after its name.
 
-import { get } from "/api.js";
-import { h } from "/dom.js";
+import { get } from "./api.js";
+import { h } from "./dom.js";
 
 let known = null;
 

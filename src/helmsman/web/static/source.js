@@ -2,7 +2,7 @@
 //
 // Another machine may say anything, and as much as it likes: what has no id, and what nobody asked for, is left out.
 
-import { get } from "/api.js";
+import { get } from "./api.js";
 
 const PAGE = 100;
 const MOST = 500; // of what comes in one page

@@ -4,11 +4,11 @@
 //
 // Events: "sessions", "questions", "overview", each when what it names was read anew.
 
-import { announce } from "/dom.js";
-import { HERE, hosts, newestFirst } from "/hosts.js";
-import { live } from "/live.js";
-import { Source } from "/source.js";
-import { coalesced } from "/timing.js";
+import { announce } from "./dom.js";
+import { HERE, hosts, newestFirst } from "./hosts.js";
+import { live } from "./live.js";
+import { Source } from "./source.js";
+import { coalesced } from "./timing.js";
 
 const LISTED_KINDS = new Set(["status", "question", "details", "sessions", "tasks"]);
 const AGAIN = 5000; // milliseconds until a machine that failed to answer is asked again

@@ -1,7 +1,7 @@
 // The title and the icon of the window: where one is, and how many questions wait.
 
-const ICON = "/icon.svg";
-const ASKING_ICON = "/icon-asking.svg";
+const ICON = "icon.svg";
+const ASKING_ICON = "icon-asking.svg";
 
 let place = "Helmsman";
 let waiting = 0;

@@ -1,13 +1,13 @@
 // What can be done with a session beside talking to it. What its agent cannot do is there too, with who can.
 
-import { agentsOf } from "/agents.js";
-import { get, post, sessionPath, sessionPlace } from "/api.js";
-import { askAndDo } from "/ask.js";
-import { confirmed } from "/confirm.js";
-import { freshId, h, toast } from "/dom.js";
-import { count } from "/format.js";
-import { store } from "/store.js";
-import { field } from "/views/new-session.js";
+import { agentsOf } from "../agents.js";
+import { get, post, sessionPath, sessionPlace } from "../api.js";
+import { askAndDo } from "../ask.js";
+import { confirmed } from "../confirm.js";
+import { freshId, h, toast } from "../dom.js";
+import { count } from "../format.js";
+import { store } from "../store.js";
+import { field } from "./new-session.js";
 
 const ACTIONS = [
   { name: "interrupt", label: "Interrupt…", meaning: "The running turn is stopped where it is.", running: true, ask: ({ sessionId }) => interrupt(sessionId).catch((error) => toast(error.message, "error")) },

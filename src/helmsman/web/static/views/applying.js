@@ -1,11 +1,11 @@
 // Apply and Discard, for what a session changed in a worktree of its own; and what stands in the way, with what to do about it.
 
-import { post, get, sessionPath } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { actionButton, h, toast } from "/dom.js";
-import { count } from "/format.js";
-import { hosts } from "/hosts.js";
-import { publishingButtons } from "/views/publishing.js";
+import { post, get, sessionPath } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { actionButton, h, toast } from "../dom.js";
+import { count } from "../format.js";
+import { hosts } from "../hosts.js";
+import { publishingButtons } from "./publishing.js";
 
 export class Applying {
   #id;

@@ -1,7 +1,7 @@
 // Charts drawn by hand: columns along days, bars by name. Each is an image with a sentence; the table beside it has the numbers.
 
-import { h, svg } from "/dom.js";
-import { tokens } from "/format.js";
+import { h, svg } from "../dom.js";
+import { tokens } from "../format.js";
 
 export const PARTS = [
   ["fresh", "Input"],

@@ -1,12 +1,12 @@
 // Where one writes to a session: the next message when it rests; steering, or a message for later, while it runs.
 
-import { agentsOf } from "/agents.js";
-import { post, sessionPath } from "/api.js";
-import { actionButton, freshId, h, toast } from "/dom.js";
-import { keepDraft, keepsDraft } from "/drafts.js";
-import { hosts } from "/hosts.js";
-import { Pictures } from "/pictures.js";
-import { expanded, promptsBelow } from "/prompts.js";
+import { agentsOf } from "../agents.js";
+import { post, sessionPath } from "../api.js";
+import { actionButton, freshId, h, toast } from "../dom.js";
+import { keepDraft, keepsDraft } from "../drafts.js";
+import { hosts } from "../hosts.js";
+import { Pictures } from "../pictures.js";
+import { expanded, promptsBelow } from "../prompts.js";
 
 export class Composer {
   #whenBusy = "error";

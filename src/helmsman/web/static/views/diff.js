@@ -1,8 +1,8 @@
 // Diffs with line numbers. The server has parsed them: a line is [kind, text, number before, number after]. The signs
 // stay in the text, so that colour is not the only thing that tells.
 
-import { h } from "/dom.js";
-import { count } from "/format.js";
+import { h } from "../dom.js";
+import { count } from "../format.js";
 
 const LINES_AT_ONCE = 400;
 const VERBS = { added: "new", deleted: "removed", renamed: "moved", copied: "copied", mode: "mode", modified: "changed" };

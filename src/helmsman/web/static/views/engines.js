@@ -1,13 +1,13 @@
 // The engines that run agents and how they are, and this server: its versions, a link for another device, the way out.
 
-import { get, post, sessionPlace } from "/api.js";
-import { actionButton, h, redraw } from "/dom.js";
-import { count, dateTime, duration, shortPath, timeAgo } from "/format.js";
-import { live } from "/live.js";
-import { store } from "/store.js";
-import { coalesced } from "/timing.js";
-import { setPlace } from "/title.js";
-import { machineCards } from "/views/machines.js";
+import { get, post, sessionPlace } from "../api.js";
+import { actionButton, h, redraw } from "../dom.js";
+import { count, dateTime, duration, shortPath, timeAgo } from "../format.js";
+import { live } from "../live.js";
+import { store } from "../store.js";
+import { coalesced } from "../timing.js";
+import { setPlace } from "../title.js";
+import { machineCards } from "./machines.js";
 
 const TONE = { "in use": "good", unattended: "active", draining: "waiting", orphaned: "bad", "not answering": "bad" };
 const LOOK_AGAIN = 5000;
@@ -77,7 +77,7 @@ export class EnginesView {
       "Open this on the other device, once, before ",
       dateTime(expiresAt),
       ": ",
-      h("code", { class: "mono" }, new URL(path, location.origin).href),
+      h("code", { class: "mono" }, new URL(path.slice(1), document.baseURI).href),
     );
     this.link.hidden = false;
   }

@@ -1,10 +1,10 @@
 // One thing done in a turn, by its type.
 
-import { copyButton } from "/copy.js";
-import { h } from "/dom.js";
-import { count, duration, pathIn } from "/format.js";
-import { diffLines, fileHeading } from "/views/diff.js";
-import { prose } from "/views/prose.js";
+import { copyButton } from "../copy.js";
+import { h } from "../dom.js";
+import { count, duration, pathIn } from "../format.js";
+import { diffLines, fileHeading } from "./diff.js";
+import { prose } from "./prose.js";
 
 const SHORT_OUTPUT = 14;
 const SHORT_DIFF = 60;

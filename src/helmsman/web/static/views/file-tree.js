@@ -1,7 +1,7 @@
 // The files of a change as a tree. Each is a link to its place in the review.
 
-import { h } from "/dom.js";
-import { stat } from "/views/diff.js";
+import { h } from "../dom.js";
+import { stat } from "./diff.js";
 
 /** `hrefOf` gives the address of a path. */
 export function fileTree(files, hrefOf) {

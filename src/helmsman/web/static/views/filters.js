@@ -1,10 +1,10 @@
 // Which sessions are listed: of a machine, of a project, of an agent, in a state. Each filter is in the address, so that it can be kept.
 
-import { agentFilter } from "/agents.js";
-import { h } from "/dom.js";
-import { hostFilter } from "/hosts.js";
-import { shortPath, statusWord } from "/format.js";
-import { store } from "/store.js";
+import { agentFilter } from "../agents.js";
+import { h } from "../dom.js";
+import { hostFilter } from "../hosts.js";
+import { shortPath, statusWord } from "../format.js";
+import { store } from "../store.js";
 
 const STATES = ["awaiting_approval", "active", "done", "error", "interrupted", "denied"];
 const NAMES = ["host", "project", "agent", "state"];

@@ -1,6 +1,6 @@
 // The keys, in a dialog.
 
-import { freshId, h } from "/dom.js";
+import { freshId, h } from "../dom.js";
 
 const KEYS = [
   ["j, k", "to the next, the previous row"],

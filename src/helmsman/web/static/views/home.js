@@ -1,13 +1,13 @@
 // The overview: the questions that wait, then how things stand.
 
-import { agents } from "/agents.js";
-import { arrange, h, redraw } from "/dom.js";
-import { count } from "/format.js";
-import { hosts } from "/hosts.js";
-import { store } from "/store.js";
-import { setPlace } from "/title.js";
-import { openNewSession } from "/views/new-session.js";
-import { questionCard } from "/views/question.js";
+import { agents } from "../agents.js";
+import { arrange, h, redraw } from "../dom.js";
+import { count } from "../format.js";
+import { hosts } from "../hosts.js";
+import { store } from "../store.js";
+import { setPlace } from "../title.js";
+import { openNewSession } from "./new-session.js";
+import { questionCard } from "./question.js";
 
 export class HomeView {
   #cards = new Map();

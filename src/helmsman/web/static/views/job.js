@@ -1,15 +1,15 @@
 // A job: what was asked for, how it stands, and what Helmsman has seen of it: the verdict, the evidence, the check before
 // and after, the change, the candidates.
 
-import { agents } from "/agents.js";
-import { get, post, sessionPlace } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { actionButton, h, redraw, toast } from "/dom.js";
-import { shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
-import { live } from "/live.js";
-import { coalesced } from "/timing.js";
-import { setPlace } from "/title.js";
-import { diffLines, fileHeading, stat } from "/views/diff.js";
+import { agents } from "../agents.js";
+import { get, post, sessionPlace } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { actionButton, h, redraw, toast } from "../dom.js";
+import { shortPath, statusPill, taskStatus, timeAgo } from "../format.js";
+import { live } from "../live.js";
+import { coalesced } from "../timing.js";
+import { setPlace } from "../title.js";
+import { diffLines, fileHeading, stat } from "./diff.js";
 
 const APPLIED = {
   applied: "It is in your tree, not staged.",

@@ -1,15 +1,15 @@
 // The sessions: what waits, what runs, what was. Or what a search finds, tasks too.
 
-import { agents } from "/agents.js";
-import { get, sessionPlace } from "/api.js";
-import { timedOutPill } from "/deadline.js";
-import { arrange, freshId, h, redraw } from "/dom.js";
-import { believed, HERE, hostMark, hosts } from "/hosts.js";
-import { count, duration, money, shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "/format.js";
-import { isUnread } from "/seen.js";
-import { store } from "/store.js";
-import { debounced, nextFrame } from "/timing.js";
-import { Filters } from "/views/filters.js";
+import { agents } from "../agents.js";
+import { get, sessionPlace } from "../api.js";
+import { timedOutPill } from "../deadline.js";
+import { arrange, freshId, h, redraw } from "../dom.js";
+import { believed, HERE, hostMark, hosts } from "../hosts.js";
+import { count, duration, money, shortPath, statusPill, statusTone, statusWord, taskStatus, timeAgo, unenforcedPill } from "../format.js";
+import { isUnread } from "../seen.js";
+import { store } from "../store.js";
+import { debounced, nextFrame } from "../timing.js";
+import { Filters } from "./filters.js";
 
 const PAUSE = 150; // milliseconds of not typing, after which a search begins
 const MOST = 50; // of what a search finds on one machine

@@ -1,8 +1,8 @@
 // The way in, for a browser that the server does not know.
 
-import { post } from "/api.js";
-import { freshId, h } from "/dom.js";
-import { setPlace } from "/title.js";
+import { post } from "../api.js";
+import { freshId, h } from "../dom.js";
+import { setPlace } from "../title.js";
 
 const CODE = "#login=";
 const mono = (text) => h("code", { class: "mono" }, text);
@@ -28,10 +28,10 @@ export class LoginView {
     this.element = h(
       "div",
       { class: "login" },
-      h("img", { src: "/icon.svg", alt: "", width: 56, height: 56 }),
+      h("img", { src: "icon.svg", alt: "", width: 56, height: 56 }),
       this.heading,
       h("p", {}, "Type the code that ", mono("helmsman dashboard"), " printed. Where Helmsman runs, this prints a new one:"),
-      h("p", {}, mono(`helmsman dashboard --server ${location.origin}`)),
+      h("p", {}, mono(`helmsman dashboard --server ${new URL(".", document.baseURI).href.replace(/\/$/, "")}`)),
       this.problem,
       this.form,
     );

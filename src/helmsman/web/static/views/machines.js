@@ -1,7 +1,7 @@
 // The machines of a fleet: how they are, what each does, and what waits.
 
-import { h } from "/dom.js";
-import { count, timeAgo } from "/format.js";
+import { h } from "../dom.js";
+import { count, timeAgo } from "../format.js";
 
 export function machineCards({ machines, waiting, tasks }) {
   const busy = machines.reduce((sum, { running }) => sum + running, 0);

@@ -1,9 +1,9 @@
 // The dialog that asks for an outcome, which Helmsman then verifies.
 
-import { agents } from "/agents.js";
-import { jobPlace, post } from "/api.js";
-import { freshId, h } from "/dom.js";
-import { field, select, suggest } from "/views/new-session.js";
+import { agents } from "../agents.js";
+import { jobPlace, post } from "../api.js";
+import { freshId, h } from "../dom.js";
+import { field, select, suggest } from "./new-session.js";
 
 const KINDS = [
   ["debug", "Debug: a failure is found and fixed"],

@@ -1,15 +1,15 @@
 // The dialog that starts a session.
 
-import { agentsOn } from "/agents.js";
-import { get, on, post, sessionPlace } from "/api.js";
-import { freshId, h } from "/dom.js";
-import { keepDraft, keepsDraft } from "/drafts.js";
-import { hosts } from "/hosts.js";
-import { Pictures } from "/pictures.js";
-import { expanded, promptsBelow } from "/prompts.js";
-import { store } from "/store.js";
-import { debounced } from "/timing.js";
-import { Placing, placed } from "/views/placing.js";
+import { agentsOn } from "../agents.js";
+import { get, on, post, sessionPlace } from "../api.js";
+import { freshId, h } from "../dom.js";
+import { keepDraft, keepsDraft } from "../drafts.js";
+import { hosts } from "../hosts.js";
+import { Pictures } from "../pictures.js";
+import { expanded, promptsBelow } from "../prompts.js";
+import { store } from "../store.js";
+import { debounced } from "../timing.js";
+import { Placing, placed } from "./placing.js";
 
 const DRAFT = "new-session";
 const PAUSE = 200; // milliseconds of not typing, after which a directory is looked up

@@ -1,9 +1,9 @@
 // The command palette (Ctrl-K): every page, session and action by a few letters.
 
-import { sessionPlace } from "/api.js";
-import { freshId, h } from "/dom.js";
-import { statusWord } from "/format.js";
-import { store } from "/store.js";
+import { sessionPlace } from "../api.js";
+import { freshId, h } from "../dom.js";
+import { statusWord } from "../format.js";
+import { store } from "../store.js";
 
 const MOST = 12;
 

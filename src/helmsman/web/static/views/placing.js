@@ -1,8 +1,8 @@
 // Where and when a fleet does something: shown only where there is one.
 
-import { get } from "/api.js";
-import { h } from "/dom.js";
-import { field, select } from "/views/new-session.js";
+import { get } from "../api.js";
+import { h } from "../dom.js";
+import { field, select } from "./new-session.js";
 
 const LOSS = [
   ["", "ask, if it could reach out"],

@@ -1,7 +1,7 @@
 // How far the turn that runs has come: a bar where the agent has a plan, what it does now, and the time, which moves.
 
-import { h } from "/dom.js";
-import { duration } from "/format.js";
+import { h } from "../dom.js";
+import { duration } from "../format.js";
 
 export class Progress {
   #began = null;

@@ -1,7 +1,7 @@
 // What agents write to people. The server has made HTML of it, and let through what can only be read (web/markdown.py).
 
-import { copyButton } from "/copy.js";
-import { h } from "/dom.js";
+import { copyButton } from "../copy.js";
+import { h } from "../dom.js";
 
 /** Markdown, from an item's `text` and `html`. Where there is no HTML, the text as it stands. */
 export function prose({ text, html }) {

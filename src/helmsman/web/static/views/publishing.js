@@ -1,10 +1,10 @@
 // From a session to a commit and a pull request. Nothing leaves the machine before the user has allowed it for the session.
 
-import { askAndDo } from "/ask.js";
-import { get, post, sessionPath } from "/api.js";
-import { actionButton, freshId, h, toast } from "/dom.js";
-import { draft, keepDraft } from "/drafts.js";
-import { count } from "/format.js";
+import { askAndDo } from "../ask.js";
+import { get, post, sessionPath } from "../api.js";
+import { actionButton, freshId, h, toast } from "../dom.js";
+import { draft, keepDraft } from "../drafts.js";
+import { count } from "../format.js";
 
 /** Buttons for a session's changes. */
 export function publishingButtons(sessionId) {

@@ -1,13 +1,13 @@
 // A question of an agent as a card: what one needs to see to decide, and a button for each answer.
 
-import { post, sessionPath, sessionPlace } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { countdown } from "/deadline.js";
-import { freshId, h, toast } from "/dom.js";
-import { hosts } from "/hosts.js";
-import { store } from "/store.js";
-import { diffLines, fileHeading } from "/views/diff.js";
-import { ruleText } from "/views/rule.js";
+import { post, sessionPath, sessionPlace } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { countdown } from "../deadline.js";
+import { freshId, h, toast } from "../dom.js";
+import { hosts } from "../hosts.js";
+import { store } from "../store.js";
+import { diffLines, fileHeading } from "./diff.js";
+import { ruleText } from "./rule.js";
 
 // Options may be words of a model, such as "constructor": a table must know only what was put into it.
 const LABELS = {

@@ -1,14 +1,14 @@
 // One file under review: its lines unified or side by side, words and syntax in colours, comments where they belong. Lines are
 // drawn in chunks, the first at once and the others when there is time; what is out of sight costs no layout.
 
-import { copyButton } from "/copy.js";
-import { editorLink } from "/editor.js";
-import { freshId, h } from "/dom.js";
-import { draftsOf, keepDraft, keepsDraft } from "/drafts.js";
-import { count } from "/format.js";
-import { slowly } from "/slowly.js";
-import { linesOf } from "/comments.js";
-import { codePieces, fileHeading } from "/views/diff.js";
+import { copyButton } from "../copy.js";
+import { editorLink } from "../editor.js";
+import { freshId, h } from "../dom.js";
+import { draftsOf, keepDraft, keepsDraft } from "../drafts.js";
+import { count } from "../format.js";
+import { slowly } from "../slowly.js";
+import { linesOf } from "../comments.js";
+import { codePieces, fileHeading } from "./diff.js";
 
 const CHUNK = 60;
 const LARGE = 400;

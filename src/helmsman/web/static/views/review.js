@@ -1,16 +1,16 @@
 // The review of what a session changed: the files, their lines, comments that go back to the agent, and Apply or Discard.
 
-import { get, sessionPath } from "/api.js";
-import { Comments, linesOf } from "/comments.js";
-import { actionButton, h, toast } from "/dom.js";
-import { EDITORS, chooseEditor, chosenEditor, hasEditors } from "/editor.js";
-import { count } from "/format.js";
-import { hosts } from "/hosts.js";
-import { coalesced } from "/timing.js";
-import { Applying } from "/views/applying.js";
-import { stat } from "/views/diff.js";
-import { fileTree } from "/views/file-tree.js";
-import { ReviewFile } from "/views/review-file.js";
+import { get, sessionPath } from "../api.js";
+import { Comments, linesOf } from "../comments.js";
+import { actionButton, h, toast } from "../dom.js";
+import { EDITORS, chooseEditor, chosenEditor, hasEditors } from "../editor.js";
+import { count } from "../format.js";
+import { hosts } from "../hosts.js";
+import { coalesced } from "../timing.js";
+import { Applying } from "./applying.js";
+import { stat } from "./diff.js";
+import { fileTree } from "./file-tree.js";
+import { ReviewFile } from "./review-file.js";
 
 const SPLIT_KEY = "helmsman-diff";
 const PAUSE = 1500; // while a turn runs, what it has changed is looked at again after so many milliseconds

@@ -1,8 +1,8 @@
 // Takes a session back to before a turn: shows what would be lost, and does just that after a yes.
 
-import { get, post, sessionPath, sessionPlace } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { actionButton, h, toast } from "/dom.js";
+import { get, post, sessionPath, sessionPlace } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { actionButton, h, toast } from "../dom.js";
 
 const PARTS = [
   ["", "Files and conversation"],

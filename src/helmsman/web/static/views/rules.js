@@ -1,10 +1,10 @@
 // The rules that decide without asking: which there are, which one decides a command, and taking back what "always" made.
 
-import { get, post } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { actionButton, freshId, h, toast } from "/dom.js";
-import { setPlace } from "/title.js";
-import { ruleText } from "/views/rule.js";
+import { get, post } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { actionButton, freshId, h, toast } from "../dom.js";
+import { setPlace } from "../title.js";
+import { ruleText } from "./rule.js";
 
 const TONE = { allow: "good", deny: "bad", ask: "waiting" };
 const WORDS = { allow: "Allowed", deny: "Denied", ask: "You are asked" };

@@ -1,14 +1,14 @@
 // Work that begins by itself: which there is, when it is due, what came of it.
 
-import { agents } from "/agents.js";
-import { get, post, sessionPlace } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { actionButton, arrange, freshId, h, toast } from "/dom.js";
-import { dateTime, shortPath, statusPill, taskStatus, timeAgo } from "/format.js";
-import { live } from "/live.js";
-import { coalesced } from "/timing.js";
-import { setPlace } from "/title.js";
-import { field, POLICIES, SANDBOXES, select, suggest } from "/views/new-session.js";
+import { agents } from "../agents.js";
+import { get, post, sessionPlace } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { actionButton, arrange, freshId, h, toast } from "../dom.js";
+import { dateTime, shortPath, statusPill, taskStatus, timeAgo } from "../format.js";
+import { live } from "../live.js";
+import { coalesced } from "../timing.js";
+import { setPlace } from "../title.js";
+import { field, POLICIES, SANDBOXES, select, suggest } from "./new-session.js";
 
 const TONE = { active: "good", paused: "waiting", proposed: "waiting", over: "quiet" };
 const WAYS = [

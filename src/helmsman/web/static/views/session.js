@@ -1,25 +1,25 @@
 // One session: how it stands, its transcript, what it changed, its turns, its questions, and what one can say to it.
 
-import { agents } from "/agents.js";
-import { get, sessionPath, sessionPlace } from "/api.js";
-import { copyButton } from "/copy.js";
-import { timedOutPill } from "/deadline.js";
-import { actionButton, arrange, freshId, h, redraw, toast } from "/dom.js";
-import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "/format.js";
-import { hostMark, hosts } from "/hosts.js";
-import { live } from "/live.js";
-import { markSeen } from "/seen.js";
-import { store } from "/store.js";
-import { coalesced } from "/timing.js";
-import { setPlace } from "/title.js";
-import { interrupt, openActions } from "/views/actions.js";
-import { Composer } from "/views/composer.js";
-import { Progress } from "/views/progress.js";
-import { questionCard } from "/views/question.js";
-import { Review } from "/views/review.js";
-import { rewindButton } from "/views/rewind.js";
-import { showTimeline } from "/views/timeline.js";
-import { Transcript } from "/views/transcript.js";
+import { agents } from "../agents.js";
+import { get, sessionPath, sessionPlace } from "../api.js";
+import { copyButton } from "../copy.js";
+import { timedOutPill } from "../deadline.js";
+import { actionButton, arrange, freshId, h, redraw, toast } from "../dom.js";
+import { count, duration, money, shortPath, statusPill, timeAgo, tokens, unenforcedPill } from "../format.js";
+import { hostMark, hosts } from "../hosts.js";
+import { live } from "../live.js";
+import { markSeen } from "../seen.js";
+import { store } from "../store.js";
+import { coalesced } from "../timing.js";
+import { setPlace } from "../title.js";
+import { interrupt, openActions } from "./actions.js";
+import { Composer } from "./composer.js";
+import { Progress } from "./progress.js";
+import { questionCard } from "./question.js";
+import { Review } from "./review.js";
+import { rewindButton } from "./rewind.js";
+import { showTimeline } from "./timeline.js";
+import { Transcript } from "./transcript.js";
 
 // There is room for one thing: an open question is a tab beside the others. Elsewhere it stands below them.
 const narrow = matchMedia("(max-width: 760px)");

@@ -1,15 +1,15 @@
 // The registered tasks, local and in the cloud.
 
-import { agentFilter, agents } from "/agents.js";
-import { get, jobPlace, post, sessionPlace } from "/api.js";
-import { confirmed } from "/confirm.js";
-import { actionButton, arrange, h, redraw, toast } from "/dom.js";
-import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "/format.js";
-import { believed, HERE, hostFilter, hostMark, hosts, newestFirst } from "/hosts.js";
-import { live } from "/live.js";
-import { coalesced } from "/timing.js";
-import { setPlace } from "/title.js";
-import { openNewJob } from "/views/new-job.js";
+import { agentFilter, agents } from "../agents.js";
+import { get, jobPlace, post, sessionPlace } from "../api.js";
+import { confirmed } from "../confirm.js";
+import { actionButton, arrange, h, redraw, toast } from "../dom.js";
+import { duration, money, shortPath, statusPill, taskStatus, timeAgo, unenforcedPill } from "../format.js";
+import { believed, HERE, hostFilter, hostMark, hosts, newestFirst } from "../hosts.js";
+import { live } from "../live.js";
+import { coalesced } from "../timing.js";
+import { setPlace } from "../title.js";
+import { openNewJob } from "./new-job.js";
 
 const PAGE = 100;
 const FILTERS = [

@@ -1,7 +1,7 @@
 // A session's turns along time: how long each took, how it ended, what was done in it.
 
-import { h, redraw, svg } from "/dom.js";
-import { count, duration, statusPill, statusTone, timeAgo, tokens } from "/format.js";
+import { h, redraw, svg } from "../dom.js";
+import { count, duration, statusPill, statusTone, timeAgo, tokens } from "../format.js";
 
 const KINDS = {
   command_execution: ["command", "commands"],

@@ -1,12 +1,12 @@
 // A session's transcript: a window onto a list that may have ten thousand entries. A few hundred are in the page at a
 // time; scrolling reads further ones at one end and lets go of those at the other.
 
-import { get, sessionPath, sessionPlace } from "/api.js";
-import { h, toast } from "/dom.js";
-import { count } from "/format.js";
-import { coalesced } from "/timing.js";
-import { hosts } from "/hosts.js";
-import { entryElement } from "/views/entry.js";
+import { get, sessionPath, sessionPlace } from "../api.js";
+import { h, toast } from "../dom.js";
+import { count } from "../format.js";
+import { coalesced } from "../timing.js";
+import { hosts } from "../hosts.js";
+import { entryElement } from "./entry.js";
 
 const PAGE = 100;
 const MOST_SHOWN = 400;

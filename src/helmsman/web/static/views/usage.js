@@ -1,11 +1,11 @@
 // What was spent: tokens by day, agent, model and directory; cost where the agent tells it or a price is known.
 
-import { agentFilter, agents } from "/agents.js";
-import { get } from "/api.js";
-import { h, toast } from "/dom.js";
-import { count, dateTime, duration, money, shortPath, tokens } from "/format.js";
-import { setPlace } from "/title.js";
-import { bars, columns, PARTS, responsive, sum } from "/views/chart.js";
+import { agentFilter, agents } from "../agents.js";
+import { get } from "../api.js";
+import { h, toast } from "../dom.js";
+import { count, dateTime, duration, money, shortPath, tokens } from "../format.js";
+import { setPlace } from "../title.js";
+import { bars, columns, PARTS, responsive, sum } from "./chart.js";
 
 const RANGES = [
   ["7 days", "7d"],
