@@ -34,7 +34,7 @@ try:
 finally:
     assert "click" not in sys.modules, "it did the work itself"
 """
-"""`helmsman`, which fails where the hub did not run the command."""
+"""`helmsman`, which fails where the hub did not render the answer."""
 
 
 def thin(*arguments: str) -> list[str]:

@@ -31,7 +31,7 @@ from helmsman.web.live import Live
 from helmsman.web.login import Logins
 from helmsman.web.proof import Challenges
 from mcp import Client
-from tests.hub.commands import SECONDS, Done, begun, done, thin, whole
+from tests.hub.commands import SECONDS, Done, begun, done, whole
 from tests.hub.conftest import Place
 from tests.hub.other_machine import NAME, other_machine
 from tests.hub_service import hub_of
@@ -67,7 +67,7 @@ async def known(here: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
 
 
 def there(*arguments: str) -> list[str]:
-    return thin("--host", NAME, *arguments)
+    return whole("--host", NAME, *arguments)
 
 
 def shown(result: Done) -> Any:
@@ -102,8 +102,8 @@ async def test_a_machine_is_looked_at_when_it_is_added(here: Place, place: Place
     assert "There is no `/nowhere/helmsman` on other" in nobody.stdout
     assert set(known_hosts(here.env)) == {NAME}
     assert (await done(whole("config", "hosts", "remove", NAME), here)).code == 0
-    missing = await done(thin(f"--host={NAME}", "list"), here)
-    assert missing.code == 1
+    missing = await done(whole(f"--host={NAME}", "list"), here)
+    assert missing.code == 2
     assert "There is no host 'build'" in missing.stderr
 
 

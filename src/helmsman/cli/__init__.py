@@ -1,8 +1,8 @@
 """Command line: `helmsman`, also as `python -m helmsman`.
 
 `app` defines the command group, its help and the exit codes; each command has its own module. Modules are imported when
-their command runs, which keeps `helmsman --version` fast. `helmsman serve` and commands that only use the standard
-streams are forwarded to the hub before options are parsed (`helmsman.mcp.pipe`, `thin`).
+their command runs, which keeps `helmsman --version` fast. Before options are parsed, `helmsman serve` becomes a pipe
+(`helmsman.mcp.pipe`), and the hub renders what commands only ask for (`thin`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 
 def main() -> None:
     """Entry point of the console script."""
-    refused = ""
     if sys.argv[1:2] == ["serve"]:
         from helmsman.mcp.pipe import run_pipe
 
@@ -28,10 +27,9 @@ def main() -> None:
         from helmsman.cli.aliases import expanded
 
         sys.argv[1:] = thin.with_host(expanded(sys.argv[1:]))
-        try:
-            sys.exit(thin.run(sys.argv[1:]))
-        except thin.OwnProcess as own:
-            refused = own.refused
+        code = thin.run(sys.argv[1:])
+        if code is not None:
+            sys.exit(code)
     from helmsman.cli.app import run
 
-    run(refused)
+    run()

@@ -10,7 +10,7 @@ import click
 from helmsman.base.caller_context import environment
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
@@ -34,10 +34,10 @@ def account_command(as_json: bool) -> None:
         print_json(fields_as_dict(report))
         return
     who = ", ".join(part for part in (report.email, f"plan {report.plan}" if report.plan else None) if part)
-    click.echo(one_line(report.login + (f" ({who})" if who else "")))
+    echo(one_line(report.login + (f" ({who})" if who else "")))
     for limit in report.limits:
-        click.echo(f"  {one_line(str(limit))}")
-    click.echo(one_line(report.advice))
+        echo(f"  {one_line(str(limit))}")
+    echo(one_line(report.advice))
 
 
 _COLUMNS: Final = (
@@ -94,11 +94,11 @@ def login_command(with_code: bool, with_key: bool, as_json: bool) -> int:
         if as_json:
             print_json({"url": login.url} | ({} if login.code is None else {"code": login.code}))
             return
-        click.echo("Open this page to log in:", err=True)
-        click.echo(visible(login.url))
+        echo("Open this page to log in:", err=True)
+        echo(visible(login.url))
         if login.code is not None:
-            click.echo("and enter this code there:", err=True)
-            click.echo(visible(login.code))
+            echo("and enter this code there:", err=True)
+            echo(visible(login.code))
 
     error = with_helmsman(lambda helm: helm.extras.account.log_in(show, with_code=with_code), detach=False)
     return _print_login(error, as_json=as_json)

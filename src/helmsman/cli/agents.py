@@ -9,6 +9,7 @@ import anyio
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_group
 from helmsman.cli.consoles import at_work
+from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import print_list
 from helmsman.cli.tables import Column
@@ -68,6 +69,8 @@ async def _look(helm: Helmsman) -> list[dict[str, Any]]:
     from helmsman.shapes.agents import all_agents
 
     found = await all_agents(helm)
+    if host().is_elsewhere:
+        return [{name: value for name, value in about.items() if name != "isDefault"} for about in found]
     async with anyio.create_task_group() as tasks:
         for about in found:
             if about["installed"]:

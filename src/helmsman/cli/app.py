@@ -9,20 +9,20 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from helmsman._version import __version__
 from helmsman.cli.command import Commands
-from helmsman.cli.command_names import CALLING_OTHER_HUB, command_name
+from helmsman.cli.command_names import ON_OTHER_HOSTS, command_name
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.host import Host, OtherMachine, hosted
+from helmsman.cli.host import OtherMachine, hosted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_HELP_WIDTHS: Final = 50, 100  # minimum and maximum width of help
+_HELP_WIDTH: Final = 100  # maximum
 
 _HEADINGS: Final = {
     "Start work": ("run", "plan", "review", "job"),
@@ -79,7 +79,7 @@ class _TopLevel(Commands):
     cls=_TopLevel,
     modules=_MODULES,
     invoke_without_command=True,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTHS[1]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_WIDTH},
     epilog="""\b
 Try it without an account:
   helmsman demo
@@ -97,7 +97,7 @@ def app(context: click.Context, name: str | None) -> int | None:
     command = context.invoked_subcommand
     if name is not None:
         whole = context.meta.get(_NAME, "")
-        if whole not in CALLING_OTHER_HUB:
+        if whole not in ON_OTHER_HOSTS:
             what = f"`helmsman {whole}`" if whole else "This"
             raise click.UsageError(f"{what} is for the machine it runs on. Log in to {name} with ssh and run it there.")
         context.with_resource(hosted(OtherMachine(name)))
@@ -107,14 +107,13 @@ def app(context: click.Context, name: str | None) -> int | None:
     return code
 
 
-def run(refused: str = "") -> None:
-    """Run the command line and exit. `refused` is the reason why the hub cannot run commands for this process."""
+def run() -> None:
+    """Run the command line and exit."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # replace characters that the terminal cannot show
     try:
-        with hosted(Host(refused)):
-            code = outcome(sys.argv[1:])
+        code = outcome(sys.argv[1:])
         sys.stdout.flush()
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
@@ -125,12 +124,10 @@ def run(refused: str = "") -> None:
     sys.exit(code)
 
 
-def outcome(arguments: Sequence[str], columns: int | None = None) -> int:
-    """Run a command and return its exit code. `columns` is the width of a remote terminal, for formatting help."""
-    narrowest, widest = _HELP_WIDTHS
-    width: dict[str, Any] = {} if columns is None else {"terminal_width": max(min(columns, widest) - 2, narrowest)}
+def outcome(arguments: Sequence[str]) -> int:
+    """Run a command, show its errors, and return its exit code."""
     try:
-        code = app.main(list(arguments), "helmsman", standalone_mode=False, **width)
+        return rendered(arguments)
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -141,4 +138,9 @@ def outcome(arguments: Sequence[str], columns: int | None = None) -> int:
         return ExitCode.FAILED
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
+
+
+def rendered(arguments: Sequence[str]) -> int:
+    """Run a command and return its exit code. Usage errors are raised."""
+    code = app.main(list(arguments), "helmsman", standalone_mode=False)
     return code if isinstance(code, int) else ExitCode.OK

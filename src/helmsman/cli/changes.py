@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -13,7 +12,7 @@ from helmsman.base.sanitize import named, one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session_or_task
 from helmsman.cli.consent import agree, can_ask, confirmed, yes_option
-from helmsman.cli.consoles import is_terminal, message_console, result_console, settings_of_command
+from helmsman.cli.consoles import echo, is_terminal, message_console, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import TreeElsewhere, host, hosted
 from helmsman.cli.on_session import Body, optional_session, the_session, with_helmsman
@@ -118,11 +117,11 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
             page_diff(patch, result_console())
         else:
             print_diff(patch, console)
-        click.echo("\n".join(file_line(one) for one in files[:_LISTED]), err=True)
+        echo("\n".join(file_line(one) for one in files[:_LISTED]), err=True)
         if len(files) > _LISTED:
-            click.echo(f"and {len(files) - _LISTED} more", err=True)
+            echo(f"and {len(files) - _LISTED} more", err=True)
         if not confirmed(f"{about} Apply {counted(len(files), 'file')} (+{added} -{removed})?"):
-            click.echo("Nothing was touched.", err=True)
+            echo("Nothing was touched.", err=True)
             raise click.exceptions.Exit(ExitCode.FAILED)
     return diff_digest(patch)
 
@@ -222,8 +221,8 @@ def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -
 
             print_json(diff_as_dict(changed))
         elif only_stat:
-            click.echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
-            click.echo(visible(changed.diff.stat), nl=False)
+            echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
+            echo(visible(changed.diff.stat), nl=False)
         else:
             _write(changed.diff.patch, changed.about, no_pager=no_pager)
 
@@ -235,7 +234,7 @@ def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -
 
 def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
     """Show the diff on a terminal through the pager; otherwise write it unchanged."""
-    click.echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
+    echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
     console = result_console()
     if is_terminal(console):
         if no_pager:
@@ -243,7 +242,7 @@ def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
         else:
             page_diff(patch, console)
     else:
-        sys.stdout.buffer.write(patch)
+        host().stdout.buffer.write(patch)
 
 
 @cli_command(
@@ -280,7 +279,7 @@ def apply_command(
     """
     refuse_brought(session)
     away = remote_session(session)
-    host().begin_change("repeatable")
+    host().begin_change()
     if away is not None and attempt is None and directory is None:
         if digest is None:
             changed = with_remote_tree(away, lambda work, session_id: work.diff(session_id))
@@ -338,12 +337,12 @@ async def _apply(
 
 def _print(applied: dict[str, Any]) -> None:
     for command_line in applied.get("ended", ()):
-        click.echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
+        echo(f"Still running there, and ended first: {one_line(command_line)}", err=True)
     merged = ", merged with what had changed there" if applied["how"] == "three-way" else ""
     files = counted(len(applied["files"]), "file")
-    click.echo(f"{files} brought into {one_line(applied['repository'])}{merged}.", err=True)
+    echo(f"{files} brought into {one_line(applied['repository'])}{merged}.", err=True)
     for file in applied["files"]:
-        click.echo(one_line(file["path"]))
+        echo(one_line(file["path"]))
 
 
 @cli_command(
@@ -362,7 +361,7 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     asked first. Without one, --yes is needed if the worktree has work that exists nowhere else.
     """
     away = remote_session(session)
-    host().begin_change("repeatable")
+    host().begin_change()
 
     async def look(helm: Helmsman) -> tuple[str, Unsaved]:
         session_id = await local_session(helm, session)
@@ -389,7 +388,7 @@ def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> 
     if not agreed and can_ask(as_json=as_json):
         _show_lost(losing.commits, losing.files, err=True)
         for repository in losing.nested:
-            click.echo(f"  repository  {one_line(repository)}", err=True)
+            echo(f"  repository  {one_line(repository)}", err=True)
     parts = [
         counted(len(losing.commits), "commit") if losing.commits else "",
         counted(len(losing.files), "changed file") if losing.files else "",
@@ -406,9 +405,9 @@ def _agree(losing: Unsaved, session_id: str, *, agreed: bool, as_json: bool) -> 
 
 def _show_lost(commits: Sequence[str], files: Sequence[FileStat], *, err: bool) -> None:
     for commit in commits:
-        click.echo(f"  commit    {one_line(commit)}", err=err)
+        echo(f"  commit    {one_line(commit)}", err=err)
     for file in files:
-        click.echo(f"  {file_line(file)}", err=err)
+        echo(f"  {file_line(file)}", err=err)
 
 
 def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
@@ -431,5 +430,5 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
         print_json({"discarded": shown})
         return
     for one in gone:
-        click.echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
+        echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
         _show_lost(one.commits, one.files, err=False)

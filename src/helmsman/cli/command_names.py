@@ -1,4 +1,4 @@
-"""Names of commands, and where each command runs. The thin client reads this before anything else is imported."""
+"""Names of commands, and what each is about. The thin client reads this before anything else is imported."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ _NOUNS = frozenset(
 )  # groups of commands that run in different places
 _SESSION = ("rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive", "discard")
 
-IN_HUB = frozenset(
+ASKING = frozenset(
     (
-        *("say", "status", "respond", "steer", "interrupt", "list", "fork", "diff", "tasks", "schedule", "usage"),
-        *(f"session {name}" for name in (*_SESSION, "worktrees")),
+        *("status", "list", "respond", "diff", "tasks", "schedule", "usage", "session worktrees"),
         *("config rules", "config notify", "agents models", "agents account"),
     )
 )
-"""Commands that the hub runs. The others need a terminal or their own process; `apply` creates files as the user."""
-IN_OTHER_HUB = IN_HUB | {"agents"}
-"""Commands that the hub of another machine runs."""
-CALLING_OTHER_HUB = frozenset(
+"""Commands that ask: the hub renders the answer. Their subcommands that change something need their own process."""
+ON_OTHER_HOSTS = frozenset(
     (
         *("run", "plan", "review", "watch", "say", "status", "respond", "steer", "interrupt", "fork", "apply"),
-        *("job debug", "job refactor", "job test"),
-        *("session search", "session rewind", "session rollback", "session discard", "session attach"),
+        *("job debug", "job refactor", "job test", "agents", "agents models", "agents account"),
+        *("list", "diff", "tasks", "schedule", "usage", "session worktrees", "session search", "session attach"),
+        *(f"session {name}" for name in _SESSION),
     )
 )
-"""Commands that a local process runs for another machine by calling its hub."""
+"""Commands that work on another machine, by calling its hub."""
 OF_SESSION = frozenset(
     (
         *("status", "watch", "say", "steer", "interrupt", "respond", "diff", "apply", "fork", "session attach"),
@@ -36,8 +34,6 @@ OF_SESSION = frozenset(
     )
 )
 """Commands whose first argument is a session."""
-OF_STDIN = frozenset(("say", "steer", "schedule", "tasks"))
-"""Commands that read stdin for the argument `-`."""
 
 
 def command_name(arguments: Sequence[str]) -> str:

@@ -82,10 +82,11 @@ def complete_session_or_task(context: click.Context, parameter: click.Parameter,
     return [*complete_session(context, parameter, typed), *tasks]
 
 
-def complete(app: click.Command, shell: str) -> int:
+def completions(app: click.Command, shell: str) -> int:
     """Print completions for the words in the shell's variables and return the exit code."""
-    import click
     from click.shell_completion import get_completion_class, split_arg_string
+
+    from helmsman.cli.consoles import echo
 
     kind = get_completion_class(shell)
     if kind is None:
@@ -98,7 +99,7 @@ def complete(app: click.Command, shell: str) -> int:
         at = int(typed) - 1
         begun, before = "".join(words[at : at + 1]), words[:at]
     completer = kind(app, {}, "helmsman", "")
-    click.echo("\n".join(map(completer.format_completion, completer.get_completions(before, begun))))
+    echo("\n".join(map(completer.format_completion, completer.get_completions(before, begun))))
     return ExitCode.OK
 
 

@@ -18,7 +18,7 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do
 
 def can_ask(*, as_json: bool) -> bool:
     """Return whether a user can be asked on a terminal. The caller must then ask."""
-    if as_json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if as_json or not (host().on_terminal(0) and host().on_terminal(2)):
         return False
     host().require_own_process()
     return True

@@ -26,6 +26,13 @@ PROCESS_LOG: Final = f"%(asctime)s {COMMAND_LOG}"  # for long-running processes:
 _LOG_WIDTH: Final = 100  # line width without a terminal
 
 
+def echo(message: object = "", *, err: bool = False, nl: bool = True, color: bool | None = None) -> None:
+    """Print to stdout or stderr of the caller."""
+    import click
+
+    click.echo(message, file=host().stderr if err else host().stdout, nl=nl, color=color)
+
+
 def message_console() -> Console:
     """Return the console for messages: stderr."""
     return _console(stderr=True)
@@ -104,7 +111,8 @@ def _console(*, stderr: bool) -> Console:
     variables, size = environment(), host().size
     if size is not None:
         variables = {"COLUMNS": str(size[0]), "LINES": str(size[1]), **variables}
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False, _environ=variables)
+    file = host().stderr if stderr else host().stdout
+    console = Console(file=file, stderr=stderr, highlight=False, markup=False, emoji=False, _environ=variables)
     if not is_terminal(console) and "COLUMNS" not in environment():
         console.width = _LOG_WIDTH
     return console

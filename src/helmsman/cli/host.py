@@ -1,15 +1,16 @@
-"""Execution context of a command: its own process, or the hub on behalf of a thin client.
+"""Execution context of a command: its own process, or the hub, which renders what a command asks for.
 
-Commands do not depend on which of the two runs them; this module has all differences. The environment, the directory
-and the standard streams are those of the caller (`helmsman.base.caller_context`).
+Commands do not depend on which of the two it is; this module has all differences. The environment, the directory and the
+output streams are those of the caller (`helmsman.base.caller_context`).
 """
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 from helmsman.base.caller_context import from_here
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -24,26 +25,31 @@ if TYPE_CHECKING:
 
 ResultT = TypeVar("ResultT")
 
-Repeatability = Literal["once", "repeatable"]
-"""How a command changes state. After a hub crash a `repeatable` command is run again, because it can look up its
-outcome or because repeating it is harmless. Otherwise the outcome is reported as unknown.
-"""
+_REFUSED: Final = 403
 
 
 class NeedsOwnProcess(Exception):
-    """Command needs the terminal, or another resource of the process that was started for it."""
+    """Raised if the command changes something, or needs the terminal: it runs in the process that was started for it."""
 
 
 class Host:
     """Process that was started for the command."""
 
-    outlives_commands = False  # whether work of a command continues here after the command
     is_elsewhere = False  # whether directories and settings belong to another machine
     name = ""  # name of the machine, if it is not the user's
     size: tuple[int, int] | None = None  # columns and lines of a remote terminal
 
-    def __init__(self, refused: str = "") -> None:
-        self._refused = refused
+    @property
+    def stdout(self) -> TextIO:
+        return sys.stdout
+
+    @property
+    def stderr(self) -> TextIO:
+        return sys.stderr
+
+    def on_terminal(self, number: int) -> bool:
+        """Return whether a standard stream, by its descriptor, is a terminal."""
+        return (sys.stdin, sys.stdout, sys.stderr)[number].isatty()
 
     @property
     def sees_others(self) -> bool:
@@ -101,25 +107,32 @@ class Host:
             NeedsOwnProcess: This process does not have it; the command is run again in the process that does.
         """
 
-    def begin_change(self, change: Repeatability) -> None:
+    def begin_change(self) -> None:
         """Announce a change.
 
         Raises:
-            HelmsmanError: The change is not allowed.
+            HelmsmanError: The hub does not serve this process, an agent's command for example.
+            NeedsOwnProcess: This process only renders.
         """
-        if self._refused:
-            raise HelmsmanError(f"The hub does not serve this process: {self._refused}. Nothing was done.")
+        from helmsman.hub.control import HUB_PATH, request
+        from helmsman.settings import load_settings
+
+        settings = load_settings()
+        answer = request(str(settings.state_dir), "GET", HUB_PATH) if settings.detach else None
+        if answer is not None and answer.status == _REFUSED:
+            raise HelmsmanError(f"{answer.content.get('detail', '')} Nothing was done.")
 
 
 class OtherMachine(Host):
     """Command's own process, which calls the hub of another machine."""
 
-    outlives_commands = True
     is_elsewhere = True
 
     def __init__(self, name: str) -> None:
-        super().__init__()
         self.name = name
+
+    def begin_change(self) -> None:
+        """Allow it: the hub there says whether it serves this machine."""
 
     def helmsman(self, settings: Settings, on_question: QuestionHandler | None) -> Helmsman:
         from helmsman.client import Helmsman

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio
 import click
 
 from helmsman._version import __version__
@@ -17,8 +17,8 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json, print_list, print_result
 from helmsman.cli.tables import Column
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
-from helmsman.hub.hosts import HostFailed, SshConnector, checked_host, hosts_file, known_hosts
-from helmsman.hub.launch import HubFailed, is_newer
+from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
+from helmsman.hub.launch import is_newer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,32 +149,39 @@ def _described(host: OtherHost) -> dict[str, Any]:
 
 def _checked(host: OtherHost) -> dict[str, Any]:
     """Return the description of a reachable host with its agents. `notes` are warnings."""
-    from helmsman.cli.thin import OwnProcess, ask_elsewhere
-
     about = _described(host)
-    way = SshConnector(host, environment())
     try:
-        code, said = ask_elsewhere(way, ["agents", "--json"])
-        agents = [one for one in json.loads(said)["agents"] if isinstance(one, dict) and isinstance(one["agent"], str)]
-    except HubFailed as error:
-        return about | {"ok": False, "error": HostUnreachable(str(error)).as_dict()}
-    except (OwnProcess, ValueError, LookupError, TypeError) as error:
-        why = getattr(error, "refused", "") or "its hub gives no answer that can be read"
-        failed = HostUnreachable(f"{host.name} does nothing for us: {why}. Look there: helmsman doctor")
-        return about | {"ok": False, "error": failed.as_dict()}
+        version, agents = anyio.run(_look, host)
+    except HelmsmanError as error:
+        return about | {"ok": False, "error": error.as_dict()}
+    except (LookupError, TypeError, ValueError, AttributeError):
+        why = f"{host.name} gives an answer that cannot be read. Look there: helmsman doctor"
+        return about | {"ok": False, "error": HostUnreachable(why).as_dict()}
     notes = []
-    if way.version != __version__:
-        where = "here" if is_newer(way.version, __version__) else f"on {host.name}"
+    if version != __version__:
+        where = "here" if is_newer(version, __version__) else f"on {host.name}"
         update = f"Update it {where}: pipx upgrade codex-helmsman"
-        notes.append(f"Helmsman is {way.version} there and {__version__} here. {update}")
+        notes.append(f"Helmsman is {version} there and {__version__} here. {update}")
     there = [one for one in agents if one.get("installed")]
     if not there:
         notes.append("No agent is installed there. Install one there, for example: npm install -g @openai/codex")
     unknown = [one["agent"] for one in there if "login" not in one]
     notes += [f"{agent} has no login there, as far as one sees. Log in on that machine." for agent in unknown]
-    kept = ("agent", "version", "login", "isDefault")
+    kept = ("agent", "version", "login")
     shown = [{key: one[key] for key in kept if key in one} for one in there]
-    return about | {"ok": code == 0, "version": way.version, "agents": shown, "notes": notes}
+    return about | {"ok": True, "version": version, "agents": shown, "notes": notes}
+
+
+async def _look(host: OtherHost) -> tuple[str, list[dict[str, Any]]]:
+    """Return the version of Helmsman and the agents on another machine."""
+    from helmsman.hub.service_client import ServiceClient
+    from helmsman.shapes.agents import all_agents
+
+    async with ServiceClient(host=host) as helm:
+        agents = await all_agents(helm)
+        if helm.is_lost:
+            raise HostUnreachable(f"{host.name} has ended the connection. Look at its hub there: helmsman hub log")
+        return helm.version_there, agents
 
 
 def _show(reports: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -57,7 +57,6 @@ async def _run(state: str) -> None:
 
     from helmsman.agents.registry import Owner
     from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
-    from helmsman.cli.thin import PROTOCOL as COMMAND
     from helmsman.hub.control import replace_older
     from helmsman.hub.interface import ProgramDoors
     from helmsman.hub.launch import NEXT, PIPES, REPLACE, start_command
@@ -86,7 +85,7 @@ async def _run(state: str) -> None:
     if PIPES in words or REPLACE in words:
         _load_pipes()
     if REPLACE in words:
-        _load_commands()  # clients of all kinds may already be waiting
+        _load_http()  # clients of all kinds may already be waiting
     gc.freeze()
     gc.enable()
     if REPLACE in words and not replace_older(state):
@@ -120,7 +119,6 @@ async def _run(state: str) -> None:
         shared.tasks.start_soon(notifier.run)
         await hub.run(
             {
-                COMMAND: _serving(hub, _load_commands, shared, calls),
                 PIPE: _serving(hub, _load_pipes, shared, calls),
                 PROGRAM: ProgramDoors(shared, HelmsmanService, calls, _pages).serve,
             },
@@ -221,12 +219,6 @@ async def _pages(helm: HelmsmanService) -> Pages:
     return make(helm)
 
 
-def _load_commands() -> MakeServe:
-    from helmsman.cli.hub_commands import CommandDoors
-
-    return lambda shared, calls: CommandDoors(shared, calls).serve
-
-
 def _load_pipes() -> MakeServe:
     with _loading_sdk:
         from helmsman.mcp.pipe_server import PipeLogs, PipeServer
@@ -244,9 +236,17 @@ def _load_pipes() -> MakeServe:
 
 def _load_http() -> Callable[[Hub, Shared, CallLog], ServeHttp]:
     with _loading_sdk:
+        from starlette.routing import Route
+
+        from helmsman.cli.rendering import TextRenderer
+        from helmsman.cli.thin import TEXT_PATH
         from helmsman.httpd.hub_server import HubServer
 
-    return lambda hub, shared, calls: HubServer(hub, shared, calls).serve
+    def make(hub: Hub, shared: Shared, calls: CallLog) -> ServeHttp:
+        text = Route(TEXT_PATH, TextRenderer(hub, shared).render, methods=["POST"])
+        return HubServer(hub, shared, calls, [text]).serve
+
+    return make
 
 
 def _when_first_asked(load: Callable[[], Callable[..., T]], *arguments: object) -> Callable[[], Awaitable[T]]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from helmsman.base.caller_context import expand_home, from_here
+from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
+from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
@@ -83,7 +83,7 @@ def command(
     """
     from helmsman.shapes.listed_sessions import listed_sessions
 
-    place = None if directory is None else from_here(directory).resolve()
+    place = None if directory is None else host().place(directory)
 
     async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], str | None]:
         shown: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ def command(
         no_pager=no_pager,
         note=None if cursor is None else f"These are the newest {limit}; --limit shows more.",
     )
-    if sys.stdout.isatty() and not as_json:
+    if host().on_terminal(1) and not as_json:
         show_asking_elsewhere()
 
 

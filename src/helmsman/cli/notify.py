@@ -11,6 +11,7 @@ from helmsman.base.files import replace_file
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.consoles import echo
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
@@ -111,15 +112,15 @@ def _add(way: str, target: tuple[str, ...], name: str | None, server: str | None
     content = with_recipient(path, entry)
     reader = _READERS[way]
     if not as_json:
-        click.echo("\n".join(f"{key} = {value}" for key, value in entry.items()), err=True)
-        click.echo(f"{reader}\n", err=True)
+        echo("\n".join(f"{key} = {value}" for key, value in entry.items()), err=True)
+        echo(f"{reader}\n", err=True)
     agree(f"Add this to {path}?", agreed=agreed, as_json=as_json, otherwise=f"{path} would be changed. {reader}")
-    host().begin_change("once")
+    host().begin_change()
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content, mode=0o600)
     if way == "ntfy" and not as_json:
         where = (server or "https://ntfy.sh").rstrip("/")
-        click.echo(f"Subscribe to it on your phone: {where}/{entry['topic']}", err=True)
+        echo(f"Subscribe to it on your phone: {where}/{entry['topic']}", err=True)
     called = str(entry.get("name", way))
     sent = with_helmsman(lambda helm: helm.extras.notices.test(called))
     _print(sent, as_json=as_json)
@@ -163,7 +164,7 @@ def _test(way: str | None, as_json: bool) -> int:
 
     It ignores filters and quiet hours. An open dashboard has three seconds to show it.
     """
-    host().begin_change("repeatable")
+    host().begin_change()
     sent = with_helmsman(lambda helm: helm.extras.notices.test(way))
     _print(sent, as_json=as_json)
     return ExitCode.OK if all(one.status == "sent" for one in sent) else ExitCode.FAILED

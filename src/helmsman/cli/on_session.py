@@ -14,7 +14,7 @@ from helmsman.base.sanitize import one_line
 from helmsman.base.structs import replace
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import can_ask
-from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.output import session_word
@@ -107,7 +107,7 @@ def the_session(reference: str | None, *, as_json: bool) -> str:
             refuse_several(meant)
         return _picked(candidates)
     if not as_json:
-        click.echo(f"Session {short_id(meant[0].session_id)}  {one_line(meant[0].title)[:_TITLE]}".rstrip(), err=True)
+        echo(f"Session {short_id(meant[0].session_id)}  {one_line(meant[0].title)[:_TITLE]}".rstrip(), err=True)
     return meant[0].session_id
 
 

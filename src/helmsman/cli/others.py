@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-import click
-
 from helmsman.base.sanitize import one_line
+from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.errors import HelmsmanError
 
@@ -57,4 +56,4 @@ async def ask_others(
 def print_unreachable(away: dict[str, str]) -> None:
     """Name the machines that are missing from the output."""
     for name, why in sorted(away.items()):
-        click.echo(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}", err=True)
+        echo(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.consoles import is_terminal, message_console, result_console
+from helmsman.cli.consoles import echo, is_terminal, message_console, result_console
 from helmsman.cli.host import host
 from helmsman.cli.tables import fitting_table
 
@@ -36,7 +36,7 @@ def print_json(shown: Mapping[str, Any]) -> None:
     """Print one object as a single line on stdout."""
     from helmsman.shapes.rendering import json_line
 
-    click.echo(json_line(shown))
+    echo(json_line(shown))
 
 
 def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> None:
@@ -44,7 +44,7 @@ def print_result(sentence: str, shown: Mapping[str, Any], *, as_json: bool) -> N
     if as_json:
         print_json(shown)
     else:
-        click.echo(visible(sentence), err=True)
+        echo(visible(sentence), err=True)
 
 
 def print_error(message: str) -> None:
@@ -57,7 +57,7 @@ def print_error(message: str) -> None:
     if is_terminal(console):
         console.print(*fold(console, Text(text), indent=0), sep="\n")
     else:
-        click.echo(text, err=True)
+        echo(text, err=True)
 
 
 WAITING_FOR_YOU: Final = "waiting for you"
@@ -106,14 +106,14 @@ def print_list(
     if as_json:
         print_json(shown)
     elif not rows:
-        click.echo(nothing, err=True)
+        echo(nothing, err=True)
     elif is_terminal(console := result_console()):
         _print_paged(console, fitting_table(console, columns, cells(console.width)), no_pager=no_pager)
         if note is not None:
-            click.echo(note, err=True)
+            echo(note, err=True)
     else:
         for row in rows:
-            click.echo("\t".join(one_line(cell or "") for cell in row))
+            echo("\t".join(one_line(cell or "") for cell in row))
 
 
 def print_details(details: Mapping[str, str | None]) -> None:
@@ -131,7 +131,7 @@ def print_details(details: Mapping[str, str | None]) -> None:
         if is_terminal(console):
             console.print(*fold(console, Text(text), lead=Text(begin, "dim")), sep="\n")
         else:
-            click.echo(begin + text.replace("\n", below))
+            echo(begin + text.replace("\n", below))
 
 
 def print_markdown(text: str) -> None:
@@ -140,7 +140,7 @@ def print_markdown(text: str) -> None:
     if is_terminal(console):
         console.print(*markdown_or_text(console, text), sep="\n", soft_wrap=True)
     else:
-        click.echo(visible(text) if console.file.isatty() else text)
+        echo(visible(text) if console.file.isatty() else text)
 
 
 def markdown_or_text(console: Console, text: str, *, indent: int = 0) -> list[Text]:
@@ -186,6 +186,6 @@ def _print_paged(console: Console, table: Table, *, no_pager: bool) -> None:
         console.print(table)
     text = captured.get()
     if text.count("\n") < console.height:  # leave a line for the prompt
-        click.echo(text, nl=False, color=True)
+        echo(text, nl=False, color=True)
     else:
         host().page(text)

@@ -88,7 +88,7 @@ def commit_command(session: str, message: str | None, applied: bool, agreed: boo
     directory. The agent drafts the message, and on a terminal you edit it. Hooks of the repository do not run. What
     `helmsman apply` brings over stays the same.
     """
-    host().begin_change("once")
+    host().begin_change()
     made = _commit(session, message, applied=applied, agreed=agreed, as_json=as_json)
     shown = {"sessionId": session, "commit": made.commit, "branch": made.branch, "directory": str(made.directory)}
     print_result(f"Committed {made.commit[:8]} on {made.branch}: {one_line(made.title)}", shown, as_json=as_json)
@@ -125,7 +125,7 @@ def pr_command(
     says which commands ran after the last edit.
     """
     host().require_own_process()
-    host().begin_change("once")
+    host().begin_change()
     looked = with_helmsman(lambda helm: helm.extras.publishing.look(session))
     text = message or ""
     if not looked.is_committed:
@@ -185,7 +185,7 @@ def watch_pr_command(
     with `helmsman session pr`. Ctrl-C ends it.
     """
     host().require_own_process()
-    host().begin_change("once")
+    host().begin_change()
     return _watch(session, attempts=attempts, max_cost=max_cost, every=every, once=once, as_json=as_json)
 
 

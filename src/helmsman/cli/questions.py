@@ -10,7 +10,7 @@ from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import agree, can_ask, yes_option
-from helmsman.cli.consoles import message_console, result_console
+from helmsman.cli.consoles import echo, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
 from helmsman.cli.on_session import on_session, with_helmsman
@@ -34,7 +34,7 @@ def _answer_everything() -> int:
     left = with_helmsman(_answer_all)
     if left:
         are = "is" if left == 1 else "are"
-        click.echo(f"{counted(left, 'question')} {are} still open. Come back with {command_here('respond')}.", err=True)
+        echo(f"{counted(left, 'question')} {are} still open. Come back with {command_here('respond')}.", err=True)
     return ExitCode.ASKED if left else ExitCode.OK
 
 
@@ -51,10 +51,10 @@ async def _answer_all(helm: Helmsman) -> int:
             print_unreachable(away)
             left = sum(max(1, len(one.session.questions)) for one in asking)
             if not left and not seen:
-                click.echo("There are no open questions.", err=True)
+                echo("There are no open questions.", err=True)
             for one in asking:
                 if one.session.elsewhere is not None:
-                    click.echo(visible(one.session.elsewhere), err=True)
+                    echo(visible(one.session.elsewhere), err=True)
             return left
         for one, question in fresh:
             seen.add((one.id, question.id))
@@ -122,7 +122,7 @@ def respond_command(
     if answers[0].partition(":")[0].strip() == APPROVE_ALWAYS and not agreed:
         _agree_to_rule(session, question, answers, as_json=as_json)
 
-    host().begin_change("repeatable")
+    host().begin_change()
 
     async def respond(helm: Helmsman, session_id: str) -> str:
         asking = await helm.session(session_id)
@@ -151,7 +151,7 @@ def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_
         return
     shown = visible(rule).strip()
     if can_ask(as_json=as_json):
-        click.echo(f"{shown}\n", err=True)
+        echo(f"{shown}\n", err=True)
     agree(
         "This rule would decide from now on without asking. Keep it, and approve?",
         agreed=False,
@@ -178,7 +178,7 @@ def _show(session: str, question: str | None, *, as_json: bool) -> int:
         print_json({"sessionId": session_id, "questions": [question_as_dict(one) for one in questions]})
     elif not questions:
         asking.require_here()
-        click.echo(
+        echo(
             f"Session {session_id} has no open question. See what it is doing: helmsman status {short_id(session_id)}",
             err=True,
         )
@@ -213,7 +213,7 @@ def _show_all(*, as_json: bool) -> int:
         print_json({"sessions": shown})
         return ExitCode.ASKED if asking else ExitCode.OK
     if not asking:
-        click.echo("There are no open questions.", err=True)
+        echo("There are no open questions.", err=True)
     console = result_console()
     for one in asking:
         console.print(Text.assemble((one.id, "bold"), f"  {one_line(one.instruction)[:200]}"), soft_wrap=True)
@@ -263,7 +263,7 @@ def show_asking_elsewhere() -> None:
         if not host().sees_others or not known_hosts(environment()):
             return
     except HostFailed as error:
-        click.echo(f"Your other machines are not asked: {error}", err=True)
+        echo(f"Your other machines are not asked: {error}", err=True)
         return
     away: dict[str, str] = {}
     others = with_helmsman(lambda helm: ask_others(helm, _asking, away, GLANCE_SECONDS))

@@ -57,7 +57,7 @@ def command(
         raise InvalidInput("--files, --conversation and --undo exclude each other. Choose one.")
     part: RewindPart | None = "files" if only_files else "conversation" if only_conversation else None
     if not only_show:
-        host().begin_change("once")
+        host().begin_change()
 
     async def look(helm: Helmsman) -> Rewind:
         return await helm.extras.rewinding.preview(session, to=to, part=part, undo=undo)

@@ -11,7 +11,7 @@ from helmsman.base.caller_context import from_here
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, confirmed, yes_option
-from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.host import host
 from helmsman.cli.output import print_json, print_result
 from helmsman.errors import InvalidInput, InvalidSetting
@@ -80,13 +80,13 @@ def _list_rules(directory: Path, *, as_json: bool) -> None:
         print_json({"rules": rules, "allowWorkspacePatches": switch, "problem": problem})
         return
     for one in listed:
-        click.echo(_shown(one))
+        echo(_shown(one))
     if switch:
-        click.echo("allow_workspace_patches is on: changes inside the writable roots of a workspace-write session.")
+        echo("allow_workspace_patches is on: changes inside the writable roots of a workspace-write session.")
     if problem is not None:
-        click.echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
+        echo(f"Nothing is allowed by rule now: {visible(problem)}", err=True)
     elif not listed and not switch:
-        click.echo("There are no rules. You are asked every question.", err=True)
+        echo("There are no rules. You are asked every question.", err=True)
 
 
 @cli_command(
@@ -111,9 +111,9 @@ def _test(text: str, inside: bool, directory: Path, as_json: bool) -> None:
         print_json({**shown, "inside": inside})
         return
     words = {"allow": "Allowed", "deny": "Denied", "ask": "Asked"}
-    click.echo(f"{words[decision.effect]}. {visible(decision.reason)}")
+    echo(f"{words[decision.effect]}. {visible(decision.reason)}")
     if rule is not None and decision.reason == rule.reason:  # the rule's reason does not name the rule
-        click.echo(f"  {visible(rule.describe())}")
+        echo(f"  {visible(rule.describe())}")
 
 
 @cli_command(
@@ -172,9 +172,9 @@ def _add(
         origin="added by you",
     )
     if not as_json:
-        click.echo(visible(rule_as_toml(rule)), err=True)
+        echo(visible(rule_as_toml(rule)), err=True)
     agree("Add this rule?", agreed=agreed, as_json=as_json, otherwise=f"This rule would be added: {rule.describe()}.")
-    host().begin_change("once")
+    host().begin_change()
     rule_id = _book().add(rule)
     said = f"Added rule {rule_id}." if rule_id else "There is this rule already."
     print_result(said, {"added": rule_id, "rule": rule.describe()}, as_json=as_json)
@@ -195,7 +195,7 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
 
     A rule that you wrote yourself is not touched: you get its location.
     """
-    host().begin_change("once")
+    host().begin_change()
     book = _book()
     found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
     if len(found) != 1:
@@ -207,9 +207,9 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
     if as_json and not agreed:
         raise InvalidInput("Nothing was removed. Add --yes to --json, since there is nobody to ask.")
     if not as_json:
-        click.echo(_shown(rule), err=True)
+        echo(_shown(rule), err=True)
     if not agreed and not confirmed("Remove this rule?"):
-        click.echo("Nothing was removed.", err=True)
+        echo("Nothing was removed.", err=True)
         return
     removed = book.remove(rule.id)
     print_result(f"Removed rule {removed.id}.", {"removed": removed.as_dict()}, as_json=as_json)
@@ -230,7 +230,7 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
 
     The rule is shown first.
     """
-    host().begin_change("once")
+    host().begin_change()
     book = _book()
     found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
     if len(found) != 1 or found[0].rule.proposed_by is None:
@@ -239,9 +239,9 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
     if as_json and not agreed:
         raise InvalidInput("Nothing was confirmed. Add --yes to --json, since there is nobody to ask.")
     if not as_json:
-        click.echo(_shown(rule), err=True)
+        echo(_shown(rule), err=True)
     if not agreed and not confirmed("Let this rule decide?"):
-        click.echo("Nothing was confirmed.", err=True)
+        echo("Nothing was confirmed.", err=True)
         return
     known = book.confirm(rule.id)
     print_result(f"Confirmed rule {known.id}.", {"confirmed": known.as_dict()}, as_json=as_json)

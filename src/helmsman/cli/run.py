@@ -318,6 +318,7 @@ def prompt_text(prompt: str) -> str:
     """Return the prompt, from the argument or from stdin."""
     if prompt != _STDIN:
         return prompt
+    host().require_own_process()
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError:

@@ -76,7 +76,7 @@ def command(
     text = prompt_text(message)
     given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy}
     options: Any = present({**given, **{name: value or None for name, value in permissions.items()}})
-    host().begin_change("repeatable")
+    host().begin_change()
 
     async def send(helm: Helmsman, display: Display) -> int:
         known = await helm.session(session)
@@ -96,7 +96,7 @@ def command(
             print_result(f"Not sent. {reason}", shown, as_json=as_json)
             return ExitCode.INTERRUPTED
         await sent.begun.wait()
-        if wait or not (host().outlives_commands or sent.goes_on_alone):
+        if wait or not (sent.goes_on_alone or await helm.goes_on_alone()):
             from helmsman.cli.follow import Talk
 
             return await follow_session(sent, display, Talk(helm=helm))

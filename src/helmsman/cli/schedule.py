@@ -12,6 +12,7 @@ from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import Named, cli_command, cli_group, with_options
 from helmsman.cli.completing import complete_schedule
 from helmsman.cli.consent import agree, yes_option
+from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result, task_word
@@ -124,7 +125,7 @@ def _add(
     """
     from helmsman.shapes.schedules import schedule_as_dict
 
-    host().begin_change("once")
+    host().begin_change()
     given = {name: value for name, value in options.items() if value}
     text, schema, values = prompt_text(prompt), schema_in(schema_file), config_values(config)
 
@@ -205,7 +206,7 @@ def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
 
     schedule = with_helmsman(lambda helm: helm.extras.schedules.get(reference))
     if schedule.proposed_by is not None and not as_json:
-        click.echo(f"The model of {one_line(schedule.proposed_by)} proposes:\n{what_begins(schedule)}", err=True)
+        echo(f"The model of {one_line(schedule.proposed_by)} proposes:\n{what_begins(schedule)}", err=True)
     agree(
         "Confirm it?",
         agreed=agreed or schedule.proposed_by is None,
@@ -230,7 +231,7 @@ def _run_now(reference: str, as_json: bool) -> None:
     """Start a run now. The schedule itself does not change."""
     from helmsman.shapes.rendering import task_as_dict
 
-    host().begin_change("once")
+    host().begin_change()
     task = with_helmsman(lambda helm: helm.extras.schedules.run_now(reference))
     print_result(f"Begun as task {task.id}.", task_as_dict(task), as_json=as_json)
 
@@ -238,7 +239,7 @@ def _run_now(reference: str, as_json: bool) -> None:
 def _change(change: Callable[[Schedules], Awaitable[Schedule]], said: str, *, as_json: bool) -> None:
     from helmsman.shapes.schedules import schedule_as_dict
 
-    host().begin_change("once")
+    host().begin_change()
     schedule = with_helmsman(lambda helm: change(helm.extras.schedules))
     sentence = said.format(id=schedule.id, next=_next(schedule))
     print_result(sentence, schedule_as_dict(schedule), as_json=as_json)

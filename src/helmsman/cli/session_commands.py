@@ -45,7 +45,7 @@ def fork_command(session: str, message: str | None, from_turn: str | None, as_js
     settings = settings_of_command()
     if message is not None:
         host().require_own_process()
-    host().begin_change("once")
+    host().begin_change()
 
     async def fork(helm: Helmsman) -> int:
         from helmsman.cli.displays import new_display
@@ -82,7 +82,7 @@ def hand_command(session: str, client: str | None, back: bool, as_json: bool) ->
     """
     if (client is None) is not back:
         raise InvalidInput("Say either whom to hand it to, with --to, or --back.")
-    host().begin_change("repeatable")
+    host().begin_change()
     session_id, _ = on_session(session, lambda helm, session_id: helm.hand(session_id, client))
     told = f"Handed session {session_id} to {client}." if client else f"Session {session_id} is yours again."
     print_result(told, {"sessionId": session_id, "handedTo": client}, as_json=as_json)
@@ -96,7 +96,7 @@ def rename_command(session: str, name: str, as_json: bool) -> None:
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory.
     """
-    host().begin_change("repeatable")
+    host().begin_change()
     session_id, named = on_session(session, lambda helm, session_id: helm.extras.upkeep.rename(session_id, name))
     given = named.state.name or ""
     shown = {"sessionId": session_id, "name": given}
@@ -111,7 +111,7 @@ def archive_command(session: str, as_json: bool) -> None:
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory.
     """
-    host().begin_change("once")
+    host().begin_change()
     session_id, _ = on_session(session, lambda helm, session_id: helm.extras.upkeep.archive(session_id))
     print_result(f"Session {session_id} is archived.", {"sessionId": session_id, "archived": True}, as_json=as_json)
 
@@ -126,7 +126,7 @@ def unarchive_command(session: str, as_json: bool) -> None:
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory (`helmsman list --all` shows archived ones).
     """
-    host().begin_change("once")
+    host().begin_change()
     session_id, _ = on_session(session, lambda helm, session_id: helm.extras.upkeep.unarchive(session_id))
     print_result(f"Session {session_id} is back.", {"sessionId": session_id, "archived": False}, as_json=as_json)
 
@@ -142,7 +142,7 @@ def compact_command(session: str, as_json: bool) -> int:
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory.
     """
-    host().begin_change("once")
+    host().begin_change()
 
     async def compact(helm: Helmsman, session_id: str) -> Session:
         compacting = await helm.extras.upkeep.compact(session_id)
@@ -182,7 +182,7 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
     if goal is not None and clear:
         raise click.UsageError("Give a goal or --clear, not both.")
     if goal is not None or clear:
-        host().begin_change("once")
+        host().begin_change()
 
     async def set_or_show(helm: Helmsman, session_id: str) -> Goal | None:
         upkeep = helm.extras.upkeep
@@ -191,7 +191,7 @@ def goal_command(session: str, goal: str | None, clear: bool, as_json: bool) -> 
             return None
         if goal is None:
             return await upkeep.goal(session_id)
-        if not host().outlives_commands and not await helm.goes_on_alone():
+        if not await helm.goes_on_alone():
             raise InvalidInput(
                 "A goal is worked on in the background, and here the engine ends with this command. Use an engine that "
                 "outlives it (HELMSMAN_DETACH=1), or send a message with `helmsman run --session`."
@@ -224,7 +224,7 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory. This cannot be undone, so you are asked first; without a terminal to ask on, it needs --yes.
     """
-    host().begin_change("once")
+    host().begin_change()
     session_id = session
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     agree(
@@ -246,7 +246,7 @@ def interrupt_command(session: str, as_json: bool) -> None:
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory. In an idle session only commands it left running are stopped. Queued messages are dropped.
     """
-    host().begin_change("repeatable")
+    host().begin_change()
 
     async def stop(helm: Helmsman, session_id: str) -> tuple[str, int]:
         queued = len((await helm.session(session_id)).queue)
@@ -267,7 +267,7 @@ def steer_command(session: str, message: str, as_json: bool) -> None:
     directory; MESSAGE `-` reads it from stdin.
     """
     text = prompt_text(message)
-    host().begin_change("once")
+    host().begin_change()
 
     async def steer(helm: Helmsman, session_id: str) -> None:
         steered = await helm.session(session_id)

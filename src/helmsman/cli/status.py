@@ -8,7 +8,7 @@ import click
 
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import is_terminal, result_console
+from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import on_session, session_argument
 from helmsman.cli.output import WAITING_FOR_YOU, print_details, print_json
@@ -85,7 +85,7 @@ def _print(session: Session, status: StatusOutput, lines: int) -> None:
     console = result_console()
     if not is_terminal(console):
         if status.recent_output:
-            click.echo("\n" + visible("\n".join(status.recent_output)))
+            echo("\n" + visible("\n".join(status.recent_output)))
     elif recent := recent_lines(console, session, lines):
         console.print("", *recent, sep="\n", soft_wrap=True)
     for question in session.questions:

@@ -13,14 +13,13 @@ import anyio
 import click
 
 from helmsman.approvals.deadline import in_words
-from helmsman.base.caller_context import from_here
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.changes import agreed_digest, agreed_options, cloud_patch
 from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_task
-from helmsman.cli.consoles import is_terminal, result_console
+from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
@@ -141,7 +140,7 @@ def _list_tasks(
     """List tasks, newest first. Local tasks are current; cloud tasks are as of the last check."""
     from helmsman.shapes.rendering import task_as_dict
 
-    place = None if directory is None else from_here(directory).resolve()
+    place = None if directory is None else host().place(directory)
     tasks, cursor = with_helmsman(
         lambda helm: helm.tasks.list(status=statuses or None, origin=origin, agent=agent, directory=place, limit=limit)
     )
@@ -189,6 +188,7 @@ Exit codes: 0 it completed, 1 it failed, was cancelled, or nobody knows, 4 the t
 )
 def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     """Wait until a task has ended or asks something, and show its state then. Ctrl-C ends the wait, not the task."""
+    host().require_own_process()
 
     async def wait(helm: Helmsman) -> Task:
         return await helm.tasks.wait(await helm.tasks.find(reference), timeout=timeout)
@@ -197,7 +197,7 @@ def _wait(reference: str, timeout: float | None, as_json: bool) -> int:
     goes_on = task.is_running and not task.input_required
     _print_task(task, as_json=as_json, timedOut=goes_on)
     if goes_on and not as_json:
-        click.echo("The time is up, and the task is still running. Wait again to see its end.", err=True)
+        echo("The time is up, and the task is still running. Wait again to see its end.", err=True)
     return ExitCode.TIMED_OUT if goes_on else _exit_code(task)
 
 
@@ -226,8 +226,8 @@ def _submit(
     from helmsman.model.inputs import directory as existing_directory
 
     text = prompt_text(prompt)
-    host().begin_change("once")
-    place = existing_directory("directory", directory)
+    host().begin_change()
+    place = host().place(directory) if host().is_elsewhere else existing_directory("directory", directory)
 
     async def submit(helm: Helmsman) -> Task:
         refuse_outside(place, helm.settings.allowed_roots, "directory")
@@ -241,7 +241,7 @@ def _submit(
     task = with_helmsman(submit)
     _print_task(task, as_json=as_json)
     if task.status == "working" and not as_json:
-        click.echo(f"Submitted. Wait for it: helmsman tasks wait {task.id}", err=True)
+        echo(f"Submitted. Wait for it: helmsman tasks wait {task.id}", err=True)
     return ExitCode.OK if task.status == "working" else ExitCode.FAILED
 
 
@@ -253,7 +253,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 
     The Codex cloud cannot be told to cancel: you get the task's web address, where you can, and the exit code is 1.
     """
-    host().begin_change("repeatable")
+    host().begin_change()
 
     async def cancel(helm: Helmsman) -> tuple[Task, str]:
         return await helm.tasks.cancel(await helm.tasks.find(reference), reason=reason)
@@ -264,7 +264,7 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
     else:
         # British spelling in prose; the status value stays "canceled"
         status = "cancelled" if task.status == "canceled" else task.status
-        click.echo(f"{one_line(message)} {task.id} is {status}.", err=True)
+        echo(f"{one_line(message)} {task.id} is {status}.", err=True)
     return ExitCode.FAILED if task.is_running else ExitCode.OK
 
 
@@ -297,7 +297,7 @@ def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> i
         if text:
             _print_text(text, is_diff=wants_diff)
         else:
-            click.echo(_nothing_there(results, wants_diff=wants_diff), err=True)
+            echo(_nothing_there(results, wants_diff=wants_diff), err=True)
         if not wants_diff:
             _print_done(results)
     return ExitCode.FAILED if wants_diff and results.diff is None else _exit_code(task)
@@ -318,18 +318,18 @@ def _done(results: TaskResults) -> dict[str, Any]:
 def _print_done(results: TaskResults) -> None:
     """Print the work of a task on stderr."""
     for file in results.files:
-        click.echo(f"  {file.kind} {one_line(file.path)} +{file.added or 0} -{file.removed or 0}", err=True)
+        echo(f"  {file.kind} {one_line(file.path)} +{file.added or 0} -{file.removed or 0}", err=True)
     for ran in results.commands:
         code = "declined" if ran.declined else "did not end" if ran.exit_code is None else f"exit {ran.exit_code}"
-        click.echo(f"  ran {one_line(ran.command)[:500]} ({code})", err=True)
+        echo(f"  ran {one_line(ran.command)[:500]} ({code})", err=True)
     if (tests := results.tests) is not None:
-        click.echo(f"  tests: {tests.passed} passed, {tests.failed} failed, {tests.skipped} skipped", err=True)
+        echo(f"  tests: {tests.passed} passed, {tests.failed} failed, {tests.skipped} skipped", err=True)
 
 
 def _print_text(text: str, *, is_diff: bool) -> None:
     """Print text unchanged for a program; neutralise control characters on a terminal."""
     if not is_terminal(console := result_console()):
-        click.echo(text, nl=not is_diff)
+        echo(text, nl=not is_diff)
     elif is_diff:
         print_diff(text.encode("utf-8", "surrogateescape"), console)
     else:
@@ -365,7 +365,7 @@ def _resume(reference: str, at: str | None, as_json: bool) -> None:
 
     `helmsman tasks cancel` drops it instead.
     """
-    host().begin_change("once")
+    host().begin_change()
 
     async def go_on(helm: Helmsman) -> Task:
         return await helm.extras.limits.go_on(await helm.tasks.get(reference), at)
@@ -396,8 +396,9 @@ def _apply(
     """
     from helmsman.model.inputs import directory as existing_directory
 
-    host().require_own_process()  # files must be created by the user's own process
-    host().begin_change("once")
+    if host().is_elsewhere:
+        raise click.UsageError("A change is applied to a tree of the machine this runs on: leave out --host.")
+    host().begin_change()
     place = existing_directory("directory", directory)
 
     async def find(helm: Helmsman) -> Task:
@@ -425,8 +426,8 @@ def _apply(
         print_json(shown | {"threeWay": applied.three_way, "digest": applied.digest})
     else:
         for file in applied.files:
-            click.echo(one_line(file))
-        click.echo(f"Applied to {applied.repository}, not staged. Look at it with git diff.", err=True)
+            echo(one_line(file))
+        echo(f"Applied to {applied.repository}, not staged. Look at it with git diff.", err=True)
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------
@@ -448,7 +449,7 @@ def _print_task(task: Task, *, as_json: bool, **more: Any) -> None:
         # Otherwise the note names who can answer.
         if task.input_required and task.is_hubs and (task.session_id or task.job):
             asks = f"helmsman respond {short_id(task.session_id)}" if task.session_id else "helmsman respond"
-            click.echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
+            echo(f"It asks something. Answer it: {asks}, or in `helmsman dashboard`.", err=True)
 
 
 def _details(task: Task) -> dict[str, str | None]:

@@ -10,6 +10,7 @@ from helmsman.base.sanitize import one_line
 from helmsman.cli.changes import show_discarded
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import titles, with_helmsman
 from helmsman.cli.output import counted, pager_option, print_list
@@ -92,7 +93,7 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
 
     With --force work is lost, so you are asked first; without a terminal to ask on, that needs --yes.
     """
-    host().begin_change("once")
+    host().begin_change()
     found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
     lost = [one for one in found if one.unsaved]
     if force and lost:
@@ -103,9 +104,9 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
     show_discarded(gone, as_json=as_json)
     if kept and not as_json:
         stay = f"{counted(len(kept), 'worktree')} with changes {'stays' if len(kept) == 1 else 'stay'}"
-        click.echo(f"{stay}: `helmsman session worktrees leftovers` lists them, --force drops them.", err=True)
+        echo(f"{stay}: `helmsman session worktrees leftovers` lists them, --force drops them.", err=True)
     elif not gone and not as_json:
-        click.echo(_NOTHING_LEFT, err=True)
+        echo(_NOTHING_LEFT, err=True)
 
 
 def _agree(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:

@@ -40,7 +40,7 @@ from helmsman.settings import load_settings
 from helmsman.steering.shared import hub_fingerprint
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from starlette.requests import Request
     from starlette.responses import Response
@@ -59,7 +59,8 @@ _FLUSH_SECONDS: Final = 5.0
 class HubServer:
     """Serves the connections of the hub's socket that speak HTTP."""
 
-    def __init__(self, hub: Hub, shared: Shared, calls: CallLog) -> None:
+    def __init__(self, hub: Hub, shared: Shared, calls: CallLog, routes: Sequence[Route] = ()) -> None:
+        """`routes` are further ones of the socket, under `/v1`."""
         self._hub = hub
         self._shared = shared
         self._calls = calls
@@ -70,6 +71,7 @@ class HubServer:
             Route(RESTART_PATH, self._restart, methods=["POST"]),
             Route(STAY_PATH, self._stay, methods=["GET"]),
             Route(LISTEN_PATH, HttpListeners(hub, shared, calls), methods=["POST"]),
+            *routes,
         ]
         self._application = Application(api_app(self._service, shared.task_writer, calls, control), self._serve_front)
         self._config = uvicorn.Config(

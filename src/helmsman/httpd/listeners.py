@@ -26,7 +26,6 @@ from helmsman.base.processes import Process, running_process
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.httpd.listening import HttpOptions, listen
 from helmsman.httpd.operation_routes import problem, problem_of
-from helmsman.httpd.server import serve_http
 from helmsman.httpd.unix_connection import UnixConnection, connection_of
 from helmsman.hub.process import NotServed
 from helmsman.service import HelmsmanService
@@ -124,6 +123,8 @@ class HttpListeners:
         receive: Receive,
         say_listening: _SayListening,
     ) -> None:
+        from helmsman.httpd.server import serve_http  # MCP takes long to import, and the socket's API can do without
+
         options, directory = asked.options(), Path(asked.working_directory)
         environment = dict(os.environ) if asked.environment is None else asked.environment
         with ExitStack() as opened:

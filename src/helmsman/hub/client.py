@@ -246,6 +246,11 @@ class HubClient:
         return self._connector.host.name if isinstance(self._connector, SshConnector) else "This machine"
 
     @property
+    def version_there(self) -> str:
+        """The version of Helmsman on the other machine."""
+        return self._connector.version if isinstance(self._connector, SshConnector) else __version__
+
+    @property
     def is_connected(self) -> bool:
         """Return whether a hub can be called right now."""
         return self._peer is not None and self._peer.closed is None

@@ -59,8 +59,8 @@ def request(state: str, method: str, path: str, content: object = None) -> Respo
             said = b""
             while part := connection.recv(_CHUNK_BYTES):
                 said += part
-        except ConnectionError:
-            return None  # it ended just now
+        except (ConnectionError, TimeoutError):
+            return None  # it ended just now, or is stuck
     head, _, body = said.partition(b"\r\n\r\n")
     try:
         return Response(int(head.split()[1]), dict(json.loads(body)))

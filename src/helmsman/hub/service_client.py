@@ -15,6 +15,7 @@ from functools import cached_property
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, Never, Protocol, Self, Unpack, cast
 
+from helmsman._version import __version__
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import require_asyncio
 from helmsman.errors import NOT_OPEN, InvalidInput, NotOpen
@@ -201,6 +202,11 @@ class ServiceClient:
     def is_lost(self) -> bool:
         """True if the hub of another machine is lost for good: create a new client."""
         return self._backend is not None and self._backend.is_lost
+
+    @property
+    def version_there(self) -> str:
+        """The version of Helmsman where the service is."""
+        return self._backend.version_there if isinstance(self._backend, HubClient) else __version__
 
     async def goes_on_alone(self) -> bool:
         """Return whether sessions continue when this process ends."""
