@@ -247,9 +247,7 @@ class QuestionNotOpen(HelmsmanError):
     @classmethod
     def any_more(cls, question_id: str) -> Self:
         """Return the error for an answer that comes too late."""
-        return cls(
-            f"Question {question_id} is not open any more: it was answered, or its turn ended. Look at the status."
-        )
+        return cls(f"Question {question_id} is closed: it was answered, or its turn ended. Look at the status.")
 
 
 class AnswerInvalid(HelmsmanError):
@@ -397,7 +395,7 @@ class CloudNotLoggedIn(CloudError):
 
 
 class CloudUnreachable(CloudError):
-    """The cloud cannot be reached, does not answer in time, or has a problem of its own. Details: `http_status`."""
+    """The cloud cannot be reached, does not answer in time, or has an internal problem. Details: `http_status`."""
 
     code = "cloud_unreachable"
     retryable = True

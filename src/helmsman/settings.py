@@ -237,7 +237,7 @@ def _narrow(values: dict[str, Any], given: Given) -> Iterable[str]:
 def _tried_in_vain(project: ConfigFile) -> Iterable[str]:
     """Yield a sentence for each table of a project's file that only counts in the user's own file."""
     if "notify" in project.content:
-        yield f"notify in {project.path} is ignored: only your own file says who is told of what happens."
+        yield f"notify in {project.path} is ignored: only your own file says who is notified."
     if "agents" in project.content:
         yield f"agents in {project.path} is ignored: only your own file says which programs are agents."
     for name in _OWN_SWITCHES:
@@ -363,7 +363,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             data = file.read(_CONFIG_LIMIT + 1)
         if len(data) > _CONFIG_LIMIT:
-            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove what is not needed.")
+            raise InvalidSetting(f"{path} is larger than {_CONFIG_LIMIT} bytes. Remove unneeded content.")
         return tomllib.loads(data.decode("utf-8"))
     except OSError as error:
         raise InvalidSetting(f"{path} cannot be read: {error.strerror}. Check its permissions.") from error
@@ -577,7 +577,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "engine_idle_ms": _Setting(
         "HELMSMAN_ENGINE_IDLE_MS",
         900_000,
-        "how long an engine waits for somebody when nothing runs in it",
+        "how long an idle engine without clients keeps running",
         whole_number(1000, 30 * _DAY_MS),
         _smaller,
     ),

@@ -214,7 +214,7 @@ async def _or_later(helm: AgentService, session: Session, failed: _Failed) -> _F
     task = await helm.tasks.get(session.task_id)
     if task.resumes_at is None:
         return failed
-    message = f"{failed.message} It goes on by itself at {task.resumes_at.astimezone():%Y-%m-%d %H:%M}."
+    message = f"{failed.message} It resumes at {task.resumes_at.astimezone():%Y-%m-%d %H:%M}."
     return replace(failed, message=message, retry=False, goes_on=task.id)
 
 
@@ -280,7 +280,7 @@ def _ended(session: Session) -> _Failed | None:
                 return _Failed(StepFailed, "The turn ended without a final message. Run the step again.", retry=False)
             return _Failed(StepFailed, text, retry=False) if text.startswith(FAILED_PREFIX) else None
         case "interrupted":
-            return _Failed(StepInterrupted, "The turn was interrupted. Run the step again to go on.", retry=False)
+            return _Failed(StepInterrupted, "The turn was interrupted. Run the step again to continue.", retry=False)
         case _:
             error = session.error
             message = error.message if error is not None else "The turn failed."

@@ -147,7 +147,7 @@ def test_the_next_hub_counts_from_when_it_was_asked_and_leaves_a_minute_within_2
 
 def test_it_says_which_time_was_up(clock: Clock) -> None:
     deadline = Deadline(TimeLeft.new(300, clock()), clock=clock)
-    assert deadline.why_over() == "nobody answered in 5 min"
+    assert deadline.why_over() == "no answer in 5 min"
     clock.now += LONGEST_SECONDS
-    assert deadline.why_over() == "nobody answered in 24 h"
+    assert deadline.why_over() == "no answer in 24 h"
     assert json.loads(json.dumps(deadline.as_dict())) == {"secondsLeft": 0, "paused": False}

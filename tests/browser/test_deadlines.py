@@ -100,7 +100,7 @@ async def test_what_nobody_saw_is_denied_and_the_session_does_not_look_plainly_d
     await go(page, f"#/s/{session.id}")
     await page.until_text(".session .state", "A question timed out")
     await page.until_text(".session .note", "timed out and was denied")
-    await page.until_text(".entry.decision", "denied: nobody answered in 3 s")
+    await page.until_text(".entry.decision", "denied: no answer in 3 s")
     await go(page, "#/")
     await page.until_text(f"[data-session='{session.id}']", "A question timed out")
     assert not (folder / "made.txt").exists()

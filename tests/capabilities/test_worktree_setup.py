@@ -73,7 +73,7 @@ async def test_it_is_asked_once_runs_in_the_sandbox_before_the_first_turn_and_is
         assert await consent(command, session.worktree, CommandAllowance(), "A check.") is None
         refused = await consent("make trap", session.worktree, CommandAllowance(), "A check.")
         assert refused is not None
-        assert "nobody can be asked now" in refused
+        assert "no one can be asked now" in refused
         audit = (settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
         assert ["make trap" in line and '"deny"' in line for line in audit[-3:]] == [False, False, True]
         again = await helm.start("look", cwd=git_repo, worktree=True, sandbox="workspace-write")

@@ -33,7 +33,7 @@ async def test_the_account_is_told_in_sentences(cli: Cli) -> None:
     assert done.exit_code == ExitCode.OK
     assert done.stdout.splitlines() == [
         "Codex uses a model provider that needs no OpenAI login.",
-        "Nothing is known of rate limits, so nobody can say whether a large task fits.",
+        "This provider reports no rate limits.",
     ]
     (shown,) = (await cli.run("agents", "account", "--json")).json
     assert (shown["limits"], shown["largeTaskFits"]) == ([], "unknown")

@@ -45,7 +45,7 @@ async def test_a_question_that_another_door_answers_is_withdrawn(cli: Cli, left_
         await program.shows("deny and stop the turn")
         done = await cli.run("respond", session_id, shown["questions"][0]["id"], "deny")
         assert done.exit_code == 0, done.stderr
-        await program.shows("No answer is needed any more.")
+        await program.shows("No answer is needed now.")
         assert await program.exit_code() == 0
     with anyio.fail_after(60):
         assert (await cli.run("watch", session_id)).exit_code == 0

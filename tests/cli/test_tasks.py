@@ -289,7 +289,7 @@ async def test_a_task_left_alone_is_stopped(detached_cli: Cli, left_alone: str) 
     assert (task["status"], task["note"]) == ("canceled", "It was cancelled: takes too long")
     assert task["cancelReason"] == "takes too long"
     (again,) = (await detached_cli.run("tasks", "cancel", left_alone, "--json")).json
-    assert again["message"] == "Stopped nothing: it was not running any more."
+    assert again["message"] == "Stopped nothing: it was no longer running."
 
 
 # --- the cloud -------------------------------------------------------------------------------------------------------

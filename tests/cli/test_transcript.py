@@ -375,7 +375,7 @@ def _closed(answer: str | None, by: str, door: str | None = None) -> Sequence[Ev
     [
         ("approve", "handler", "  → approve (--auto)"),
         ("deny: no", "handler", "  → deny: no (--auto)"),
-        ("deny", "deadline", "  → denied: nobody answered in time"),
+        ("deny", "deadline", "  → denied: no answer in time"),
         ("approve", "rule: git push", "  → approved by rule: git push"),
         (None, "turn ended", "  → withdrawn: its turn ended"),
     ],

@@ -387,5 +387,5 @@ def test_a_command_in_a_directory_that_was_removed_says_so(
         timeout=SECONDS,
     )
     assert shown.returncode != 0
-    assert "The directory you are in does not exist any more. Go to another one." in shown.stderr
+    assert "The current directory no longer exists. Change to another one." in shown.stderr
     assert "Traceback" not in shown.stderr

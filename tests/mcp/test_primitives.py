@@ -467,7 +467,7 @@ async def test_cancelling_what_is_over_changes_nothing(
     await ended(codex, begun["task_id"])
     answer = await codex("_codex_local_cancel", task_id=begun["task_id"], reason="too late")
     assert answer["status"] == "completed"
-    assert answer["message"] == "Stopped nothing: it was not running any more."
+    assert answer["message"] == "Stopped nothing: it was no longer running."
     assert not {"note", "cancel_reason"} & answer.keys()
 
 

@@ -49,7 +49,7 @@ def test_no_client_can_call_itself_somebody_else(name: str) -> None:
         ("deny", AnsweredBy("person", "claude-code 2", "form"), None, "denied by you in a form of claude-code 2"),
         ("approve", AnsweredBy("agent", "cursor 1", "tool"), None, "approved by agent: cursor 1"),
         ("deny", AnsweredBy("rule", "deny git push"), "a rule denies it", "denied by rule: deny git push"),
-        ("deny", DEADLINE, "nobody answered in 5 min", "denied: nobody answered in 5 min"),
+        ("deny", DEADLINE, "no answer in 5 min", "denied: no answer in 5 min"),
         ("approve_session", COMMAND_LINE, None, "approved for the session at the command line"),
         ("blue", HANDLER, None, "answered “blue” by a handler"),
         (None, AnsweredBy("turn ended"), None, "withdrawn: its turn ended"),

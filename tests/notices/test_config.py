@@ -126,7 +126,7 @@ def test_a_project_cannot_have_anything_told_to_anybody(tmp_path: Path) -> None:
     settings = load_settings({}, {"HOME": str(tmp_path / "home")}, tmp_path)
     assert NotifySettings.load(settings.files) == NotifySettings()
     assert settings.ignored == (
-        f"notify in {tmp_path / 'helmsman.toml'} is ignored: only your own file says who is told of what happens.",
+        f"notify in {tmp_path / 'helmsman.toml'} is ignored: only your own file says who is notified.",
     )
 
 

@@ -114,7 +114,7 @@ async def test_a_hub_that_is_killed_while_it_sends_leaves_it_to_the_next_which_s
     as_if_killed_while_sending(state_dir)
     async with opened(state_dir, webhook(receiver)) as house:
         (doubtful,) = await house.delivered("doubtful")
-        assert doubtful.note == "It was sent twice, and nobody knows whether it arrived."
+        assert doubtful.note == "It was sent twice, and may not have arrived."
         assert len(receiver.received) == 2
 
 

@@ -151,7 +151,7 @@ async def test_times_that_the_machine_slept_through_are_made_up_for_once_or_not_
     (made_up,) = await house.runs(once.id, 1)
     (left_out,) = await house.runs(never.id, 1)
     assert made_up.due_at == once.next_at + timedelta(hours=5)
-    assert (left_out.task_id, left_out.note) == (None, "Nobody was there when it was due.")
+    assert (left_out.task_id, left_out.note) == (None, "The machine was off or asleep when it was due.")
     assert [task.instruction for task in await house.working()] == ["once"]
     following = (await house.schedules.get(never.id)).next_at
     assert following == never.next_at + timedelta(hours=6)

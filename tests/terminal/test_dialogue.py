@@ -313,7 +313,7 @@ async def test_a_question_answered_elsewhere_is_withdrawn_and_leaves_the_termina
             await terminal.shows("stop the turn")
             assert terminal.modes != before
             tasks.cancel_scope.cancel()
-    await terminal.shows("No answer is needed any more.")
+    await terminal.shows("No answer is needed now.")
     assert asking.answer == "not yet"
     assert terminal.modes == before
 

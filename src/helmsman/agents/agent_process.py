@@ -184,7 +184,7 @@ class StdioTransport:
         try:
             await self._child.stdin.send(message.encode() + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
-            raise EngineLost(f"{self._title} does not read its input any more. Send the message again.") from error
+            raise EngineLost(f"{self._title} no longer reads its input. Send the message again.") from error
 
     async def loss(self) -> EngineLost:
         with anyio.move_on_after(_EXIT_GRACE):
@@ -294,7 +294,7 @@ class SupervisedTransport:
                 stderr=ended.stderr or None,
             )
         if self._child.newer_epoch is not None:
-            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to go on.")
+            return EngineLost(f"Another Helmsman has taken {self._title} over. Connect again to continue.")
         return EngineLost(f"The supervisor of {self._title} is gone. Send the next message to start another.")
 
 

@@ -155,7 +155,7 @@ def require_config(config: LaunchConfig | None) -> LaunchConfig:
     """
     if config is None:
         raise ClientAway(
-            "Nobody is connected who has the environment this session was begun in. It goes on when such a client comes."
+            "No client with the environment of this session is connected. The session continues when one connects."
         )
     return config
 
@@ -324,7 +324,7 @@ class Conversation(ABC):
 
     @abstractmethod
     async def caught_up(self, *, is_running: bool) -> None:
-        """Wait until enough of a recalled turn was read to go on. The caller bounds the wait."""
+        """Wait until enough of a recalled turn was read to continue. The caller bounds the wait."""
 
     @abstractmethod
     async def adopt(self, options: SessionOptions) -> None:

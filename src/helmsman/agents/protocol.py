@@ -472,7 +472,9 @@ class Engine(ABC):
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
         """Take over a session that another process began: what its turn has done and asks comes as events."""
-        raise EngineLost(f"{self.capabilities.engine} has nothing left running. Send the session a message to go on.")
+        raise EngineLost(
+            f"{self.capabilities.engine} has nothing left running. Send the session a message to continue."
+        )
 
     async def own_terminal(self, session_id: str) -> OwnTerminal:
         """Return how to open a loaded session in the agent's own terminal program, next to the hub."""
@@ -673,7 +675,7 @@ class Agent(ABC):
         Raises:
             EngineLost: It has ended.
         """
-        raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+        raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to continue.")
 
     def persons_engine(self, settings: Settings) -> str | None:
         """Return the engine that runs a user's sessions of the agent's own program (`reopen_engine`); None without one."""

@@ -420,7 +420,7 @@ class EngineHolder:
         here = (*self._engines.values(), *self._others.values())
         if self._is_away and not any(usable(one) and one.capabilities.agent == name for one in here):
             raise ClientAway(
-                "Nobody is connected who has the environment this was asked from. It begins when such a client connects."
+                "No client with the environment of this request is connected. It begins when one connects."
             )
 
     async def reach(self, name: str, engine_id: str) -> Engine | None:

@@ -156,7 +156,7 @@ class SupervisedAgent(Agent):
         """
         found = await anyio.to_thread.run_sync(self._left, settings.state_dir, engine_id)
         if not found:
-            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to go on.")
+            raise EngineLost(f"Engine {engine_id} has ended. Send the session a message to continue.")
         return found
 
     def _left(self, state_dir: Path, engine_id: str) -> list[ProcessRecord]:

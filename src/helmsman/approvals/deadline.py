@@ -144,7 +144,7 @@ class Deadline:
     def why_over(self) -> str:
         """Return the reason for the expiry."""
         most = LONGEST_SECONDS if self.clock() >= self.time_left.end else self.time_left.timeout
-        return f"nobody answered in {in_words(min(most, LONGEST_SECONDS))}"
+        return f"no answer in {in_words(min(most, LONGEST_SECONDS))}"
 
     async def passed(self) -> None:
         """Wait until the time is up."""

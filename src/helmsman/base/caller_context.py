@@ -77,7 +77,7 @@ def current() -> CallerContext:
     try:
         return CallerContext(os.environ, Path.cwd())
     except FileNotFoundError:
-        raise InvalidInput("The directory you are in does not exist any more. Go to another one.") from None
+        raise InvalidInput("The current directory no longer exists. Change to another one.") from None
 
 
 def environment() -> Mapping[str, str]:

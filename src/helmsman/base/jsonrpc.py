@@ -255,7 +255,7 @@ class Peer:
     async def run(self) -> None:
         """Read and write until the transport ends or the task is cancelled."""
         reason: HelmsmanError = EngineLost(
-            f"The connection to {self._other} was closed. Start the session again to go on."
+            f"The connection to {self._other} was closed. Start the session again to continue."
         )
         try:
             with self._running:

@@ -124,7 +124,7 @@ def odd_files(root: Path, paths: Collection[str]) -> dict[str, str]:
     if total > _MOST_BYTES:
         raise WorktreeError(
             f"{len(paths)} new or changed files of {root} are {total // _MB} MB, and at most {_MOST_BYTES // _MB} MB are "
-            "compared. Name what is generated in .gitignore."
+            "compared. Add generated files to .gitignore."
         )
     return odd
 

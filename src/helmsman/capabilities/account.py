@@ -190,7 +190,7 @@ def _outlook(account: Account, limits: Sequence[Allowance]) -> tuple[Outlook, st
     if account.kind is None and account.requires_login:
         return "no", "Nothing can run before Codex is logged in. Run `helmsman agents login`."
     if not limits:
-        return "unknown", "Nothing is known of rate limits, so nobody can say whether a large task fits."
+        return "unknown", "This provider reports no rate limits."
     least = _least(_general(limits))
     if least.remaining_percent <= 0:
         return "no", f"No task fits now: {least} is left."

@@ -238,4 +238,4 @@ class Tasks:
         except CloudError as error:
             if task.external_id is None:
                 raise
-            raise type(error)(f"{error.message} It was {task.status} when last heard of.", **error.details) from error
+            raise type(error)(f"{error.message} It was {task.status} when last seen.", **error.details) from error

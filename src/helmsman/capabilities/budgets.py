@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_WAITS: Final = "A budget is used up. It waits for somebody to say whether it goes on."
+_WAITS: Final = "A budget is used up. The task waits for your decision."
 _RAISE: Final = "Raise it in [budget] of your helmsman.toml"
 _RAISE_FLEETS: Final = "Raise it with `helmsman fleet budget`"
 _ADVICE: Final = "or send the session a message: then you are asked again."
@@ -410,7 +410,7 @@ class Budgets:
                 'price to helmsman.toml ([prices."…"]), or leave out max_cost_usd.'
             )
         elif cost > limit:
-            why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to go on."
+            why = f"it has cost ${cost:.4f}, and its limit is ${limit:g}. Raise max_cost_usd to continue."
         else:
             return
         del self._helm.task_writer.max_costs[task_id]
@@ -460,7 +460,7 @@ def _grants(task: Task) -> Iterator[_Grant]:
 def _refused(states: Sequence[BudgetState]) -> BudgetExceeded:
     """Return the error for a budget that was not raised."""
     raised = _RAISE_FLEETS if any(state.fleet for state in states) else _RAISE
-    return BudgetExceeded(f"{_sentences(states)} Nobody has granted more. {raised}, {_ADVICE}")
+    return BudgetExceeded(f"{_sentences(states)} It was not raised. {raised}, {_ADVICE}")
 
 
 def _sentences(states: Sequence[BudgetState]) -> str:
@@ -471,7 +471,7 @@ def _sentences(states: Sequence[BudgetState]) -> str:
 def _question(session: Session, states: Sequence[BudgetState]) -> Question:
     more = " and ".join(f"{state.shown(state.next_grant)} {state.unit} for {state.whose}" for state in states)
     prompt = Prompt(
-        text=f"{_sentences(states)} Go on, up to {more}?",
+        text=f"{_sentences(states)} Continue, up to {more}?",
         options=(APPROVE, STOP),
         key=BUDGET_ASKED,
         descriptions={APPROVE: f"go on, up to {more}", STOP: "the task ends here, as failed"},

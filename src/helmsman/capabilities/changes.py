@@ -56,7 +56,7 @@ WorktreeUse = Literal["running", "in use", "left over"]
 ABOUT: Final[dict[DiffScope, str]] = {
     "worktree": "Everything changed in the session's worktree since it was made, committed or not.",
     "turn": "What the session's last turn edited. Changes made by commands, and by earlier turns, are not in it.",
-    "uncommitted": "All uncommitted changes where the session works, whoever made them.",
+    "uncommitted": "All uncommitted changes where the session works, by any program.",
 }
 """Description of a diff by scope."""
 

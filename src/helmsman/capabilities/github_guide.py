@@ -266,7 +266,7 @@ def _github(place: Path, local: _Local) -> tuple[StepState, str]:
 def _pushed(local: _Local) -> tuple[StepState, str]:
     state: StepState = "todo"
     if local.github_name is None:
-        text = "The cloud sees what is on GitHub only."
+        text = "The cloud sees only what is on GitHub."
     elif local.branch is None:
         state, text = "unseen", "No branch is checked out; name the branch that a task is to start from."
     elif not local.is_pushed:
@@ -307,7 +307,7 @@ def _environment(local: _Local, script: str | None, environments: tuple[str, ...
 def _instructions(place: Path) -> tuple[StepState, str]:
     if (place / "AGENTS.md").is_file():
         return "done", "It is there. See that it says how to test and check."
-    return "todo", "There is none. Write down how to test and check: the agent looks there for its commands."
+    return "todo", "There is none. Describe how to test and check: the agent looks there for its commands."
 
 
 def _checks(place: Path) -> tuple[StepState, str]:

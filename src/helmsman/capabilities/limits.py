@@ -38,7 +38,7 @@ ANSWERED_WITHIN: Final = timedelta(hours=24)
 
 def waits_until(moment: datetime) -> str:
     """Return the note of a task, or of its session, that continues then."""
-    return f"The usage limit is reached. It goes on by itself at {moment.astimezone():%Y-%m-%d %H:%M}."
+    return f"Usage limit reached. The task resumes at {moment.astimezone():%Y-%m-%d %H:%M}."
 
 
 class UsageLimits:
@@ -139,9 +139,9 @@ def _question(session: Session, resumes_at: datetime) -> Question:
     span = f"{left // 60} h {left % 60} min" if left >= 60 else f"{left} min"
     then = f"{resumes_at.astimezone():%Y-%m-%d %H:%M}"
     prompt = Prompt(
-        text=f"The usage limit is reached. Go on by itself at {then} (in {span})?",
+        text=f"Usage limit reached. Resume automatically at {then} (in {span})?",
         options=(WAIT, STOP),
         key="limit",
-        descriptions={WAIT: "the task waits and goes on then", STOP: "the task ends here, as failed"},
+        descriptions={WAIT: "the task waits and then resumes", STOP: "the task ends here, as failed"},
     )
     return own_question(session.id, session.state.turn_id, prompt, {"directory": session.directory})

@@ -36,7 +36,7 @@ _WATCH_SECONDS: Final = 0.5
 """Seconds between looks at the registry for a task of another process."""
 
 _START_SECONDS: Final = 0.05
-_NOT_RUNNING: Final = "nothing: it was not running any more"
+_NOT_RUNNING: Final = "nothing: it was no longer running"
 _NOT_BEGUN: Final = "nothing: it had not begun"
 _NOT_AT_WORK: Final = "nothing: it was waiting for its usage limit"
 _TAKEN_BACK: Final = "It was cancelled before it began."

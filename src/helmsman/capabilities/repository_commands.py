@@ -141,7 +141,7 @@ def end_stopped(helm: Steering, session: Session) -> None:
 def says_no(choices: tuple[Choice, ...] | None) -> str | None:
     """Why an answer is a no; None of a yes."""
     if choices is None:
-        return "nobody allowed it"
+        return "it was not allowed"
     if any(choice.value in REFUSALS for choice in choices):
         reason = next((choice.reason for choice in choices if choice.reason), None)
         return "it was refused" + (f": {reason}" if reason else "")
@@ -159,7 +159,7 @@ def consent_of(helm: Steering, session: Session) -> Consent:
             await helm.broker.record_ruling(question, ruling)
             if ruling.effect != "ask":
                 return None if ruling.effect == "allow" else ruling.reason
-            asked = "the session never asks" if never else "nobody can be asked now"
+            asked = "the session never asks" if never else "no one can be asked now"
             return f"no rule allows it, and {asked}: allow it with a rule for {tree.repository}"
         answered, answers = anyio.Event(), list[str | None]()
 
@@ -222,7 +222,7 @@ async def run_command(
         )
     place = directory / allowance.folder
     if not await anyio.to_thread.run_sync(_is_own_folder, directory, place):
-        raise Unsupported(f"{place} is no directory of the worktree any more, so `{command}` was not run there.")
+        raise Unsupported(f"{place} is no longer a directory of the worktree, so `{command}` was not run there.")
     known = environment() if env is None else env
     passed = command_environment(known, settings) | dict(more or {})
     argv = ["/bin/sh", "-c", _SHELL, "sh", command]

@@ -235,7 +235,7 @@ class Rewinding:
             files = _Files(git=git, wanted=undo.before, after=undo.wanted, leave_out=leave_out, others=others)
         notes: tuple[str, ...] = ()
         if undo.conversation is not None:
-            notes = (f"The conversation goes on as session {undo.conversation}. This one stays as it is.",)
+            notes = (f"The conversation continues as session {undo.conversation}. This one stays as it is.",)
         part: RewindPart = "files" if undo.conversation is None else "conversation" if files is None else "both"
         shown = Rewind(
             session_id=session.id, part=part, is_undo=True, turn=None, conversation=undo.conversation, notes=notes
@@ -500,7 +500,7 @@ def _shared_tree(work_tree: Path, sessions: Mapping[str, str]) -> CannotRewind:
     return CannotRewind(
         f"Another session has worked in {work_tree} since then, and taking the files back would lose its work: {named}. "
         "Nothing was touched. Take back the conversation alone, or restore the files yourself. To keep sessions apart, "
-        "start them in worktrees of their own.",
+        "start them with --worktree.",
         reason="shared_tree",
         sessions=list(sessions),
     )

@@ -238,4 +238,4 @@ def _refuse_proposed(schedule: Schedule) -> None:
 def unanswered(session: Session) -> Unanswered:
     """Return the error for a run whose question was not answered in time: it has failed, whatever it does next."""
     asked = session.state.timed_out[-1:] or ["a question"]
-    return Unanswered(f"Nobody answered in time: {asked[0]} Answer next time, or give it a rule.")
+    return Unanswered(f"No answer in time: {asked[0]} Answer next time, or give it a rule.")

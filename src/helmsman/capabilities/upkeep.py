@@ -132,7 +132,9 @@ class Upkeep:
         session = await self._helm.session(session_id)
         info = await self._helm.agent_records.find(session.id)
         if info is None or not info.archived:
-            raise InvalidInput(f"Session {session.id} is not archived. Go on with it as it is.", parameter="session_id")
+            raise InvalidInput(
+                f"Session {session.id} is not archived. Send it a message to continue.", parameter="session_id"
+            )
         await (await self._helm.engine(Capability.ARCHIVE, agent=session.options.agent)).unarchive(session.id)
         return session
 

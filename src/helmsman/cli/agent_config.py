@@ -98,7 +98,10 @@ def _set(pairs: tuple[str, ...], removed: tuple[str, ...], agreed: bool, as_json
                 visible(f"Warning: Codex does not know {key}, and ignores it. Check how it is spelled."), err=True
             )
     agree(
-        "Change it?", agreed=agreed, as_json=as_json, otherwise=f"{change.file} is changed only when somebody says yes."
+        "Change it?",
+        agreed=agreed,
+        as_json=as_json,
+        otherwise=f"{change.file} is changed only with --yes or after you confirm it.",
     )
     overridden = with_helmsman(lambda helm: helm.extras.configuration.write(change), detach=False)
     if as_json:

@@ -105,7 +105,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
     if patch and not yes:
         if not can_ask(as_json=as_json):
             raise ConfirmationNeeded(
-                "Nobody can be asked here whether to apply these changes. Look at them with helmsman diff, then give "
+                "There is no terminal here to confirm these changes. Look at them with helmsman diff, then give "
                 "--digest with the digest it shows, or --yes."
             )
         from helmsman.worktrees.patch_stat import files_of
@@ -166,7 +166,7 @@ def with_remote_tree(known: RemoteTree, do: Callable[[RemoteTrees, str], Awaitab
     """Call `do` with a remote session that uses a local tree."""
     session_id = known.session_id
     if session_id is None:
-        raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {known.host}.")
+        raise InvalidInput(f"No session is known here that works with the tree sent to {known.host}.")
     with hosted(TreeElsewhere(known.host)):
         return with_helmsman(lambda helm: do(helm.workspaces, session_id))
 

@@ -190,7 +190,7 @@ async def _account(engine: AppServerEngine) -> Check:
         return Check("Account", "ok", f"logged in with {how}{who}{plan}")
     if account.requires_login:
         return Check("Account", "failed", "not logged in.", "Run `helmsman agents login`.")
-    return Check("Account", "ok", "no login needed: Codex is configured for a provider of its own")
+    return Check("Account", "ok", "no login needed: Codex is configured for another provider")
 
 
 async def _usual_model(engine: AppServerEngine) -> str | None:

@@ -50,7 +50,7 @@ class Service:
         program = self.start[0][0]
         if find_program(program) is None:
             raise Unsupported(
-                f"There is no {program} here, so nobody would read {self.path}; nothing was written. Have whatever starts "
+                f"There is no {program} here, so nothing would read {self.path}; nothing was written. Have whatever starts "
                 f"programs with this machine (runit, OpenRC, cron's @reboot, a container's entry point) run, as you: "
                 f"{shlex.join(self.command)}"
             )

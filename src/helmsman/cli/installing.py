@@ -332,7 +332,7 @@ def _notes(program: Client, scope: Scope | None, around: ClientPlatform) -> list
             notes.insert(
                 0,
                 f"{place.path} still runs the old codex mcp-server ({', '.join(old)}): "
-                f"`helmsman install {program.key} --scope project` changes it for everybody in the project.",
+                f"`helmsman install {program.key} --scope project` changes it for the whole project.",
             )
     return notes
 

@@ -89,7 +89,7 @@ outcome_options: Final = with_options(
         help="Whether a verified change comes into your tree.",
     ),
     click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
-    click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer."),
+    click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer."),
 )
 
 
@@ -350,7 +350,7 @@ class HumanJobView(JobView):
             self._print(f"• {one_line(said)}")
 
     def stopping(self) -> None:
-        self._print("Stopping it. Press Ctrl-C again to leave at once.", "yellow")
+        self._print("Stopping it. Press Ctrl-C again to leave immediately.", "yellow")
 
     def left(self, task: Task, *, goes_on: bool) -> None:
         if goes_on:

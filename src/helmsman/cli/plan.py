@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="With --verify: plans made side by side; the best is offered.",
 )
-@click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
+@click.option("--detach", is_flag=True, help="With --verify: start it and return immediately.")
 def command(
     prompt: str,
     directory: str | None,

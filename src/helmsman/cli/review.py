@@ -64,7 +64,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     is_flag=True,
     help="As a job: tell the findings of several agents once, and have P0 and P1 put to a second look.",
 )
-@click.option("--detach", is_flag=True, help="With --verify: start it and return at once.")
+@click.option("--detach", is_flag=True, help="With --verify: start it and return immediately.")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @with_options(*PERMISSION_OPTIONS)
 @click.option(

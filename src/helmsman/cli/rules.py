@@ -203,9 +203,9 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
         raise InvalidInput(f"{problem} {rule_id}. `helmsman config rules` lists them.")
     (rule,) = found
     if not rule.permanent:
-        raise InvalidInput(f"Rule {rule.id} is in a file that somebody wrote. Remove it there: {_place(rule)}.")
+        raise InvalidInput(f"Rule {rule.id} is in a rules file. Remove it there: {_place(rule)}.")
     if as_json and not agreed:
-        raise InvalidInput("Nothing was removed. Add --yes to --json, since there is nobody to ask.")
+        raise InvalidInput("Nothing was removed. Add --yes: with --json there is no prompt.")
     if not as_json:
         echo(_shown(rule), err=True)
     if not agreed and not confirmed("Remove this rule?"):
@@ -237,7 +237,7 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
         raise InvalidInput(f"There is no proposed rule {rule_id}. `helmsman config rules` lists them.")
     (rule,) = found
     if as_json and not agreed:
-        raise InvalidInput("Nothing was confirmed. Add --yes to --json, since there is nobody to ask.")
+        raise InvalidInput("Nothing was confirmed. Add --yes: with --json there is no prompt.")
     if not as_json:
         echo(_shown(rule), err=True)
     if not agreed and not confirmed("Let this rule decide?"):

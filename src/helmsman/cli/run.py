@@ -94,9 +94,9 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
     "session_id",
     metavar="SESSION",
     shell_complete=complete_session,
-    help="Go on in this session (`helmsman list` shows them).",
+    help="Continue this session (`helmsman list` shows them).",
 )
-@click.option("--continue", "--last", "go_on", is_flag=True, help="Go on in the newest session of this directory.")
+@click.option("--continue", "--last", "go_on", is_flag=True, help="Continue the newest session of this directory.")
 @click.option(
     "--on-limit",
     type=click.Choice(get_args(OnLimit)),
@@ -116,7 +116,7 @@ def step_options(command: Callable[..., Any], *, prompt_required: bool = True) -
 @click.option("--worktree", is_flag=True, help="Work in a git worktree of its own; `helmsman apply` brings it back.")
 @placement_options
 @interactive_option
-@click.option("--detach", is_flag=True, help="Start it and return at once; questions wait for an answer.")
+@click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer.")
 @click.option("--bound", is_flag=True, help="Run it in this process: it ends when this process does.")
 @click.option("--engine", type=click.Choice(["auto", "app-server", "exec"]), help="How to run Codex.  [default: auto]")
 @click.option(
@@ -322,7 +322,7 @@ def prompt_text(prompt: str) -> str:
     try:
         return sys.stdin.buffer.read().decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidInput("What comes on stdin is not UTF-8 text. Give the prompt as text.") from None
+        raise InvalidInput("stdin is not UTF-8 text. Give the prompt as text.") from None
 
 
 def config_values(pairs: Sequence[str]) -> dict[str, str]:

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     flag_value="queue",
     help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
 )
-@click.option("--agent", metavar="NAME", help="Hand it over to this agent, in a new session that knows what was done.")
+@click.option(
+    "--agent", metavar="NAME", help="Hand it over to this agent, in a new session with a summary of the work."
+)
 @click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="From now on: what commands may do.")
 @click.option(
     "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."

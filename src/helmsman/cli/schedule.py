@@ -211,7 +211,7 @@ def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
         "Confirm it?",
         agreed=agreed or schedule.proposed_by is None,
         as_json=as_json,
-        otherwise="A proposed schedule begins work by itself.",
+        otherwise="A proposed schedule starts work without you.",
     )
     _change(
         lambda schedules: schedules.confirm(schedule.id), "Confirmed {id}; the next run is {next}.", as_json=as_json

@@ -228,7 +228,7 @@ def rollback_command(session: str, turns: int, agreed: bool, as_json: bool) -> N
     session_id = session
     forgotten = "its last turn" if turns == 1 else f"its last {turns} turns"
     agree(
-        f"Session {session_id} forgets {forgotten}, for good. Go on?",
+        f"Session {session_id} forgets {forgotten}, for good. Continue?",
         agreed=agreed,
         as_json=as_json,
         otherwise=f"Session {session_id} would forget {forgotten}, for good.",

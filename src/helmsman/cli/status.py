@@ -97,7 +97,7 @@ def _held(session: Session, status: StatusOutput) -> str | None:
     """Return the sandbox of the agent. Codex has its own, so for Codex only its absence is shown."""
     if status.enforced is None or (status.enforced and status.agent == DEFAULT_AGENT):
         return None
-    return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing limits what is approved"
+    return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing limits approved actions"
 
 
 def recent_lines(console: Console, session: Session, count: int) -> list[Text]:

@@ -175,7 +175,7 @@ def _show(reference: str, as_json: bool) -> None:
     "helmsman tasks wait T-local-0f3a9c1b2d4e --timeout 600 && echo done",
     group=command,
     notes="""\b
-Exit codes: 0 it completed, 1 it failed, was cancelled, or nobody knows, 4 the time is up, 5 it asks something.
+Exit codes: 0 it completed, 1 it failed, was cancelled, or is unknown, 4 the time is up, 5 it asks something.
 
 """,
 )

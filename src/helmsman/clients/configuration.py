@@ -130,7 +130,7 @@ def _target(path: Path) -> Path:
 
 def _must_be(path: Path, target: Path, before: str | None) -> None:
     if _target(path) != target or _read(path) != before:
-        raise ConfigurationChanged(f"{path} was changed by somebody else meanwhile; nothing was written. Try again.")
+        raise ConfigurationChanged(f"{path} was changed by another program; nothing was written. Try again.")
 
 
 def _read(path: Path) -> str | None:

@@ -123,7 +123,7 @@ _CLIENTS: Final = (
         limits="A call may take as long as the entry's timeout (else MCP_TOOL_TIMEOUT, by default about 28 hours) and "
         "be silent for 30 minutes.",
         after="Sessions that are open see it after /mcp, or when they are started again.",
-        notes={"project": "Everybody who opens the project is asked once whether to use it."},
+        notes={"project": "Each user who opens the project is asked once whether to use it."},
     ),
     Client(
         key="claude-desktop",

@@ -354,7 +354,7 @@ class FleetClient:
         asked = next((one for one in await self.questions(task_id) if one.question.id == question_id), None)
         if asked is None:
             raise QuestionNotOpen(
-                f"Question {question_id} of task {task_id} is not open: it was answered, or whoever asked it is gone."
+                f"Question {question_id} of task {task_id} is not open: it was answered, or its agent is gone."
             )
         read_answers(asked.question, answers)
         if any(clean_text(answer) != answer for answer in answers):
@@ -363,7 +363,7 @@ class FleetClient:
         values = {"task": task_id, "question": question_id, "answer": Jsonb(list(answers)), "by": Jsonb(pack(by))}
         row = await self.one(_ANSWER, values)
         if row is None:
-            raise QuestionNotOpen(f"Question {question_id} of task {task_id} was answered by somebody else just now.")
+            raise QuestionNotOpen(f"Question {question_id} of task {task_id} was just answered by another client.")
 
     # --- stop --------------------------------------------------------------------------------------------------------
 

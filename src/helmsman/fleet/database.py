@@ -264,7 +264,7 @@ def first_line(error: BaseException) -> str:
 
 def unavailable(error: BaseException) -> FleetUnavailable:
     return FleetUnavailable(
-        f"The fleet's database cannot be reached: {first_line(error)}. Work that has begun goes on; try again, or look at "
+        f"The fleet's database cannot be reached: {first_line(error)}. Running work continues; try again, or look at "
         "HELMSMAN_FLEET_URL."
     )
 

@@ -167,7 +167,7 @@ class FleetDoor:
         """
         if min_remaining_percent is not None:
             raise InvalidInput(
-                "A fleet's machines have accounts of their own. Leave min_remaining_percent out.",
+                "Each machine of a fleet has its own account. Leave min_remaining_percent out.",
                 parameter="min_remaining_percent",
             )
         settings, placement = self._helm.settings, options.get("placement")
@@ -230,7 +230,7 @@ class FleetDoor:
         if session.state.is_running and when_busy == "steer":
             _refuse_what_stays_here(tools, options)
             if options.get("images"):
-                raise InvalidInput("Images travel with a message of their own: queue it.", parameter="images")
+                raise InvalidInput("Images need a separate message: queue it.", parameter="images")
             await self.link.steer(session.id, message)
             return session
         if session.state.is_running and when_busy == "error":
@@ -364,7 +364,7 @@ class FleetDoor:
         """Return the current state of a task of the fleet."""
         task = await self.link.lanes.find(task_id)
         if task is None:
-            raise TaskNotFound(f"There is no task {task_id} in the fleet any more.")
+            raise TaskNotFound(f"There is no task {task_id} in the fleet.")
         return task
 
     async def refuse_outside(self, task_ids: Sequence[str]) -> None:
@@ -438,4 +438,4 @@ def _refuse_what_stays_here(tools: Sequence[Any], options: TurnOptions) -> None:
     if tools:
         raise InvalidInput("A fleet's machines cannot call functions of this program.", parameter="tools")
     if options.get("on_limit") is not None:
-        raise InvalidInput("A fleet's machines have limits of their own: set on_limit there.", parameter="on_limit")
+        raise InvalidInput("Each machine of a fleet has its own limits: set on_limit there.", parameter="on_limit")

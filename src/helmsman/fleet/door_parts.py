@@ -168,7 +168,7 @@ class FleetTasks(Tasks):
             return await super().cancel(task, reason=reason)
         await self.local.refuse_outside(task)
         if not (await self.find(task.id)).is_running:
-            return await self.find(task.id), "Stopped nothing: it was not running any more."
+            return await self.find(task.id), "Stopped nothing: it was no longer running."
         await self._client.cancel(task.id, reason)
         now = await self.find(task.id)
         machine = now.metadata["fleet"].get("machine")

@@ -70,7 +70,9 @@ _LOOK_SECONDS: Final = 0.5
 _AWAY_SECONDS: Final = 1.0
 _TOLD_SECONDS: Final = 10.0
 """Limit of the wait for the effect of an answer or a cancellation to arrive on this machine."""
-_AWAY: Final = "The fleet's database cannot be reached just now. What runs goes on, and is told when it is back."
+_AWAY: Final = (
+    "The fleet's database cannot be reached just now. Running work continues, and is reported when it is back."
+)
 
 
 class _Followed:
@@ -288,7 +290,7 @@ class FleetLink:
             text = f"What it made of its files is not stored, and cannot be applied: {why}"
             self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
         elif fact.get("fleet") == "anew":
-            text = f"It goes on in a new session of its agent: {fact.get('reason')}"
+            text = f"It continues in a new session of its agent: {fact.get('reason')}"
             self._apply(known, Notice(session_id=session.id, kind="engine", message=text))
         elif fact.get("fleet") == "attempt" and int(fact.get("epoch", 1)) > 1:
             text = known.task.instruction if known.task is not None else ""
@@ -296,7 +298,7 @@ class FleetLink:
                 closed = QuestionClosed(session_id=session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
                 self._apply(known, closed)
             self._apply(known, TurnRequested(session_id=session.id, text=text))
-            lost = f"The machine that ran it was lost. {fact.get('machine')} goes on with it."
+            lost = f"The machine that ran it was lost. {fact.get('machine')} continues it."
             self._apply(known, Notice(session_id=session.id, kind="engine", message=lost))
         elif fact.get("fleet") == "anew":
             anew = (
@@ -461,6 +463,6 @@ def _failure(task: Task) -> Failure:
     error = task.error or {}
     return Failure(
         code=str(error.get("code", "unknown")),
-        message=str(error.get("message") or task.note or "Nobody can tell what became of it."),
+        message=str(error.get("message") or task.note or "Its outcome is unknown."),
         retryable=bool(error.get("retryable")),
     )

@@ -63,14 +63,14 @@ async def steer(client: FleetClient, task_id: str, text: str) -> None:
                     raise _unknown(task_id)
                 break
             await sleep_until(changed, 1.0)
-        raise SessionIdle(f"No turn of task {task_id} runs any more. Send it as a new message instead.")
+        raise SessionIdle(f"No turn of task {task_id} runs now. Send it as a new message instead.")
     if await client.one(_WITHDRAW, message) is not None:
         raise FleetUnavailable(f"The machine of task {task_id} does not answer. The message was not sent; try again.")
     raise _unknown(task_id)
 
 
 def _unknown(task_id: str) -> FleetUnavailable:
-    return FleetUnavailable(f"Nobody says whether the agent of task {task_id} has the message. Look at what it does.")
+    return FleetUnavailable(f"It is unknown whether the agent of task {task_id} has the message. Look at its status.")
 
 
 def _raise_refusal(refused: Mapping[str, Any] | None) -> None:

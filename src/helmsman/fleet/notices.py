@@ -98,7 +98,7 @@ def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: 
 _SETTLE: Final = """
     update helmsman.notices notice set
         changed_at = clock_timestamp(),
-        note = case status when 'sending' then 'It was sent twice, and nobody knows whether it arrived.' else %(why)s end,
+        note = case status when 'sending' then 'It was sent twice, and may not have arrived.' else %(why)s end,
         status = case status when 'sending' then 'doubtful' else 'dropped' end
     where recipient = %(recipient)s and (
         (status = 'sending' and lease_until < clock_timestamp() and is_doubtful)
@@ -271,7 +271,7 @@ async def notices_log(
 async def was_seen(database: FleetDatabase, task_id: str) -> None:
     """Drop the notice of a task's end, because a user has seen the end."""
     sql = (
-        "update helmsman.notices set status = 'dropped', note = 'Somebody was there.', changed_at = clock_timestamp() "
+        "update helmsman.notices set status = 'dropped', note = 'The user was active.', changed_at = clock_timestamp() "
         "where about = %s and status = 'pending' returning about"
     )
     await database.soon(lambda: database.all(sql, (f"end {task_id}",)))

@@ -217,7 +217,7 @@ class TaskRun:
         try:
             spec = TurnRequest.unpacked(row["spec"])
             if spec is None:
-                raise InvalidInput("Its machine does not understand what it is to do. Upgrade that machine.")
+                raise InvalidInput("Its machine does not understand the request. Upgrade that machine.")
             await self._bring_session(spec)
             if (ended := await self._ended_before(spec)) is not None:
                 return ended, None

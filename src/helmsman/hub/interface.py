@@ -253,7 +253,7 @@ class _Program:
             self._tasks.start_soon(self._answer, request)
         else:
             refused = HelmsmanError(
-                f"{_MOST_CALLS} calls of this program are under way, and the hub takes no more of one at once. Wait until "
+                f"{_MOST_CALLS} calls of this program are under way, which is the limit for one program. Wait until "
                 "some have ended, then try again."
             )
             self._peer.respond(request.id, {"error": encoded(refused)})

@@ -136,7 +136,7 @@ class HubConnector:
             hopeless = is_long and (self._starts >= _STARTS or self._connections >= _SILENT)
             if hopeless or time.monotonic() > deadline:
                 raise HubFailed(
-                    f"The hub of {self.state} does not start, or serves nobody. The end of its log:\n{_tail(self.state)}"
+                    f"The hub of {self.state} does not start, or does not answer. The end of its log:\n{_tail(self.state)}"
                 )
             if start(self.state, *self._words):
                 time.sleep(min(0.05 * self._starts, _LONGEST_PAUSE_SECONDS))

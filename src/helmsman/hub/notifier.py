@@ -71,7 +71,7 @@ _TEST_SECONDS, _PAGE_SECONDS = 45.0, 3.0
 _QUICK: Final = timedelta(minutes=1)
 """Longest time in which a failed start needs no notice: its caller still watches."""
 _ANSWERED: Final = "The question was closed before."
-_NOT_CONFIGURED: Final = "Nobody of this name is told of anything any more."
+_NOT_CONFIGURED: Final = "There is no longer a recipient of this name."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
 _NO_LONGER_WAITS: Final = "The usage limit was reached, and the wait for it is over."
 _RUNS_LOOKED_AT: Final = 20
@@ -432,7 +432,7 @@ class Notifier:
         if not chosen:
             known = ", ".join(one.name for one in settings.to)
             told = f"Use one of: {known}." if known else "Add [[notify.to]] to your helmsman.toml first."
-            raise InvalidInput(f"Nobody is told of anything by {name or 'any way'}. {told}", parameter="way")
+            raise InvalidInput(f"No notifications are sent by {name or 'any way'}. {told}", parameter="way")
         notification = Notification(
             kind="test",
             about=f"test {uuid4()}",
@@ -532,5 +532,5 @@ def death_of(epoch: int) -> Notification:
         kind="hub",
         about=f"hub {epoch}",
         title="The hub had ended without a word, and another has begun",
-        text="What was under way is being gone on with. `helmsman hub log` may say more.",
+        text="Its work is being resumed. `helmsman hub log` may say more.",
     )

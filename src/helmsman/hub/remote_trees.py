@@ -187,7 +187,7 @@ class RemoteTrees:
     async def _fetched(self, remote: RemoteTree) -> tuple[RemoteTree, tuple[str, ...]]:
         """Return the record with the current changes fetched."""
         if remote.session_id is None:
-            raise InvalidInput(f"As far as is known here, nothing was started with what was sent to {remote.host}.")
+            raise InvalidInput(f"No session is known here that works with the tree sent to {remote.host}.")
         result: Result = await self._call("result", remote.session_id)
         if result.base != remote.base:
             raise WorktreeError(

@@ -40,4 +40,4 @@ class ConnectionTransport:
         self._connection.put(message.encode())
 
     async def loss(self) -> EngineLost:
-        return EngineLost("The hub has ended. Try again; the next one is started by whoever needs it.")
+        return EngineLost("The hub has ended. Try again: a new hub starts automatically.")

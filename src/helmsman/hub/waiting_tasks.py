@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _NO_CLIENT: Final = "nobody"
 """Fingerprint for tasks without a policy."""
 _NOT_UNDERSTOOD: Final = HelmsmanError(
-    "It cannot be run: this version makes no sense of what an earlier one has written down of it. Start it again."
+    "It cannot be run: this version cannot read the record of an earlier one. Start it again."
 )
 
 

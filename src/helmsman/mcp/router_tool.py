@@ -511,9 +511,7 @@ async def _run(
                 "The cloud takes new work only, not more of another task's. Leave out hints.taskId, or the cloud."
             )
         if limit is not None:
-            raise InvalidInput(
-                "The cloud does not tell what a task costs, so max_cost_usd cannot be kept there. Leave it out."
-            )
+            raise InvalidInput("The cloud does not report costs, so max_cost_usd does not work there. Leave it out.")
         task_id = await tasks.cloud.submit(
             planned.instruction,
             environment=args.hints.environment,

@@ -46,7 +46,7 @@ _VERDICTS: Final = {
 _BY: Final = {
     "command line": "at the command line",
     "turn ended": "since its turn ended",
-    "trouble": "since nobody could be asked",
+    "trouble": "since no one could be asked",
 }
 _PLACES: Final[dict[str, str]] = {
     "dashboard": " in the dashboard",
@@ -99,10 +99,10 @@ TROUBLE: Final = AnsweredBy("trouble")
 def in_words(answer: str | None, by: str, door: str | None, reason: str | None) -> str:
     """Return the outcome of a question in words: `approved by you in the dashboard`, `denied: no answer in 5 minutes`."""
     if answer is None:
-        return "withdrawn: its turn ended" if by == str(TURN_ENDED) else "answered elsewhere, or not needed any more"
+        return "withdrawn: its turn ended" if by == str(TURN_ENDED) else "answered elsewhere, or no longer needed"
     verdict = _VERDICTS.get(answer, f"answered “{_one_line(answer)}”")
     if by == str(DEADLINE):
-        return f"{verdict}: {reason or 'nobody answered in time'}"
+        return f"{verdict}: {reason or 'no answer in time'}"
     because = f": {_one_line(reason)}" if reason and not by.startswith("rule") else ""
     return f"{verdict} {_by(by, door)}{because}"
 

@@ -57,9 +57,7 @@ def definitions_of(tools: Sequence[ClientTool | ToolDefinition]) -> tuple[ToolDe
         if not _NAME.fullmatch(tool.name):
             raise _wrong(f"{tool.name!r} cannot be the name of a tool. Use up to 64 letters, digits, _ and -.")
         if not tool.description.strip():
-            raise _wrong(
-                f"The tool {tool.name} has no description. Say what it does: the model knows nothing else of it."
-            )
+            raise _wrong(f"The tool {tool.name} has no description. Say what it does: the model sees nothing else.")
         if tool.input_schema.get("type") != "object":
             raise _wrong(f"The input schema of the tool {tool.name} has to be of the type object.")
     if len({tool.name for tool in definitions}) < len(definitions):

@@ -306,7 +306,7 @@ class ErrorItem(BaseItem, frozen=True, kw_only=True, tag="error"):
 class Decision(BaseItem, frozen=True, kw_only=True):
     """Outcome of a question. It is not an item of Codex: `SessionState` makes it for transcripts.
 
-    `outcome` is in words (`denied: nobody answered in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
+    `outcome` is in words (`denied: no answer in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
     """
 
     question: str = ""

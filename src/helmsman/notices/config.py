@@ -197,7 +197,7 @@ def _recipient(entry: Any, name: str, path: Path, events: frozenset[Notification
     table = _Table(entry, name, path, (*_COMMON, *_OWN[way]))
     called = table.get("name", _matching(_NAME, "a short name of letters, digits, dots, dashes")) or way
     if called in taken:
-        raise InvalidSetting(f"{name} in {path} would be another {called!r}. Give it a name of its own: name = …")
+        raise InvalidSetting(f"{name} in {path} would be another {called!r}. Give it another name: name = …")
     detail = table.get("detail", _one_of("full", "short")) or ("full" if way in ON_THE_MACHINE else "short")
     common: dict[str, Any] = {
         "name": called,
@@ -228,7 +228,7 @@ def _ntfy(table: _Table, common: Mapping[str, Any]) -> Recipient:
     reply = table.get("reply_topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
     answers, token = table.get("answers", _switch) or False, _secret(table, "token")
     if answers and not common["is_full"]:
-        raise table.refuse("answers", 'false, or set detail = "full": nobody grants what was not shown')
+        raise table.refuse("answers", 'false, or set detail = "full": only what is shown can be approved')
     if answers and token is None:
         raise table.refuse("answers", "false, or set token_file: others must not be able to read the topic")
     if reply == topic:
@@ -366,7 +366,7 @@ def _address(table: _Table, key: str, default: str = "") -> str:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
             raise ValueError(allowed)
         if parts.scheme == "http" and not is_loopback(parts.hostname) and not table.get("insecure", _switch):
-            raise ValueError("an https address (or add insecure = true, and everybody on the way can read it)")
+            raise ValueError("an https address (or add insecure = true, and it is sent unencrypted)")
         return value
 
     found: str = table.get(key, read) if default else table.required(key, read)

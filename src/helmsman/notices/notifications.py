@@ -151,7 +151,7 @@ def task_notification(task: Task, who: str, *, about: str, is_scheduled: bool) -
         words.append((task.result or "")[: 2 * TEXT_CHARS])  # it may be a book, and has no secrets in it by now
     else:
         title = "A scheduled run has failed" if is_scheduled else f"{who} has failed"
-        words.append(str((task.error or {}).get("message", "")) or task.note or "Nobody can tell what became of it.")
+        words.append(str((task.error or {}).get("message", "")) or task.note or "Its outcome is unknown.")
     kind: NotificationKind = "done" if task.status == "completed" else "schedule" if is_scheduled else "failed"
     return Notification(
         kind=kind,

@@ -41,7 +41,7 @@ _MOST_WAITING: Final = 200
 _QUESTIONS: Final = "SELECT id FROM notices WHERE about LIKE 'question %'"
 """Not limited: a question drops its notification when it closes."""
 _NOTE_CHARS: Final = 500
-NOT_NEEDED: Final = "It did not matter any more."
+NOT_NEEDED: Final = "It was no longer relevant."
 _TOO_MANY: Final = "Too many were waiting."
 
 
@@ -186,7 +186,7 @@ class NoticeStore:
             connection.execute(
                 "UPDATE notice_deliveries SET status = 'doubtful', changed_at = ?, note = ? "
                 "WHERE recipient = ? AND status = 'sending' AND is_doubtful = 1",
-                (now, "It was sent twice, and nobody knows whether it arrived.", recipient),
+                (now, "It was sent twice, and may not have arrived.", recipient),
             )
             connection.execute(
                 "UPDATE notice_deliveries SET status = 'pending', is_doubtful = 1, changed_at = ?, next_at = ? "

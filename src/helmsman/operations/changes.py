@@ -39,7 +39,7 @@ class DiffOutput(Output):
     session_id: str
     scope: DiffScope = Field(
         description="worktree: all it changed there. turn: what its last turn edited. uncommitted: all uncommitted changes "
-        "in its directory, whoever made them."
+        "in its directory, by any program."
     )
     about: str = Field(description="The same in a sentence.")
     diff: str = Field(description="Empty: no changes.")

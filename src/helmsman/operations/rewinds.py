@@ -49,7 +49,7 @@ class RewindOutput(Output):
     directory: str | None = None
     files: list[ChangedFile] | None = Field(None, description="How files change. Absent: they stay.")
     changed_since: list[str] | None = Field(
-        None, description="Those changed after the last turn, so by somebody else: their work would be lost."
+        None, description="Those changed after the last turn, so by another program or user: their work would be lost."
     )
     left: list[str] | None = Field(None, description="Too large, or repositories: they stay as they are.")
     nested: list[str] | None = None

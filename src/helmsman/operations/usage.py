@@ -47,7 +47,7 @@ class BudgetOutput(Output):
     used: float
     budget: float
     unit: str
-    granted: float | None = Field(None, description="Somebody has allowed it up to here.")
+    granted: float | None = Field(None, description="It was allowed up to here.")
     project: str | None = None
     fleet: bool | None = Field(None, description="It is for all machines of the fleet.")
     is_used_up: bool

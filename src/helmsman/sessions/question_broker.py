@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 _ROOTS: Final = AnsweredBy("rule", "allowed roots")
 
-_NOT_ANSWERED: Final = "The user did not answer in time. Nobody has decided this."
+_NOT_ANSWERED: Final = "The user did not answer in time. Nothing was decided."
 """Answer to an agent whose question asks for text."""
 _PROPOSED: Final = (
     "this once; it proposed a rule, which does nothing until a person confirms it (helmsman config rules)"
@@ -352,7 +352,7 @@ class QuestionBroker:
             await session.answer(question, choices)
             return
         if deadline.is_being_answered:
-            raise QuestionNotOpen(f"Question {question.id} is being answered by somebody else. Look at the status.")
+            raise QuestionNotOpen(f"Question {question.id} is being answered by another client. Look at the status.")
         deadline.is_being_answered = True
         try:
             given = AnswerGiven(
@@ -415,8 +415,8 @@ def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
     for event in reversed(session.feed.since(0).events):
         if isinstance(event, QuestionClosed) and event.question_id == question_id:
             outcome = in_words(event.answer, event.by, event.door, event.reason)
-            how = "is not open any more" if event.answer is None else "was answered already"
-            told = f"This question {how}: {outcome}. Nothing was sent; go on."
+            how = "is closed" if event.answer is None else "was answered already"
+            told = f"This question {how}: {outcome}. Nothing was sent. Continue."
             return QuestionNotOpen(told, answer=event.answer, by=event.by)
     still = ", ".join(session.state.questions) or "none"
     return QuestionNotOpen(

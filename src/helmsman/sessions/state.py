@@ -469,7 +469,7 @@ class SessionState:
         return (
             f"The turn has ended, and {'a command of it still runs' if len(left) == 1 else 'commands of it still run'}: "
             f"{commands}. Interrupt the session to end {'it' if len(left) == 1 else 'them'}; before changes are checked, "
-            "applied or discarded this happens by itself."
+            "applied or discarded this happens automatically."
         )
 
     @property

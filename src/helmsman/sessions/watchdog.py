@@ -80,7 +80,7 @@ async def _silence(session: Session, limits: TurnLimits) -> Failure | None:
             if scope.cancelled_caught:
                 error = TurnTimedOut(
                     f"There was {silence} from the model within {limit:g} s, so the turn was interrupted. Send the session "
-                    "a message to go on, or raise the limit."
+                    "a message to continue, or raise the limit."
                 )
                 return Failure(code=error.code, message=error.message, retryable=error.retryable)
     return None

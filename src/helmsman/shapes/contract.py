@@ -366,7 +366,7 @@ class QuestionPart(Output):
 
 class DeadlineOutput(Output):
     seconds_left: int = Field(description="After that it is denied; a question for words stays unanswered.")
-    paused: bool = Field(description="It is on somebody's screen.")
+    paused: bool = Field(description="A user has it on screen.")
 
 
 class PendingQuestion(Output):
@@ -482,9 +482,9 @@ class StatusOutput(Output, Waits):
     usage: UsageOutput | None = None
     turn_count: int
     progress: ProgressOutput | None = None
-    note: str | None = Field(None, description="What holds it up, or what nobody answered.")
+    note: str | None = Field(None, description="What it waits for, or which question timed out.")
     timed_out: list[str] | None = Field(
-        None, description="Questions of this turn that nobody answered in time, so that nothing was granted."
+        None, description="Questions of this turn that no answer in time, so that nothing was granted."
     )
     cursor: int
     recommended_poll_ms: int

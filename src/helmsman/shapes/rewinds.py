@@ -75,7 +75,7 @@ def _file(file: Mapping[str, Any], since: set[str]) -> str:
     old_path = file.get("oldPath")
     path = one_line(file["path"] if old_path is None else f"{old_path} → {file['path']}")
     lines = f"+{file['added']} -{file['removed']}" if "added" in file else "binary"
-    theirs = "  (changed after the last turn, by somebody else)" if {file["path"], old_path} & since else ""
+    theirs = "  (changed after the last turn, not by this session)" if {file["path"], old_path} & since else ""
     return f"{file['kind']:<8}  {path}  {lines}{theirs}"
 
 

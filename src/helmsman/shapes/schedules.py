@@ -75,7 +75,7 @@ def what_begins(schedule: Schedule) -> str:
     lines = [f"{name}: {exact(str(value))}" for name, value in facts.items() if value is not None]
     # The prompt is a model's text: it comes last and with a margin, so that it cannot imitate the lines above.
     work = "\n".join(f"{GUTTER}{exact(line)}" for line in schedule.prompt.split("\n"))
-    return "\n".join(["Have this work begin by itself, without anybody there?", *lines, "Work:", work])
+    return "\n".join(["Start this work automatically, without you present?", *lines, "Work:", work])
 
 
 def schedule_as_dict(schedule: Schedule) -> dict[str, Any]:

@@ -455,7 +455,7 @@ class Steering(TurnRunner):
         is_wider = not begun_by or not all(is_inside(root, self.allowed_roots) for root in begun_by)
         if self.allowed_roots and is_wider:
             raise InvalidInput(
-                f"The turn of session {session.id} was begun by somebody who may write outside the allowed roots. Wait for "
+                f"The turn of session {session.id} was begun by a client that may write outside the allowed roots. Wait for "
                 "its end, or interrupt it.",
                 parameter="session_id",
             )

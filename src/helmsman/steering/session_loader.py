@@ -64,10 +64,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NO_END: Final = "Nothing is known of how the last turn ended. Send the session a message to go on."
+_NO_END: Final = "The outcome of the last turn is unknown. Send the session a message to continue."
 _UNTOLD: Final = Failure(
     code="engine_lost",
-    message="The process that ran this turn has ended, and the turn with it. Send the session a message to go on.",
+    message="The process that ran this turn has ended, and the turn with it. Send the session a message to continue.",
     retryable=True,
 )
 

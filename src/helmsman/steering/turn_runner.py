@@ -527,7 +527,7 @@ class TurnRunner(Verbs, Hooks):
             return known_error(error)
         title = self.agents.title(agent)
         return HelmsmanError(
-            f"The engine of {title} failed: {error!r}. Report it to whoever made that agent, and try again or use another."
+            f"The engine of {title} failed: {error!r}. Report it to the maker of that agent, and try again or use another."
         )
 
     def _enters_soon(self, options: SessionOptions, on_task: Callable[[str], None] | None) -> bool:

@@ -66,7 +66,7 @@ def enter(connection: StoreConnection, name: str, owner: str, epoch: int, second
     if lease is not None and seconds is not None and lease.owner != owner and lease.is_alive:
         raise RegistryUnavailable(
             f"The hub of {lease.owner} uses this store, and has it for at least {lease.seconds_left or 0:.0f} s more. "
-            "Stop that hub first (helmsman hub stop), or give this machine a store of its own."
+            "Stop that hub first (helmsman hub stop), or configure another store for this machine."
         )
 
 

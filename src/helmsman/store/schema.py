@@ -212,6 +212,6 @@ def missing_versions(version: int) -> tuple[tuple[str, ...], ...]:
     if version > CURRENT:
         raise RegistryTooNew(
             f"The store was made by a newer Helmsman (its version is {version}, this one knows {CURRENT}). "
-            "Upgrade this Helmsman, or give it a state directory of its own with HELMSMAN_STATE_DIR."
+            "Upgrade this Helmsman, or set another state directory with HELMSMAN_STATE_DIR."
         )
     return VERSIONS[version:]

@@ -254,7 +254,7 @@ def _ended(task: Task, turn: RecordedTurn, now: datetime, agent: str) -> TaskCha
         changes["status"] = "completed"
     elif turn.outcome == "interrupted":
         changes["status"] = "canceled"
-        changes["note"] = "The turn was interrupted. Send the session a message to go on."
+        changes["note"] = "The turn was interrupted. Send the session a message to continue."
     else:
         error = turn.error
         changes["status"] = "failed"
@@ -268,7 +268,7 @@ def _ended(task: Task, turn: RecordedTurn, now: datetime, agent: str) -> TaskCha
 
 def _lost(task: Task, agent: str) -> TaskChanges:
     message = f"{agent} was stopped in the middle of this turn, and nothing is left that could finish it. "
-    message += f"Send the session {task.session_id or ''} a message such as “continue” to go on.".replace("  ", " ")
+    message += f"Send the session {task.session_id or ''} a message such as “continue” to continue.".replace("  ", " ")
     return TaskChanges(status="failed", error={"code": "engine_lost", "message": message, "retryable": True})
 
 
@@ -278,7 +278,7 @@ def _what_is_known(task: Task, agent: str) -> str:
         return f"{owner} before a session had begun, so it probably never ran. Start it again if it is still wanted."
     if task.turn_id is None:
         return f"{owner} before {agent} had begun the turn. Look at session {task.session_id} before starting it again."
-    return f"{owner}, and {agent}'s storage does not tell of its turn. Look at session {task.session_id} for what was done."
+    return f"{owner}, and {agent}'s storage has no record of its turn. Look at session {task.session_id} for what was done."
 
 
 def _last_sign_of(task: Task, turn: RecordedTurn | None) -> datetime:

@@ -442,7 +442,7 @@ class TaskWriter:
         await self.write()
         if self._is_hubs and "engine" in self._changes.get(task_id, ()):
             raise RegistryUnavailable(
-                f"Nothing can be written down of task {task_id}, so it is not begun. Make room on the disk, then try again."
+                f"No record can be written of task {task_id}, so it was not started. Free some disk space, then try again."
             )
 
     def begin(

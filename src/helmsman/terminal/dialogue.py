@@ -79,7 +79,7 @@ async def ask_on_terminal(session: Session, question: Question, /) -> Answered |
                 return None
             except anyio.get_cancelled_exc_class():
                 is_open = any(one.id == question.id for one in session.questions)  # the caller has disconnected
-                remark = "Left unanswered." if is_open else "No answer is needed any more."
+                remark = "Left unanswered." if is_open else "No answer is needed now."
                 console.print(f"\n  {remark}", style="yellow")
                 raise
 
@@ -165,7 +165,7 @@ class _Dialogue:
             answer = await self._choose_prefix()
             return answer if answer is not None and await self._wants_rule(answer) else None
         if option == questions.REVISE:
-            words = await self._line("  What is to be different? (Enter to go back) ")
+            words = await self._line("  What should change? (Enter to go back) ")
             return f"{questions.REVISE}: {words.strip()}" if words.strip() else None
         return option
 

@@ -52,7 +52,7 @@ _MOST_CHANGES: Final = 200
 _KINDS: Final = frozenset({"status", "items", "text", "question", "details", "tasks", "sessions"})
 _VERBATIM: Final = frozenset({"options", "details", "labels", "descriptions"})
 """Fields that return to the machine unchanged, so they are not sanitized. The page shows them as text."""
-_LOST: Final = "The connection is lost. It is being looked for again; work goes on there."
+_LOST: Final = "The connection is lost. Reconnecting; work continues there."
 
 
 class HostRoutes:

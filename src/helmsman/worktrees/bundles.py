@@ -92,7 +92,7 @@ def take_bundle(git: Git, path: Path, commit: str) -> None:
     with path.open("rb", buffering=0) as file, scratch(git) as own:
         header = _read_header(file, path)
         if header.commit != commit or header.object_format != own.text("rev-parse", "--show-object-format"):
-            raise WorktreeError(f"{path.name} does not hold what it should. Send it again.")
+            raise WorktreeError(f"{path.name} is incomplete or damaged. Send it again.")
         missing = [one for one in header.needs if not own.has(f"{one}^{{commit}}")]
         if missing:
             raise WorkspaceIncomplete(

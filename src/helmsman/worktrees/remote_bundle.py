@@ -131,7 +131,7 @@ class Packer:
         self._tree = snapshot.tree
         self._own = own
         notes = (
-            _note(snapshot.nested, "repositories of their own inside this one"),
+            _note(snapshot.nested, "nested repositories"),
             _note(snapshot.left_out, "no ordinary files"),
             _note(_submodules(own), "submodules; they are empty there"),
             _note(own.names("ls-files", "-z", "--", ":(attr:filter=lfs)"), "objects of git-lfs, only pointers"),
@@ -321,7 +321,7 @@ def _too_large(sizes: dict[str, int], limit: int, what: str, setting: str) -> Wo
     largest = sorted(sizes.items(), key=lambda one: -one[1])[:_LARGEST_NAMED]
     told = ", ".join(f"{shown(path)} ({size / MB:.1f} MB)" for path, size in largest)
     return WorkspaceTooLarge(
-        f"This tree is too large to travel: {told}. At most {limit // MB} MB {what} are sent. Name what is not needed in "
+        f"This tree is too large to send: {told}. At most {limit // MB} MB {what} are sent. Name what is not needed in "
         f".gitignore, or set {setting}.",
         files=[{"path": shown(path), "bytes": size} for path, size in largest],
         limit=limit,

@@ -287,7 +287,7 @@ def pack_result(tree: Worktree, into: Path, limits: Limits) -> Result:
     into.unlink(missing_ok=True)
     with scratch(tree.own_git.with_settings(AUTHOR)) as own:
         snapshot = take_snapshot(own, tree.included, partial(limits.check, tree.path))
-        notes = [f"Not in it: {name}, a repository of its own." for name in snapshot.nested]
+        notes = [f"Not in it: {name}, a nested repository." for name in snapshot.nested]
         notes += [f"Not in it: {name}." for name in snapshot.left_out]
         head = own.commit("HEAD") or tree.base
         is_committed = own.text("rev-parse", "--verify", f"{head}^{{tree}}") == snapshot.tree

@@ -79,7 +79,7 @@ def write_remote_tree(remote: RemoteTree) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         replace_file(folder / f"{remote.id}.json", json.dumps(pack(remote)))
     except OSError as error:
-        raise WorktreeError(f"What is done elsewhere cannot be written down: {error}. Make room.") from error
+        raise WorktreeError(f"Work on another machine cannot be recorded: {error}. Make room.") from error
 
 
 def all_remote_trees(state_dir: Path) -> Iterator[RemoteTree]:

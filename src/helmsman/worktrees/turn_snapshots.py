@@ -266,7 +266,7 @@ def _tree_of(seen: Git, folder: Path, leave_out: Collection[str]) -> TreeState:
     if much > _MOST_BYTES:
         raise WorktreeError(
             f"{len(paths)} new or changed files of {git.work_tree} are {much // _MB} MB, and a snapshot takes "
-            f"{_MOST_BYTES // _MB} MB at most. Name what is generated in .gitignore."
+            f"{_MOST_BYTES // _MB} MB at most. Add generated files to .gitignore."
         )
     if paths or is_fresh or tree is None:
         index_files(git, paths)

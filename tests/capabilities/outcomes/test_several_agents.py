@@ -129,5 +129,5 @@ async def test_where_as_many_turns_run_as_there_may_be_the_reason_says_so_for_ev
         assert all(one.why.endswith(full) for one in chosen), chosen
         used = BudgetState(key="day_usd", used=5.0, budget=2.0)
         (only,) = await choose(helm, wanted("debug", root, agents=("codex",)), [used])
-        assert only.why.endswith("somebody is asked first, for budgets are used up: day_usd (5 of 2)")
+        assert only.why.endswith("a question comes first, because budgets are used up: day_usd (5 of 2)")
         await session.interrupt()

@@ -114,7 +114,7 @@ def access_of(options: SessionOptions, *, enforced: bool, plans: bool = False) -
         asks = "unless_harmless"
         notes.append("Claude Code cannot ask only after a failure: it asks before all but harmless commands.")
     if asks == "never" and writes != "anything":
-        notes.append("Nobody is asked: what Claude Code would have to ask for is refused.")
+        notes.append("Claude Code asks no questions: what needs approval is refused.")
     if writes != "anything" and not enforced:
         notes.append("Nothing enforces the sandbox: what is approved can write anywhere.")
     elif enforced:

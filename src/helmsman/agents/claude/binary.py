@@ -153,7 +153,7 @@ _LACKING: Final = {
     Capability.ROLL_BACK: "",
     Capability.ARCHIVE: "",
     Capability.GOALS: "",
-    Capability.ATTACH: "When nobody has the session loaded, `claude --resume ID` opens it.",
+    Capability.ATTACH: "When no other program has the session loaded, `claude --resume ID` opens it.",
     Capability.LOGIN: "Run `claude auth login`.",
     Capability.SKILLS: "",
     Capability.CONFIGURE: "Change its settings.json.",

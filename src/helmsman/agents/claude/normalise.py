@@ -456,7 +456,7 @@ def spent(usages: Iterable[Usage | None]) -> Usage:
 
 
 REFUSED: Final = "The user refused this."
-NOBODY_ASKED: Final = "Refused: nobody is asked in this session, and this would have to be."
+NOBODY_ASKED: Final = "Refused: this needs approval, and this session asks no questions."
 _BEFORE_BYTES: Final = 4 * 1024 * 1024
 _YES: Final = frozenset({APPROVE, APPROVE_SESSION, ACCEPT})
 _IN_THE_DIFF: Final = frozenset(

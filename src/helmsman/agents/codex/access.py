@@ -393,7 +393,7 @@ def refuse_rules_nobody_trusts(binary: CodexBinary, options: SessionOptions, dir
         rules = place / ".codex" / "rules"
         if rules.exists():
             raise InvalidInput(
-                f"Codex {binary.version} follows the rules in {rules} although nobody trusts that repository: it would run "
+                f"Codex {binary.version} follows the rules in {rules} although the repository is not trusted: it would run "
                 "commands unasked and outside the sandbox. Upgrade Codex, or remove the rules.",
                 parameter="cwd",
             )

@@ -531,7 +531,7 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
     """
     path = daemon_socket(settings.codex_home)
     if path is None:
-        raise EngineLost("Codex's own daemon is not running. Send the session a message to go on.")
+        raise EngineLost("Codex's own daemon is not running. Send the session a message to continue.")
     binary = CodexBinary.connected(Path("codex"), version := await _version_behind(open_unix(path)))
     if not binary.can(Feature.GUARDED_SOCKET):
         raise Unsupported(

@@ -621,7 +621,7 @@ def app_server_capabilities(binary: CodexBinary, *, detached: bool) -> Capabilit
         lacking[Capability.ATTACH] = "Use the hub (HELMSMAN_DETACH=1) and a Codex on this machine."
     elif not binary.can(Feature.GUARDED_SOCKET):
         lacking[Capability.ATTACH] = (
-            f"{Feature.GUARDED_SOCKET.versions} can. When nobody has the session loaded, `codex resume ID` opens it."
+            f"{Feature.GUARDED_SOCKET.versions} can. When no other program has it loaded, `codex resume ID` opens it."
         )
     return Capabilities(CODEX, f"Codex {binary.version}", lacking)
 

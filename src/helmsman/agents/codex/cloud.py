@@ -236,9 +236,7 @@ def _http_failure(method: str, url: str, status: int, details: dict[str, Any]) -
             **details,
         )
     if status >= 500:
-        return CloudUnreachable(
-            f"The Codex cloud has a problem of its own (HTTP {status}). Try again later.", **details
-        )
+        return CloudUnreachable(f"The Codex cloud has an internal problem (HTTP {status}). Try again later.", **details)
     return CloudError(f"The Codex cloud refused the request (HTTP {status}): {details['said']}. Check it.", **details)
 
 

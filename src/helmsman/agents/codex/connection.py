@@ -461,12 +461,15 @@ class WebSocketTransport:
         try:
             await self._connection.send(message)
         except ConnectionClosed as error:
-            raise EngineLost("The connection to the Codex engine is closed. Send the next message to go on.") from error
+            raise EngineLost(
+                "The connection to the Codex engine is closed. Send the next message to continue."
+            ) from error
 
     async def loss(self) -> EngineLost:
         code = self._connection.close_code
         return EngineLost(
-            f"Codex has ended, or closed the connection (code {code}). Send the next message to go on.", close_code=code
+            f"Codex has ended, or closed the connection (code {code}). Send the next message to continue.",
+            close_code=code,
         )
 
 
@@ -695,7 +698,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
         )
     if "no active turn to steer" in text:  # it has just ended
         return SessionIdle(f"No turn is running in session {thread_id} now. Send it as a new message instead.")
-    if "is draining" in text:  # it was asked to end, and waits for its running turns
+    if "is draining" in text:  # it was told to end, and waits for the turns that run in it
         return NothingBegun(
             "This Codex engine is ending and takes no new work. Try again: another one takes its place."
         )

@@ -91,7 +91,7 @@ _TAKEN_BACK: Final = "thread_rolled_back"
 _ABSURD: Final = 10**15
 """Counts above this are corrupt, and would spoil every sum."""
 _NO_REASON: Final = (
-    "The turn ended without an answer, and Codex did not record why. Send the session a message to go on."
+    "The turn ended without an answer, and Codex did not record why. Send the session a message to continue."
 )
 
 

@@ -233,7 +233,7 @@ class SupervisedProcess:
                 await self._stream.send(frames.encode())
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
             raise EngineLost(
-                "The supervisor of the engine accepts no input any more. Connect again to continue."
+                "The supervisor of the engine no longer accepts input. Connect again to continue."
             ) from error
 
 
@@ -391,7 +391,7 @@ async def start_supervised(
     record = await anyio.to_thread.run_sync(read_record, place / name)
     if record is None:
         forget(place / name)
-        raise EngineLost("It ended at once. Run `helmsman doctor` to find out why.")
+        raise EngineLost("It ended immediately. Run `helmsman doctor` to find out why.")
     return record
 
 

@@ -97,7 +97,7 @@ async def choose(helm: Steering, wanted: Wanted, used_up: Sequence[BudgetState] 
     if used_up:
         spent = ", ".join(f"{state.key} ({state.used:g} of {state.budget:g})" for state in used_up)
         chosen[0] = Chosen(
-            chosen[0].agent, f"{chosen[0].why}; somebody is asked first, for budgets are used up: {spent}"
+            chosen[0].agent, f"{chosen[0].why}; a question comes first, because budgets are used up: {spent}"
         )
     return chosen
 

@@ -134,7 +134,7 @@ class Outcomes:
             return
         wanted = Wanted.of(task.spec)
         if wanted is None:
-            error = HelmsmanError("This version makes no sense of what an earlier one has written down. Ask again.")
+            error = HelmsmanError("This version cannot read a record of an earlier one. Ask again.")
             await self._helm.task_writer.end_job(task.id, {"status": "failed", "error": error.as_dict()})
             return
         self._helm.task_writer.update(task.id, {"note": None})

@@ -176,7 +176,7 @@ class _Planning:
         async def make(number: int, order: Sequence[Chosen]) -> None:
             name = "plan" if len(makers) == 1 else f"plan of candidate {number}"
             begun = await first_able(work, name, order, partial(self._begin, name))
-            told = "Nobody could plan." if begun.error is None else begun.error.message
+            told = "No agent could plan." if begun.error is None else begun.error.message
             nothing = _Plan([Evidence(ok=False, what=told).as_dict()])
             candidate = _Candidate(number, begun.agent, begun.why, nothing, session_id=begun.session_id)
             self._candidates.append(candidate)
@@ -208,7 +208,7 @@ class _Planning:
 
     async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
         self._work.report_progress(f"{agent} plans.")
-        check = "" if self._check is None else f" Where a step has no check of its own, `{self._check}` is run."
+        check = "" if self._check is None else f" Where a step has no check, `{self._check}` is run."
         prompt = "\n\n".join(
             [
                 f"Make a plan for this, and change nothing:\n\n{self._work.wanted.request}",
@@ -281,7 +281,7 @@ class _Planning:
 
     async def _ask(self, session_id: str, made: _Plan, compared: str | None) -> list[str]:
         work = self._work
-        work.report_progress("Somebody is asked whether the plan is to be carried out.")
+        work.report_progress("A question asks whether to carry out the plan.")
         prompt = Prompt(
             text="Carry out this plan, step by step, each verified by its check?"
             + (f" {compared}" if compared else ""),

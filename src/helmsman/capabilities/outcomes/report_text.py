@@ -19,8 +19,8 @@ PROMISE: Final = (
 )
 _APPLIED: Final = {
     "applied": "It is in the main tree, unstaged.",
-    "not_asked": "It was not applied: nobody asked for that. It is in its worktree.",
-    "refused": "It was not applied: nobody said yes. It is in its worktree.",
+    "not_asked": "Not applied: that was not requested. The change is in its worktree.",
+    "refused": "Not applied: it was not approved. The change is in its worktree.",
     "failed": "It could not be applied: {error} It is in its worktree.",
 }
 

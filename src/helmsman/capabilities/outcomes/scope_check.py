@@ -47,5 +47,5 @@ async def untouched(root: Path, state_dir: Path, before: Mapping[str, str]) -> E
 
 def nothing_changed(same: bool) -> Evidence:
     """Return the evidence for an unchanged or changed working tree."""
-    changed = "Files of the working tree, or its commit, changed meanwhile. Look at what they are, and ask again."
+    changed = "Files of the working tree, or its commit, changed meanwhile. Look at the changes, and ask again."
     return Evidence(ok=same, what="Nothing in the working tree was changed." if same else changed)

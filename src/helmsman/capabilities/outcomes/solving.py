@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 SENT_BACK: Final = 3
 """Number of times a failed candidate is returned to its agent."""
 _ASKED: Final = "Its check is asked for, and run on what there is."
-_WHY_ASKED: Final = "The check of the repository, by which Helmsman verifies what an agent does."
+_WHY_ASKED: Final = "The repository's check, with which Helmsman verifies the agent's work."
 RULES: Final = (
     "You work in a git worktree of your own. Your work is verified by running `{check}`{where} in a fresh checkout: with "
     "your changes to files that git tracks or would add, and with the tests and all that runs them (Makefile, "
@@ -319,9 +319,7 @@ class Solving:
             changed = (await anyio.to_thread.run_sync(look)).files
         except HelmsmanError:
             return ""
-        return (
-            " It ran on the last commit: what is not committed is no part of it. Commit that first." if changed else ""
-        )
+        return " It ran on the last commit: uncommitted changes were left out. Commit them first." if changed else ""
 
     async def _diff(self, shown: Candidate) -> str | None:
         """Return the diff of a candidate; None if its worktree has changed since."""
@@ -336,10 +334,13 @@ def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None, ap
     if winner is not None:
         return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s). {PROMISE}"
     if shown.needs_decision:
-        decided = {"applied": "A person decided to apply it.", "refused": "It was not applied: nobody approved it."}
+        decided = {
+            "applied": "A person decided to apply it.",
+            "refused": "It was not applied, because it was not approved.",
+        }
         files = ", ".join(one["file"] for one in shown.seen["held"])
         said = f"Not verified: the check passes only with changes to its own files ({files})."
-        return f"{said} {decided.get(applied, 'Nobody was asked to decide.')}"
+        return f"{said} {decided.get(applied, 'No decision was requested.')}"
     if judged is not None and not judged.verified:
         return "Nothing was begun. " + " ".join(one.what for one in judged.against)
     if shown.seen:

@@ -263,10 +263,10 @@ class Work:
 
             held.helm.ask_first(session, question, take)
             await answered.wait()
-            said = "Nobody has answered." if answers[0] is None else f"The answer is {answers[0].value}."
+            said = "No answer." if answers[0] is None else f"The answer is {answers[0].value}."
             return TurnEnded(session_id=session.id, outcome="completed", final_message=said)
 
-        gates, gate = self.job.gates, TurnGate(note="Somebody is asked.", do=put, only_asks=True)
+        gates, gate = self.job.gates, TurnGate(note="A question is open.", do=put, only_asks=True)
         turn = turn_input(question.prompts[0].text)
 
         async def begin() -> Session:

@@ -15,7 +15,7 @@ const STATUS = {
   canceled: "Cancelled",
   unknown: "Unknown",
   waits: "Waits for its limit",
-  denied: "Denied, nobody answered",
+  denied: "Denied: no answer",
 };
 
 const TONE = {

@@ -429,7 +429,7 @@ def _how_it_ended(turn: _Turn, child: Child) -> TurnEnded:
         Failure(
             code=EngineLost.code,
             message=f"`codex exec` {_exit(child)} in mid-turn{f': {reason}' if reason else '.'} "
-            "Send the next message to go on from what was saved.",
+            "Send the next message to continue from what was saved.",
             retryable=EngineLost.retryable,
         ),
     )

@@ -19,7 +19,7 @@ const ACTIONS = [
   { name: "rollback", label: "Forget turns…", meaning: "The session no longer knows its last turns. Files stay as they are.", needs: "rollback", idle: true, ask: rollBack },
   { name: "archive", label: "Archive…", meaning: "It is hidden from lists until you bring it back.", needs: "archive", idle: true, ask: archive },
 ];
-const BRING_BACK = { name: "unarchive", label: "Bring back", meaning: "It is archived: bring it back to go on.", needs: "archive", ask: bringBack };
+const BRING_BACK = { name: "unarchive", label: "Bring back", meaning: "It is archived: bring it back to continue.", needs: "archive", ask: bringBack };
 
 /** The dialog with all of it. `session` is as the API has it. */
 export async function openActions(session) {
