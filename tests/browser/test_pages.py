@@ -63,7 +63,7 @@ async def test_usage_is_drawn_and_told_in_words_and_numbers(
 ) -> None:
     await page.click(".places a[href='#/usage']")
     await page.until_text("main .empty", "No tokens were spent")
-    await page.until_text(".limits", "Nothing is known of rate limits")
+    await page.until_text(".limits", "reports no rate limits")
     limit = rate_limit(90, window_minutes=300, resets_at=int(time.time()) + 7230)
     model.on("", [say("ok"), usage(12_000, 4_000, 700, 100), limit])
     await settled(await helm.start("spend", cwd=folder))

@@ -177,7 +177,7 @@ async def test_a_stale_tab_is_told_and_grants_nothing(
         await a_moment(other)
         await other.click(".question [data-answer=approve]")
         await other.until_text(
-            ".toast", "not open any more: withdrawn" if since == "interrupted" else "answered already: denied by"
+            ".toast", "is closed: withdrawn" if since == "interrupted" else "answered already: denied by"
         )
         if since != "interrupted":
             assert session.status == "awaiting_approval"  # what replaced it is still open

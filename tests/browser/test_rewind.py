@@ -50,7 +50,7 @@ async def test_a_turn_is_taken_back_by_its_button_after_a_look_and_the_rewind_to
         "(() => { const one = document.querySelector('dialog select'); one.value = 'undo';"
         " one.dispatchEvent(new Event('change')); })()"
     )
-    await page.until_text("dialog .rewind-preview", "goes on as session")
+    await page.until_text("dialog .rewind-preview", "continues as session")
     await page.until(f"{YES}.disabled === false")
     await page.click("dialog [data-yes]")
     await page.until(f"location.hash.startsWith('#/s/') && !location.hash.includes('{session.id}')")

@@ -46,7 +46,7 @@ async def test_a_provider_of_ones_own_is_said_as_such(helm: HelmsmanService) -> 
     report = await helm.extras.account.read()
     assert "needs no OpenAI login" in report.login
     assert (report.kind, report.limits, report.large_task_fits) == (None, (), "unknown")
-    assert "Nothing is known of rate limits" in report.advice
+    assert "reports no rate limits" in report.advice
 
 
 async def test_without_a_login_one_is_told_to_log_in(codex_binary: Path, codex_home: CodexHome, tmp_path: Path) -> None:

@@ -301,7 +301,7 @@ async def test_a_step_whose_turn_goes_on_later_has_failed_and_names_the_task_tha
 
     async with HelmsmanService(settings, agents=[agent]) as helm, anyio.create_task_group() as tasks:
         tasks.start_soon(reach_it, helm)
-        with anyio.fail_after(SECONDS), pytest.raises(StepFailed, match="goes on by itself at") as failed:
+        with anyio.fail_after(SECONDS), pytest.raises(StepFailed, match="resumes at") as failed:
             await run_step("work", cwd=tmp_path, on_limit="wait", helm=helm)
         (session,) = helm.sessions.values()
         assert failed.value.details["goes_on"] == session.task_id

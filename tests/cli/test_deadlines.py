@@ -121,7 +121,7 @@ async def test_a_prompt_that_was_suspended_does_not_stop_the_clock(
                 assert await session.wait(until="end", timeout=SECONDS)
                 assert session.state.timed_out
             terminal.press("fg\n")
-            await terminal.shows("denied: nobody answered")
+            await terminal.shows("denied: no answer")
             await terminal.shows("READY>")
     finally:
         terminal.close()
@@ -146,7 +146,7 @@ async def test_what_nobody_answered_is_seen_in_watch_status_and_lists(
 ) -> None:
     session_id = await left_behind.asking(approval_timeout=3.0)
     watched = await detached_cli.run("watch", session_id)
-    assert "denied: nobody answered" in watched.stderr
+    assert "denied: no answer" in watched.stderr
     assert "! Done, but not everything was answered" in watched.stderr
     assert "A question timed out and was denied" in watched.stderr
     status = await detached_cli.run("status", session_id)

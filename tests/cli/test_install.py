@@ -105,7 +105,7 @@ async def test_an_old_entry_of_the_project_is_pointed_out_and_rewritten_when_ask
     text = json.dumps({"mcpServers": {"codex": {"command": "codex", "args": ["mcp-server"]}}})
     path.write_text(text, encoding="utf-8")
     done = await bare_cli.run("install", "claude", "--json")
-    assert "`helmsman install claude --scope project` changes it for everybody" in done.json[0]["notes"][0]
+    assert "`helmsman install claude --scope project` changes it for the whole project" in done.json[0]["notes"][0]
     shown = await bare_cli.run("install", "claude", "--scope", "project", "--json")
     (entry,) = shown.json[0]["changes"][0]["entries"]
     assert (entry["name"], entry["action"]) == ("codex", "rewritten")

@@ -43,7 +43,7 @@ async def test_a_bug_is_followed_asked_about_and_applied_at_a_terminal(buggy: Cl
     model.on("test_add fails", FIX, told(CAUSE))
     async with buggy.on_terminal(*BUG, columns=120) as program:
         await program.shows("debug by codex (it is the default agent")
-        await program.shows("The check of the repository")
+        await program.shows("The repository's check")
         await program.shows("deny (you can say why)")
         program.press("y")
         await program.shows("Apply this verified change")

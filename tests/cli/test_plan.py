@@ -35,7 +35,7 @@ async def test_a_plan_is_revised_and_approved_at_the_prompt(cli: Cli, git_repo: 
         await program.shows("do nothing")
         assert not (git_repo / "made.txt").exists()
         program.press("r")
-        await program.shows("What is to be different?")
+        await program.shows("What should change?")
         program.press("call it so\n")
         await program.shows("1. Make it so.")
         await program.shows("do nothing")

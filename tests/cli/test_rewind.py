@@ -57,7 +57,7 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     assert changed.json[-1]["error"]["code"] == "diff_changed"
     assert (git_repo / "b.txt").exists()
     async with cli.on_terminal("session", "rewind", session_id) as program:
-        await program.shows("by somebody else")
+        await program.shows("not by this session")
         await program.shows("Do it? [y/N]")
         program.press("y\n")
         assert await program.exit_code() == ExitCode.OK

@@ -73,7 +73,7 @@ async def test_what_this_version_makes_no_sense_of_fails_and_says_so(
         task = await until(helm, odd, lambda task: task.has_ended)
         assert task.status == "failed"
         assert task.error is not None
-        assert "makes no sense of what an earlier one has written down" in task.error["message"]
+        assert "cannot read the record of an earlier one" in task.error["message"]
         waiting = await until(helm, job, lambda task: task.note is not None)
         assert waiting.is_running
 

@@ -102,7 +102,7 @@ async def test_a_way_is_added_tried_and_explained(bare_place: Place, receiver: R
     (way,) = (await told(place, "config", "notify"))["ways"]
     assert (way["way"], way["status"]) == ("webhook", "ok")
     again = await done(whole(*words, "--yes"), place)
-    assert (again.code, "Give it a name of its own" in again.stderr) == (2, True)
+    assert (again.code, "Give it another name" in again.stderr) == (2, True)
 
 
 async def test_a_hub_that_was_killed_is_told_of_by_the_next_and_one_that_was_stopped_is_not(

@@ -77,9 +77,9 @@ async def test_what_the_deadline_denied_leaves_its_trace(
         assert "touch made.txt" in status.note
         assert status.timed_out is not None
         (decision,) = [item for item in session.state.items_and_decisions if isinstance(item, Decision)]
-        assert decision.outcome == "denied: nobody answered in 0 s"
+        assert decision.outcome == "denied: no answer in 0 s"
         text = transcript(session, await helm.history(session.id))
-        assert "denied: nobody answered in" in text
+        assert "denied: no answer in" in text
         assert "A question timed out" in text
         await helm.task_writer.write()
         task = await helm.tasks.get(session.task_ids[-1])
@@ -87,7 +87,7 @@ async def test_what_the_deadline_denied_leaves_its_trace(
         await session.say("next")
         await finished(session)
         assert session_status(session).note is None
-        assert "denied: nobody answered in" in transcript(session, await helm.history(session.id))
+        assert "denied: no answer in" in transcript(session, await helm.history(session.id))
     (entry,) = audit(settings)
     assert (entry["decision"], entry["by"]) == ("deny", "deadline")
     assert not (folder / "made.txt").exists()
@@ -201,7 +201,7 @@ async def test_what_asks_for_words_is_not_denied_and_the_agent_learns_that_nobod
         assert str(status.note).startswith("A question timed out and was not answered: ")
         (closed,) = closings(session)
         assert (closed.answer, closed.by) == ("unanswered", "deadline")
-        assert "not answered: nobody answered in" in transcript(session, await helm.history(session.id))
+        assert "not answered: no answer in" in transcript(session, await helm.history(session.id))
     async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert session_status(await helm.session(session.id)).note == status.note
     assert "The user did not answer in time" in model.requests[-1].tool_output

@@ -292,4 +292,4 @@ async def test_the_status_says_what_nobody_answered(
         assert len(done["timedOut"]) == 1
         (content,) = (await client.read_resource(f"codex://sessions/{session_id}")).contents
         assert isinstance(content, types.TextResourceContents)
-        assert "denied: nobody answered in" in content.text
+        assert "denied: no answer in" in content.text

@@ -88,7 +88,7 @@ async def test_two_tasks_are_told_apart_by_number_alias_and_id(
     assert (cancelled["task"]["status"], cancelled["task"]["note"]) == ("canceled", "It was cancelled: wrong branch")
     again = await codex("codex", request=f"cancel {second['id']}")
     assert again["task"]["status"] == "canceled"
-    assert "not running any more" in again["userMessage"]
+    assert "no longer running" in again["userMessage"]
 
 
 async def test_a_dry_run_does_nothing_and_explains_itself(codex: Caller, helm: HelmsmanService, folder: Path) -> None:

@@ -472,7 +472,7 @@ async def test_without_a_network_one_is_told_what_was_last_heard(
     answer = await offline.error("codex", request=f"check {task_id}")
     assert answer["error"]["code"] == "cloud_unreachable"
     assert answer["error"]["retryAfterMs"] > 0
-    assert "It was working when last heard of" in answer["userMessage"]
+    assert "It was working when last seen" in answer["userMessage"]
     for tool in ("status", "wait", "results"):
         error = await offline.error(f"_codex_cloud_{tool}", task_id=task_id)
         assert (error["code"], error["retryable"]) == ("cloud_unreachable", True)

@@ -209,7 +209,7 @@ async def test_limits_and_the_death_of_a_hub_are_told_of_once(
         house.engine.end("failed", Failure(code=USAGE_LIMIT, message="The limit is reached."))
         (reached,) = await receiver.until(1)
         assert (reached.json["kind"], reached.json["taskId"]) == ("limit", session.task_id)
-        assert "It goes on by itself at" in reached.json["text"]
+        assert "The task resumes at" in reached.json["text"]
         (task,) = (await house.helm.tasks.list())[0]
         await house.helm.extras.limits.go_on(task, "in 3h")
         house.notifier.notify(death_of(7))

@@ -224,7 +224,9 @@ async def test_it_gains_nothing_on_any_codex(
         await work_in(place, way)
     else:
         for refused in (start, start_read_only) if way is start_go_on_and_fork else (way,):
-            with pytest.raises(InvalidInput, match=r"follows the rules in .*/\.codex/rules although nobody trusts"):
+            with pytest.raises(
+                InvalidInput, match=r"follows the rules in .*/\.codex/rules although the repository is not trusted"
+            ):
                 await work_in(place, refused)
         assert not place.hostile.escaped
         shutil.rmtree(place.path / ".codex" / "rules")

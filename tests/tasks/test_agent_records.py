@@ -123,7 +123,7 @@ def test_a_turn_that_nothing_can_finish_says_that_the_engine_was_lost_and_what_t
     [
         ({"session_id": None, "turn_id": None}, "before a session had begun"),
         ({"turn_id": None}, "before Codex had begun the turn"),
-        ({}, "does not tell of its turn"),
+        ({}, "has no record of its turn"),
     ],
 )
 def test_an_unknown_end_says_what_is_known(fields: dict[str, Any], words: str) -> None:

@@ -297,7 +297,7 @@ async def test_the_sandbox_holds_what_was_approved_and_policies_mean_what_they_s
 
         heard, _ = await turn("write", None, writes="workspace", asks="never")
         assert not any(isinstance(event, QuestionAsked) for event in heard.events)
-        assert "nobody is asked" in model.requests[-1].tool_output
+        assert "asks no questions" in model.requests[-1].tool_output
         assert not (place.repo / "new.txt").exists()
 
         # A command puts links among its sessions: outside, it would write through them.

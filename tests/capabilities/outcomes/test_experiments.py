@@ -96,7 +96,7 @@ async def test_a_check_is_not_edited_under_another_name_nor_run_elsewhere(
     (place.tree.path / "app" / "calc.py").unlink()
     (place.tree.path / "app").rmdir()
     (place.tree.path / "app").symlink_to(elsewhere)
-    with pytest.raises(Unsupported, match="no directory of the worktree"):
+    with pytest.raises(Unsupported, match="no longer a directory of the worktree"):
         await place.with_allowance(CommandAllowance(folder="app")).run("touch made.txt", place.tree.path)
     assert not [*elsewhere.iterdir()]
 

@@ -231,7 +231,7 @@ async def test_a_refactoring_keeps_to_its_scope_and_its_interface_is_told(
     write(red, {"calc.py": FIXED})
     task, report = await done(helm, wanted("refactor", red, "make it simpler"), Answers())
     assert "Nothing was begun. Before the change:" in report["says"]
-    assert "what is not committed is no part of it" in report["says"]
+    assert "uncommitted changes were left out" in report["says"]
     assert "    AssertionError: -1 != 5" in (task.result or "").splitlines()
 
 
