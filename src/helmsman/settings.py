@@ -606,8 +606,7 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
     "on_limit": _Setting(
         "HELMSMAN_ON_LIMIT",
         "ask",
-        "what becomes of a turn when the account's usage limit is reached: ask somebody, wait until it is there again and "
-        "go on, or fail",
+        "what to do with a turn when the account's usage limit is reached: ask, wait for its reset and resume, or fail",
         one_of(*get_args(OnLimit)),
         _sooner_over,
     ),
