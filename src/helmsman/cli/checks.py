@@ -7,6 +7,9 @@ import re
 import shlex
 import sqlite3
 import subprocess
+import sys
+import threading
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +22,6 @@ from helmsman.agents.codex.app_servers import can_detach, why_bound
 from helmsman.agents.codex.binary import app_server_capabilities
 from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.codex.features import OLDEST, Feature
-from helmsman.agents.codex.processes import SLOWEST, login_shell, measure_profile
 from helmsman.agents.codex.sandbox import check_sandbox
 from helmsman.agents.registry import engine_overviews
 from helmsman.approvals.rule_book import RuleBook
@@ -453,6 +455,54 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
     return checks
 
 
+_SLOWEST: Final = 10.0
+"""A profile that takes longer is not waited for; Codex itself gives up its snapshot after this time."""
+
+_RUNS: Final = 3
+"""The first run also reads the files from disk, and the machine may be busy; the best counts."""
+
+
+def login_shell(env: Mapping[str, str]) -> str | None:
+    """Return the shell that Codex runs commands in: that of the user's account."""
+    if sys.platform == "win32":
+        return None
+    import pwd
+
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        shell = env.get("SHELL", "")
+    return shell if os.path.isabs(shell) and os.access(shell, os.X_OK) else None  # noqa: PTH117
+
+
+def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
+    """Return how many seconds a login shell takes; None if it cannot be run, or does not end."""
+    taken: list[float] = []
+    for _ in range(_RUNS):
+        began = time.perf_counter()
+        try:
+            process = subprocess.Popen(
+                [shell, "-lc", ":"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment_for(env),
+                start_new_session=True,
+            )
+        except OSError:
+            return None
+        try:
+            process.wait(_SLOWEST)
+        except subprocess.TimeoutExpired:
+            # It is let finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
+            threading.Thread(target=process.wait, daemon=True).start()
+            return None
+        taken.append(time.perf_counter() - began)
+        if taken[0] > 1:
+            break  # slow is slow
+    return min(taken)
+
+
 def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mapping[str, str]) -> Check | None:
     """Check the startup time of the user's login shell, which Codex runs commands in. None without such a shell."""
     shell = login_shell(env)
@@ -462,7 +512,7 @@ def check_login_shell(settings: Settings, binary: CodexBinary | None, env: Mappi
 def login_shell_line(shell: str, seconds: float | None, settings: Settings, binary: CodexBinary | None) -> Check:
     name, look = "Login shell", f"See where its time goes: `time {shell} -lc :`."
     if seconds is None:
-        detail = f"{shell} cannot be run or does not end within {SLOWEST:g} s, and Codex runs every command in one."
+        detail = f"{shell} cannot be run or does not end within {_SLOWEST:g} s, and Codex runs every command in one."
         return Check(name, "warning", detail, look)
     taken = f"{shell} takes {seconds * 1000:.0f} ms"
     if seconds >= _SLOW:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex import features
+from helmsman.agents.codex.features import OLDEST, Feature, Version
 
 
 def versions(*texts: str) -> list[Version]:
@@ -75,3 +79,14 @@ def test_each_feature_says_in_words_what_it_is_and_which_codex_has_it() -> None:
     assert Feature.STEER.versions == "Codex 0.99.0 and newer"
     assert Feature.ROLLBACK.versions == "Codex 0.155.0 and older"
     assert Feature.APP_SERVER.versions == "every Codex"
+
+
+def test_each_difference_in_the_data_names_its_last_version_and_the_modules_that_read_it() -> None:
+    rows = re.findall(r"^\| (.+) \| (0\.\d+) \| (.+) \|$", features.__doc__ or "", re.MULTILINE)
+    last = [Version.parse(f"{until}.0") for _, until, _ in rows]
+    assert last == sorted(last)
+    assert all(version >= Version.parse("0.92.0") for version in last)  # older files may still be on disk
+    assert Version.parse("0.93.0") == OLDEST
+    modules = {name for _, _, names in rows for name in re.findall(r"`(\w+)`", names)}
+    place = Path(features.__file__).parent
+    assert {name for name in modules if not (place / f"{name}.py").exists()} == set()

@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import re
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import anyio
 import anyio.to_thread
 
-from helmsman.agents.child_process import open_child
-from helmsman.agents.codex.processes import codex_environment
-from helmsman.base.concurrency import background_tasks
+from helmsman.agents.codex.processes import CommandOutput, codex_environment, run_command
 from helmsman.base.git import current_branch
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, text, timestamp
 from helmsman.base.patches import apply_patch, diff_digest
@@ -319,13 +315,6 @@ def poll_delays(random: Random, *, first: float = FIRST_LOOK, then: float = NEXT
         yield seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    exit_code: int | None
-    stdout: str
-    stderr: str
-
-
 class CloudClient:
     """Runner of `codex cloud …`, one process per call. Calls share no state, so they may run concurrently."""
 
@@ -578,7 +567,7 @@ class CloudClient:
 
     # --- the process -------------------------------------------------------------------------------------------------
 
-    async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> _Answer:
+    async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> CommandOutput:
         """Run `codex cloud <command>` to its end; a prompt goes in over standard input."""
         if not self._binary.has_cloud:
             raise Unsupported(
@@ -589,29 +578,18 @@ class CloudClient:
             )
         seconds = _ANSWER_SECONDS if prompt is None else _SUBMIT_SECONDS
         argv: list[str | Path] = [self._binary.path, "cloud", command, *arguments]
+        given = (prompt or "").encode("utf-8", "replace")
         with tempfile.TemporaryDirectory(prefix="helmsman-cloud-", ignore_cleanup_errors=True) as scratch:
-            async with (
-                background_tasks() as tasks,
-                open_child(tasks, argv, env=self._env, cwd=Path(scratch)) as child,
-            ):
-                output = bytearray()
-                with anyio.move_on_after(seconds) as limit:
-                    # A child that has seen enough may close its input before it has read everything.
-                    with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-                        await child.stdin.send((prompt or "").encode("utf-8", "replace"))
-                    await child.stdin.aclose()
-                    async for chunk in child.stdout:
-                        output += chunk
-                        if len(output) > _OUTPUT_LIMIT:
-                            raise CloudError(
-                                f"`codex cloud {command}` printed more than {_OUTPUT_LIMIT} bytes. Look at the task on "
-                                "its web page."
-                            )
-                    await child.wait()
-                    await child.stderr_ended()
-                if limit.cancelled_caught:
-                    raise _too_slow(command, seconds)
-                return _Answer(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
+            answer = await run_command(
+                argv, env=self._env, cwd=Path(scratch), seconds=seconds, given=given, limit=_OUTPUT_LIMIT
+            )
+        if answer.is_cut:
+            raise CloudError(
+                f"`codex cloud {command}` printed more than {_OUTPUT_LIMIT} bytes. Look at the task on its web page."
+            )
+        if answer.exit_code is None:
+            raise _too_slow(command, seconds)
+        return answer
 
 
 def _too_slow(command: str, seconds: float) -> CloudError:

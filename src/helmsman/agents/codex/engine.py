@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import tempfile
 import time
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -45,12 +44,13 @@ from helmsman.agents.codex.processes import (
     end_commands,
     is_start_race,
     path_without_tools,
+    run_command,
     start_failed,
 )
-from helmsman.agents.codex.questions import OpenQuestions, thread_of
+from helmsman.agents.codex.questions import OpenQuestions
 from helmsman.agents.codex.rollout_turns import from_text, is_of, read_review
 from helmsman.agents.codex.threads import (
-    InheritedThreads,
+    HeldMessages,
     SpareThread,
     ThreadState,
     as_opened,
@@ -251,9 +251,7 @@ class AppServerEngine(RoutedEngine):
         self._version: Version | None = None
         self._gone = anyio.Event()
         self._leaving = False
-        self._inherited = InheritedThreads(replaying=transport.resumed is not None)
-        self._held: dict[str, list[Callable[[], object]]] = {}
-        """Messages of Codex about a session that is being adopted. They are delivered after the session's earlier events."""
+        self._held = HeldMessages(replaying=transport.resumed is not None)
 
     @property
     def id(self) -> str | None:
@@ -301,7 +299,7 @@ class AppServerEngine(RoutedEngine):
     async def shake_hands(self) -> None:
         self._tasks.start_soon(self._peer.run)
         self._version = await self._api.initialize()
-        self._inherited.replaying = False  # all that was said before us came before that answer
+        self._held.replaying = False  # all that was said before us came before that answer
         self._tasks.start_soon(self._api.watch, self._is_busy)
 
     def _is_busy(self) -> bool:
@@ -326,7 +324,7 @@ class AppServerEngine(RoutedEngine):
     def forget(self, session_id: str) -> None:
         """Drop the state of a session that Codex has unloaded."""
         self._threads.pop(session_id, None)
-        self._inherited.forget(session_id)
+        self._held.forget(session_id)
         self._router.detach(session_id)
 
     async def open(self, options: SessionOptions) -> Opened:
@@ -352,9 +350,9 @@ class AppServerEngine(RoutedEngine):
                     await resume_goal(self._api, session_id)
             raise
         self._state(session_id).is_goal_paused |= is_goal_paused
-        if self._inherited.is_running(session_id):
+        if self._held.is_running(session_id):
             await self._let_speak(session_id)
-        self._inherited.forget(session_id)
+        self._held.forget(session_id)
         return replace(opened, turn_id=await self._running_turn(thread))
 
     async def running_sessions(self) -> tuple[str, ...]:
@@ -362,7 +360,7 @@ class AppServerEngine(RoutedEngine):
         return tuple(
             thread.id
             for thread in await self._loaded()
-            if (thread.is_active or self._inherited.is_running(thread.id)) and thread.parent_id is None
+            if (thread.is_active or self._held.is_running(thread.id)) and thread.parent_id is None
         )
 
     async def adopt(self, session_id: str, options: SessionOptions) -> Opened:
@@ -372,33 +370,43 @@ class AppServerEngine(RoutedEngine):
         next. The policy in force stays until the next turn, which sends that of `options`.
         """
         access = await self._plan(options, resuming=True)
-        if session_id in self._inherited:
-            return await self._take_over(session_id, options, access)
         family = [session_id]
-        loaded = await self._loaded()
+        loaded = [] if self._held.has_replayed(session_id) else await self._loaded()
         for parent in family:
             family += [thread.id for thread in loaded if thread.parent_id == parent and thread.is_active]
         for child in family[1:]:
             self._router.adopt(child, session_id)
-        joined = [await self._join(thread_id, options, access) for thread_id in family]
-        return replace(joined[0], is_asking=any(thread.is_asking for thread in joined))
+        attached = [await self._attach_to(thread_id, options, access) for thread_id in family]
+        return replace(attached[0], is_asking=any(thread.is_asking for thread in attached))
 
-    async def _take_over(self, session_id: str, options: SessionOptions, access: Access) -> Opened:
-        """Attach to a session of an earlier owner. On a pipe, the messages that Codex sent to that owner give its state."""
-        if self._binary.can(Feature.THREAD_STATUS):
-            thread = await self._api.resume_thread(session_id, thread_settings(options, access))
-        else:  # resuming a running thread would load it twice, and the first copy could not be interrupted
-            thread = await self._api.read_thread(session_id)
-        self._state(session_id).opened(thread, options, access)
-        await self._let_speak(session_id)
-        return replace(as_opened(thread, access), turn_id=self._state(session_id).turn_id, sandbox=thread.sandbox)
+    async def _attach_to(self, thread_id: str, options: SessionOptions, access: Access) -> Opened:
+        """Attach to a loaded thread. Its newest turn comes from the output of Codex, or else in Codex's answer."""
+        state, settings = self._state(thread_id), thread_settings(options, access)
+        if self._held.has_replayed(thread_id):
+            if self._binary.can(Feature.THREAD_STATUS):
+                thread = await self._api.resume_thread(thread_id, settings)
+            else:  # resuming a running thread would load it twice, and the first copy could not be interrupted
+                thread = await self._api.read_thread(thread_id)
+            state.opened(thread, options, access)
+            await self._let_speak(thread_id)
+        else:
+            self._held.begin(thread_id)
+            try:
+                thread = await self._api.join_thread(thread_id, settings)
+                state.opened(thread, options, access)
+                for turn in thread.turns:
+                    for event in turn_as_events(thread_id, turn):
+                        self._take(event)
+            finally:
+                self._held.release(thread_id)
+        return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
 
     async def _let_speak(self, session_id: str) -> None:
         await self._api.loaded_threads()  # what Codex asks again, because the thread was joined, has come before this
         waiting = [session_id]
         for thread_id in waiting:
-            self._inherited.release(thread_id)
-            waiting += [child for child in self._router.children(session_id) if child in self._inherited]
+            self._held.release(thread_id)
+            waiting += [child for child in self._router.children(session_id) if self._held.has_replayed(child)]
 
     async def _loaded(self) -> list[Thread]:
         threads: list[Thread] = []
@@ -408,20 +416,6 @@ class AppServerEngine(RoutedEngine):
             except EngineRefused:  # Codex cannot read a thread whose first turn has just begun
                 threads.append(Thread(id=thread_id, is_active=True))
         return threads
-
-    async def _join(self, thread_id: str, options: SessionOptions, access: Access) -> Opened:
-        self._held[thread_id] = []
-        try:
-            thread = await self._api.join_thread(thread_id, thread_settings(options, access))
-            state = self._state(thread_id)
-            state.opened(thread, options, access)
-            for turn in thread.turns:
-                for event in turn_as_events(thread_id, turn):
-                    self._take(event)
-        finally:
-            for call in self._held.pop(thread_id):
-                call()
-        return replace(as_opened(thread, access), turn_id=state.turn_id, sandbox=thread.sandbox)
 
     async def fork(self, session_id: str, options: SessionOptions, *, last_turn_id: str | None = None) -> Opened:
         access = await self._plan(options, resuming=True)
@@ -610,11 +604,7 @@ class AppServerEngine(RoutedEngine):
 
     def _on_request(self, request: IncomingRequest) -> bool:
         later = self._router.position.bound(partial(self._questions.take_or_refuse, request))
-        if self._inherited.hold_request(request, later):
-            return True
-        held = self._held.get(thread_of(request) or "")
-        if held is not None:
-            held.append(later)
+        if self._held.hold_request(request, later):
             return True
         return self._questions.take(request)
 
@@ -622,11 +612,7 @@ class AppServerEngine(RoutedEngine):
 
     def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
         later = partial(self._on_notification, method, params)
-        if self._inherited.hold(method, params, self._router.position.bound(later)):
-            return
-        held = self._held.get(str(params.get("threadId")))
-        if held is not None:
-            held.append(later)
+        if self._held.hold(method, params, self._router.position.bound(later)):
             return
         if method == "serverRequest/resolved":
             self._questions.resolved(params)
@@ -814,10 +800,9 @@ class AppServerEngine(RoutedEngine):
                     continue
                 setting = f"{edit.key}={json.dumps(edit.value)}"
                 command = [str(self.program), "app-server", "--strict-config", "-c", setting]
-                with anyio.move_on_after(_STRICT_SECONDS):
-                    done = await anyio.run_process(command, stdin=subprocess.DEVNULL, check=False, env=child_env)
-                    if done.returncode and b"unknown configuration field" in done.stderr:
-                        unknown.append(edit.key)
+                done = await run_command(command, env=child_env, cwd=Path(home), seconds=_STRICT_SECONDS)
+                if done.exit_code and "unknown configuration field" in done.stderr:
+                    unknown.append(edit.key)
         return tuple(unknown)
 
     async def rate_limits(self) -> RateLimitsReported | None:

@@ -1,4 +1,4 @@
-"""Environment, PATH and options of a Codex process, start failures, and commands that sessions leave running.
+"""Environment, PATH and options of Codex processes, start failures, one command, and commands that sessions leave running.
 
 Shell snapshots: Codex can run a login shell per thread and reuse its environment for the commands of that thread. A thread
 then waits for the user's profile, and fifty threads run fifty of them; a profile that takes a lock (`pyenv init`) makes them
@@ -11,31 +11,29 @@ are found whichever process the engine belongs to, and no other process is.
 
 from __future__ import annotations
 
-import logging
 import os
-import subprocess
-import sys
-import threading
-import time
 import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+import anyio
 import anyio.to_thread
 
+from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.features import Feature
 from helmsman.base.addresses import REMOTE_TOKEN
 from helmsman.base.caller_context import environment
+from helmsman.base.concurrency import background_tasks
 from helmsman.base.config_values import as_toml
 from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import Process, parents_of, running_process
-from helmsman.base.programs import environment_for, path_out_of_reach
+from helmsman.base.programs import path_out_of_reach
 from helmsman.base.redaction import redact
 from helmsman.errors import EngineStartFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.errors import HelmsmanError
@@ -121,16 +119,50 @@ def start_failed(error: HelmsmanError) -> EngineStartFailed:
     )
 
 
+# --- one command -----------------------------------------------------------------------------------------------------
+
+
+class CommandOutput(NamedTuple):
+    """What a command printed. The exit code is None if its time was up, or it printed too much."""
+
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    is_cut: bool = False
+
+
+async def run_command(
+    argv: Sequence[str | Path],
+    *,
+    env: Mapping[str, str],
+    cwd: Path,
+    seconds: float,
+    given: bytes = b"",
+    limit: int = 1024 * 1024,
+) -> CommandOutput:
+    """Run a command of Codex to its end. Its time and its output are bounded, and nothing of it is left behind.
+
+    Raises:
+        EngineStartFailed: It cannot be run.
+    """
+    output = bytearray()
+    async with background_tasks() as tasks, open_child(tasks, argv, env=env, cwd=cwd) as child:
+        with anyio.move_on_after(seconds):
+            # A child that has seen enough may close its input before it has read everything.
+            with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await child.stdin.send(given)
+            await child.stdin.aclose()
+            async for chunk in child.stdout:
+                output += chunk
+                if len(output) > limit:
+                    return CommandOutput(None, "", child.stderr_tail, is_cut=True)
+            await child.wait()
+            await child.stderr_ended()
+            return CommandOutput(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
+        return CommandOutput(None, output.decode("utf-8", "replace"), child.stderr_tail)
+
+
 # --- shell snapshots -------------------------------------------------------------------------------------------------
-
-
-log = logging.getLogger(__name__)
-
-SLOWEST: Final = 10.0
-"""Limit for the run time of a profile. Codex itself abandons its snapshot after this time."""
-
-_RUNS: Final = 3
-"""Number of runs, of which the fastest counts: the first also reads files from disk, and the machine may be busy."""
 
 
 async def snapshot_options(
@@ -152,49 +184,6 @@ def _is_configured(codex_home: Path) -> bool:
         return False
     features = config.get("features")
     return isinstance(features, dict) and "shell_snapshot" in features
-
-
-def login_shell(env: Mapping[str, str]) -> str | None:
-    """Return the shell that Codex uses: that of the user's account."""
-    if sys.platform == "win32":
-        return None
-    import pwd
-
-    try:
-        shell = pwd.getpwuid(os.getuid()).pw_shell
-    except KeyError:
-        shell = env.get("SHELL", "")
-    return shell if os.path.isabs(shell) and os.access(shell, os.X_OK) else None  # noqa: PTH117
-
-
-def measure_profile(shell: str, env: Mapping[str, str]) -> float | None:
-    """Run the login shell, and see how long it takes."""
-    taken: list[float] = []
-    for _ in range(_RUNS):
-        began = time.perf_counter()
-        try:
-            process = subprocess.Popen(
-                [shell, "-lc", ":"],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment_for(env),
-                start_new_session=True,
-            )
-        except OSError as error:
-            log.info("the login shell %s could not be run: %s", shell, error)
-            return None
-        try:
-            process.wait(SLOWEST)
-        except subprocess.TimeoutExpired:
-            # It is let finish: a profile that is killed may leave a lock that makes every later shell slow (pyenv).
-            threading.Thread(target=process.wait, daemon=True).start()
-            log.info("the login shell %s does not end within %g s", shell, SLOWEST)
-            return None
-        taken.append(time.perf_counter() - began)
-        if taken[0] > 1:
-            break  # slow is slow
-    return min(taken)
 
 
 # --- commands left running -------------------------------------------------------------------------------------------

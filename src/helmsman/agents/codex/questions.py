@@ -1,6 +1,6 @@
 """Requests of Codex as questions, and answers as results.
 
-Two tables, keyed by the request's method, read a request and write its answer. A method without an entry is refused. Codex
+A table, keyed by the request's method, reads a request and writes its answer. A method without an entry is refused. Codex
 never gets a lasting yes (`acceptForSession`, `acceptWithExecpolicyAmendment`, MCP `persist`), because it may cover more than
 was shown. Longer approvals are Helmsman's own rules, which answer the next question.
 
@@ -21,6 +21,7 @@ import logging
 import os
 import re
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -51,8 +52,6 @@ from helmsman.model.questions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from anyio.abc import TaskGroup
 
     from helmsman.agents.codex.binary import CodexBinary
@@ -107,9 +106,9 @@ def item_of(request: IncomingRequest) -> str | None:
 
 def read_question(request: IncomingRequest, session_id: str, around: RequestContext) -> Question | None:
     """Convert a request to a question for the owner of `session_id`, or return None if it is not one."""
-    reader = _READERS.get(request.method)
-    if reader is None:
+    if request.method not in _REQUESTS:
         return None
+    reader, _ = _REQUESTS[request.method]
     params = request.params
     thread_id = thread_of(request)
     turn_id = _text(params, "turnId")
@@ -135,7 +134,8 @@ def write_answer(request: IncomingRequest, choices: tuple[Choice, ...] | None) -
     Raises:
         AnswerInvalid: A form field's text does not fit its type.
     """
-    return _WRITERS[request.method](request.params, choices)
+    _, writer = _REQUESTS[request.method]
+    return writer(request.params, choices)
 
 
 def _question_id(*identity: object) -> str:
@@ -351,24 +351,17 @@ def _field_value(name: str, schema: Mapping[str, Any], text: str) -> Any:
         raise AnswerInvalid(f"{text!r} is not a valid {kind} for {name!r}. Give a value of that type.") from None
 
 
-_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], RequestContext], _Read]]] = {
-    COMMAND: _read_command,
-    FILE_CHANGE: _read_file_change,
-    PERMISSIONS: _read_permissions,
-    USER_INPUT: _read_user_input,
-    ELICITATION: _read_elicitation,
-    LEGACY_COMMAND: _read_command,
-    LEGACY_FILE_CHANGE: _read_file_change,
-}
+_Reader = Callable[[Mapping[str, Any], RequestContext], _Read]
+_Writer = Callable[[Mapping[str, Any], tuple[Choice, ...] | None], Mapping[str, Any]]
 
-_WRITERS: Final[Mapping[str, Callable[[Mapping[str, Any], tuple[Choice, ...] | None], Mapping[str, Any]]]] = {
-    COMMAND: _write_decision,
-    FILE_CHANGE: _write_decision,
-    PERMISSIONS: _write_permissions,
-    USER_INPUT: _write_user_input,
-    ELICITATION: _write_elicitation,
-    LEGACY_COMMAND: _write_legacy_decision,
-    LEGACY_FILE_CHANGE: _write_legacy_decision,
+_REQUESTS: Final[Mapping[str, tuple[_Reader, _Writer]]] = {
+    COMMAND: (_read_command, _write_decision),
+    FILE_CHANGE: (_read_file_change, _write_decision),
+    PERMISSIONS: (_read_permissions, _write_permissions),
+    USER_INPUT: (_read_user_input, _write_user_input),
+    ELICITATION: (_read_elicitation, _write_elicitation),
+    LEGACY_COMMAND: (_read_command, _write_legacy_decision),
+    LEGACY_FILE_CHANGE: (_read_file_change, _write_legacy_decision),
 }
 
 # --- proof of the sandbox --------------------------------------------------------------------------------------------

@@ -34,16 +34,12 @@ import tempfile
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import anyio
-
-from helmsman.agents.child_process import open_child
-from helmsman.agents.codex.processes import codex_environment
+from helmsman.agents.codex.processes import codex_environment, run_command
 from helmsman.agents.supervisor.directory import private_directory
-from helmsman.base.concurrency import background_tasks
 from helmsman.base.programs import reason_of_sessions
 from helmsman.errors import EngineStartFailed, InvalidSetting
 from helmsman.settings import ensure_state_dir
@@ -359,8 +355,9 @@ async def check_sandbox(binary: CodexBinary, env: Mapping[str, str] | None = Non
         child_env = codex_environment(binary, Path(scratch), env) | {"TMPDIR": scratch}
         try:
             # Up to 0.130 the platform is a subcommand, afterwards only the command follows.
-            _, about, _ = await _output([binary.path, "sandbox", "--help"], child_env, Path(scratch))
-            named = [platform] if f"\n  {platform} " in about else []
+            run = partial(run_command, env=child_env, cwd=Path(scratch), seconds=_SECONDS)
+            about = await run([binary.path, "sandbox", "--help"])
+            named = [platform] if f"\n  {platform} " in about.stdout else []
             argv: list[str | Path] = [
                 binary.path,
                 "sandbox",
@@ -372,29 +369,17 @@ async def check_sandbox(binary: CodexBinary, env: Mapping[str, str] | None = Non
                 "-c",
                 _PROBE,
             ]
-            exit_code, output, stderr = await _output(argv, child_env, Path(scratch))
+            answer = await run(argv)
         except EngineStartFailed as error:
             return SandboxCheck(works=False, detail=error.message)
-    if exit_code is None:
+    if answer.exit_code is None:
         return SandboxCheck(works=None, detail=f"no answer within {_SECONDS:g} s")
-    said = output.split()
+    said = answer.stdout.split()
     if _RAN not in said:
-        last = next(reversed(stderr.splitlines()), "") or f"exit code {exit_code}"
+        last = next(reversed(answer.stderr.splitlines()), "") or f"exit code {answer.exit_code}"
         return SandboxCheck(works=False, detail=f"a command could not be run in it: {last}", fix=_ADVICE[sys.platform])
     if _WROTE in said:
         return SandboxCheck(
             works=False, detail="a command could write although it was read-only", fix=_ADVICE[sys.platform]
         )
     return SandboxCheck(works=True, detail="a command ran in it and could not write")
-
-
-async def _output(argv: list[str | Path], env: Mapping[str, str], cwd: Path) -> tuple[int | None, str, str]:
-    """Return the exit code (None after a timeout), standard output and standard error."""
-    output = bytearray()
-    async with background_tasks() as tasks, open_child(tasks, argv, env=env, cwd=cwd) as child:
-        await child.stdin.aclose()
-        with anyio.move_on_after(_SECONDS):
-            async for chunk in child.stdout:
-                output += chunk
-            await child.wait()
-        return child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail

@@ -259,7 +259,7 @@ def refuse_what_only_opening_takes(known: SessionOptions, wanted: SessionOptions
         )
 
 
-# --- threads of an earlier owner -------------------------------------------------------------------------------------
+# --- attaching to a thread ---------------------------------------------------------------------------------------------
 
 
 class _Message(NamedTuple):
@@ -269,59 +269,73 @@ class _Message(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Left:
+class _Held:
+    is_replayed: bool
     messages: list[_Message] = field(default_factory=list[_Message])
     is_running: bool = False
 
 
-class InheritedThreads:
-    """Threads that an earlier hub left in an engine. While `replaying`, all messages concern such threads."""
+class HeldMessages:
+    """Messages of Codex about threads to which this engine is not attached yet. They are handled when it is, in order.
+
+    While `replaying`, the output that an earlier owner has read is read again: every thread in it is held, with its newest
+    turn. Any other thread is held while it is joined.
+    """
 
     def __init__(self, *, replaying: bool) -> None:
         self.replaying = replaying
-        self._left: dict[str, _Left] = {}
+        self._threads: dict[str, _Held] = {}
 
-    def __contains__(self, thread_id: str) -> bool:
-        return thread_id in self._left
+    def has_replayed(self, thread_id: str) -> bool:
+        return thread_id in self._threads and self._threads[thread_id].is_replayed
 
     def is_running(self, thread_id: str) -> bool:
-        return thread_id in self._left and self._left[thread_id].is_running
+        """Return whether a turn of an earlier owner runs in the thread."""
+        return thread_id in self._threads and self._threads[thread_id].is_running
+
+    def begin(self, thread_id: str) -> None:
+        """Hold what comes about a thread from now on."""
+        self._threads.setdefault(thread_id, _Held(is_replayed=False))
 
     def hold(self, method: str, params: Mapping[str, Any], call: Callable[[], object]) -> bool:
-        """Hold back a message if its thread was left and is waiting. Return whether it was held."""
-        left = self._of(params)
-        if left is None:
+        """Hold a notification about such a thread. Return whether it is one."""
+        held = self._of(params)
+        if held is None:
             return False
         turn = turn_id(params)
-        if method == "turn/started":  # its first items may have come before
-            left.messages = [one for one in left.messages if turn is not None and one.turn_id == turn]
-        if method in ("turn/started", "turn/completed"):
-            left.is_running = method == "turn/started"
-        if not method.lower().endswith("delta"):
-            left.messages.append(_Message(turn, None, call))
+        if held.is_replayed:
+            if method == "turn/started":  # its first items may have come before
+                held.messages = [one for one in held.messages if turn is not None and one.turn_id == turn]
+            if method in ("turn/started", "turn/completed"):
+                held.is_running = method == "turn/started"
+            if method.lower().endswith("delta"):
+                return True
+        held.messages.append(_Message(turn, None, call))
         return True
 
     def hold_request(self, request: IncomingRequest, call: Callable[[], object]) -> bool:
-        """Hold back a request, as `hold`; joining a thread makes Codex repeat its open questions."""
-        left = self._of(request.params)
-        if left is not None and all(one.request_id != request.id for one in left.messages):
-            left.messages.append(_Message(turn_id(request.params), request.id, call))
-        return left is not None
+        """As `hold`. Codex repeats an open request when its thread is joined."""
+        held = self._of(request.params)
+        if held is not None and all(one.request_id != request.id for one in held.messages):
+            held.messages.append(_Message(turn_id(request.params), request.id, call))
+        return held is not None
 
-    def _of(self, params: Mapping[str, Any]) -> _Left | None:
+    def _of(self, params: Mapping[str, Any]) -> _Held | None:
         thread_id = params.get("threadId")
         if not isinstance(thread_id, str):
             return None
-        return self._left.setdefault(thread_id, _Left()) if self.replaying else self._left.get(thread_id)
+        if self.replaying and thread_id not in self._threads:
+            self._threads[thread_id] = _Held(is_replayed=True)
+        return self._threads.get(thread_id)
 
     def release(self, thread_id: str) -> None:
-        """Handle the held messages of a thread now."""
-        left = self._left.pop(thread_id, None)
-        for message in left.messages if left is not None else ():
+        """Handle the messages about a thread, and hold no more of them."""
+        held = self._threads.pop(thread_id, None)
+        for message in held.messages if held is not None else ():
             message.call()
 
     def forget(self, thread_id: str) -> None:
-        self._left.pop(thread_id, None)
+        self._threads.pop(thread_id, None)
 
 
 # --- goals ------------------------------------------------------------------------------------------------------------
