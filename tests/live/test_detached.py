@@ -13,7 +13,7 @@ import pytest
 
 from helmsman.agents.codex.app_servers import listens, open_recorded
 from helmsman.agents.codex.connection import open_unix
-from helmsman.agents.codex.engine import open_app_server
+from helmsman.agents.codex.engine import connect_app_server
 from helmsman.base.structs import replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
@@ -127,10 +127,10 @@ async def test_a_question_that_was_answered_in_a_terminal_is_closed(place: Place
         follower = await begin(engine, place, "touch")
         asked = await follower.question()
         assert engine.listens_at is not None
-        async with open_app_server(
+        async with connect_app_server(
             place.binary,
+            lambda _tasks: open_unix(engine.listens_at[0] if engine.listens_at else Path()),
             codex_home=place.codex_home.path,
-            connect=lambda _tasks: open_unix(engine.listens_at[0] if engine.listens_at else Path()),
             engine_id="terminal",
         ) as terminal:
             second = await adopt(terminal, place, follower.opened.session_id)

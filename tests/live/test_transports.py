@@ -14,7 +14,7 @@ import pytest
 from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.connection import open_remote, open_unix
-from helmsman.agents.codex.engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.engine import AppServerEngine, connect_app_server
 from helmsman.base.concurrency import background_tasks
 from helmsman.errors import EngineLost
 from helmsman.model.events import Event, QuestionAsked, TurnEnded
@@ -65,7 +65,7 @@ async def engine_at(
     with anyio.fail_after(20):
         while True:  # until it listens
             try:
-                async with open_app_server(binary, codex_home=codex_home.path, connect=connect) as engine:
+                async with connect_app_server(binary, connect, codex_home=codex_home.path) as engine:
                     yield engine
                     return
             except EngineLost:

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from helmsman.agents import agent_process, child_process
-from helmsman.agents.codex import connection
+from helmsman.agents.codex import connection, processes
 from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.engine import AppServerEngine, open_app_server
@@ -88,7 +88,7 @@ async def begin(engine: AppServerEngine, tmp_path: Path, **options: Any) -> tupl
 
 
 async def test_a_start_race_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "START_RACE_PAUSE", 0)
+    monkeypatch.setattr(processes, "START_RACE_PAUSE", 0)
     server = FakeAppServer(tmp_path / "bin", at_start=[stderr(RACE), exit_now(1)], launches=2)
     async with engine_of(server, tmp_path) as engine:
         _, sink = await begin(engine, tmp_path)

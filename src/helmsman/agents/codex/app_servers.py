@@ -38,18 +38,15 @@ import msgspec
 
 from helmsman.agents.agent_process import ReplayWindow, SupervisedTransport
 from helmsman.agents.codex.access import is_wider_approval, is_wider_sandbox
-from helmsman.agents.codex.binary import CODEX, TITLE, CodexBinary
+from helmsman.agents.codex.binary import CODEX, TITLE, CodexBinary, ProgramFile
 from helmsman.agents.codex.connection import INITIALIZED, AppServer, handshake, open_remote, open_unix
-from helmsman.agents.codex.engine import AppServerEngine, open_app_server
+from helmsman.agents.codex.engine import AppServerEngine, connect_app_server
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.codex.processes import (
-    START_ATTEMPTS,
-    START_RACE_PAUSE,
     codex_environment,
     command_path,
-    is_start_race,
     path_without_tools,
-    start_failed,
+    start_codex,
 )
 from helmsman.agents.codex.watching import AppServerOutput
 from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
@@ -59,7 +56,6 @@ from helmsman.base.caller_context import UMASK
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import file_lock
 from helmsman.base.jsonrpc import Peer, Transport
-from helmsman.base.structs import Value
 from helmsman.errors import (
     EngineError,
     EngineLost,
@@ -86,22 +82,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # --- which Codex, in which environment -------------------------------------------------------------------------------
-
-
-class BinaryIdentity(Value, frozen=True, kw_only=True):
-    """Identity of a Codex program. Another size or modification time at the same path is another Codex."""
-
-    path: str
-    size: int
-    changed_ns: int
-    version: str
-
-    @classmethod
-    def of(cls, binary: CodexBinary) -> BinaryIdentity:
-        status = binary.path.stat()
-        return cls(
-            path=str(binary.path), size=status.st_size, changed_ns=status.st_mtime_ns, version=str(binary.version)
-        )
 
 
 def digest_of(env: Mapping[str, str], command_path: str = "") -> str:
@@ -222,10 +202,10 @@ async def open_recorded(
             window = ReplayWindow(process.offset)
             yield SupervisedTransport(process, window, AppServerOutput(window), TITLE)
 
-    engine = open_app_server(
+    engine = connect_app_server(
         CodexBinary.connected(Path(record.about["path"]), Version.parse(record.about["version"])),
+        connect,
         codex_home=Path(record.place),
-        connect=connect,
         engine_id=record.id,
         allowed_roots=allowed_roots,
     )
@@ -244,7 +224,7 @@ class EngineRequest:
 
     state_dir: Path
     binary: CodexBinary
-    identity: BinaryIdentity
+    program: ProgramFile
     codex_home: str
     env: Mapping[str, str]
     env_digest: str
@@ -275,7 +255,7 @@ class EngineRequest:
             return cls(
                 state_dir=state_dir.resolve(),
                 binary=binary,
-                identity=BinaryIdentity.of(binary),
+                program=ProgramFile.of(binary.path),
                 codex_home=str(codex_home.resolve()),
                 env=environment,
                 env_digest=lease + digest_of(environment, command_path(binary, env)),
@@ -295,18 +275,17 @@ class EngineRequest:
         """Return whether `open_detached` may give this engine to the client."""
         return (
             record.place == self.codex_home
-            and _identity_of(record) == self.identity
+            and self.is_of_this_codex(record)
             and record.about.get("env_digest") == self.env_digest
             and (record.listens_at is not None) is listens(self.binary)
             and not record.is_draining
         )
 
-
-def _identity_of(record: ProcessRecord) -> BinaryIdentity | None:
-    try:
-        return msgspec.convert(record.about.get("binary"), BinaryIdentity)
-    except msgspec.ValidationError:
-        return None
+    def is_of_this_codex(self, record: ProcessRecord) -> bool:
+        """Return whether the engine runs the same program. Another size or time of change at its path is another one."""
+        about = record.about
+        known = (str(self.binary.version), msgspec.to_builtins(self.program))
+        return (about.get("version"), about.get("binary")) == known
 
 
 async def _attach_to_one(
@@ -337,7 +316,7 @@ def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
                 record.stop()
         elif wanted.fits(record):
             fitting.append(record)
-        elif record.place == wanted.codex_home and _identity_of(record) != wanted.identity and not record.is_draining:
+        elif record.place == wanted.codex_home and not wanted.is_of_this_codex(record) and not record.is_draining:
             record.drain()
     return fitting
 
@@ -366,15 +345,11 @@ async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
 async def _start(
     stack: AsyncExitStack, wanted: EngineRequest, options: Sequence[str], allowed_roots: Sequence[Path]
 ) -> AppServerEngine:
-    for attempt in range(1, START_ATTEMPTS + 1):
-        try:
-            record = await _start_supervised(wanted, options)
-            return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
-        except EngineLost as error:
-            if attempt == START_ATTEMPTS or not is_start_race(error):
-                raise start_failed(error) from error
-        await anyio.sleep(START_RACE_PAUSE * attempt)
-    raise AssertionError("unreachable")
+    async def start() -> AppServerEngine:
+        record = await _start_supervised(wanted, options)
+        return await stack.enter_async_context(open_recorded(record, allowed_roots, epoch=wanted.owner.epoch))
+
+    return await start_codex(start)
 
 
 def _greeting() -> list[str]:
@@ -406,9 +381,9 @@ async def _start_supervised(wanted: EngineRequest, options: Sequence[str]) -> Pr
         about={
             "agent": CODEX,
             "place": wanted.codex_home,
-            "version": wanted.identity.version,
-            "path": wanted.identity.path,
-            "binary": msgspec.to_builtins(wanted.identity),
+            "version": str(wanted.binary.version),
+            "path": wanted.program.path,
+            "binary": msgspec.to_builtins(wanted.program),
             "env_digest": wanted.env_digest,
             "search_path": path_without_tools(wanted.binary, wanted.env["PATH"]),
         },
@@ -481,10 +456,10 @@ async def open_remote_engine(settings: Settings) -> AsyncIterator[AppServerEngin
     """Connect to the remote engine during the block; it keeps running. Raises what `find_remote` does."""
     binary, url = await find_remote(settings), settings.codex_remote
     assert url is not None
-    async with open_app_server(
+    async with connect_app_server(
         binary,
+        lambda _tasks: open_remote(url, token=settings.codex_remote_token),
         codex_home=settings.codex_home,
-        connect=lambda _tasks: open_remote(url, token=settings.codex_remote_token),
         engine_id=remote_id(settings),
     ) as engine:
         yield engine
@@ -538,10 +513,10 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
             f"The daemon of Codex {version} cannot {Feature.GUARDED_SOCKET.text}, so it is not used. Update Codex.",
             version=str(version),
         )
-    async with open_app_server(
+    async with connect_app_server(
         binary,
+        lambda _tasks: open_unix(path),
         codex_home=settings.codex_home,
-        connect=lambda _tasks: open_unix(path),
         engine_id=daemon_id(settings.codex_home),
         allowed_roots=settings.session_roots,
         kind=DaemonEngine,

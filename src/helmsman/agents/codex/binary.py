@@ -413,7 +413,10 @@ class _Help(Value, frozen=True, kw_only=True):
 
 async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) -> CodexBinary:
     program, is_launcher = await anyio.to_thread.run_sync(_program, found)
-    key = _Key.of(program)
+    try:
+        key = ProgramFile.of(program)
+    except OSError:
+        raise _NotUsableError("does not exist") from None
     if key in _KNOWN:
         return _KNOWN[key]
     # The program behind a launcher may change without the launcher changing.
@@ -529,22 +532,21 @@ _CACHE_FORMAT: Final = 2
 _CACHE_ENTRIES: Final = 20
 
 
-class _Key(Value, frozen=True):
+class ProgramFile(Value, frozen=True):
+    """A program. Another size or time of change at the same path is another program."""
+
     path: str
     size: int
     changed_ns: int
 
     @classmethod
-    def of(cls, program: Path) -> _Key:
-        try:
-            status = program.stat()
-        except OSError:
-            raise _NotUsableError("does not exist") from None
+    def of(cls, program: Path) -> ProgramFile:
+        status = program.stat()
         return cls(str(program), status.st_size, status.st_mtime_ns)
 
 
 class _Entry(Value, frozen=True):
-    key: _Key
+    key: ProgramFile
     help: _Help
 
 
@@ -553,14 +555,14 @@ class _CacheFile(Value, frozen=True):
     entries: list[_Entry]
 
 
-_KNOWN: Final[dict[_Key, CodexBinary]] = {}
+_KNOWN: Final[dict[ProgramFile, CodexBinary]] = {}
 
 
-def _recall(file: Path, key: _Key) -> _Help | None:
+def _recall(file: Path, key: ProgramFile) -> _Help | None:
     return next((entry.help for entry in _entries(file) if entry.key == key), None)
 
 
-def _remember(file: Path, key: _Key, said: _Help) -> None:
+def _remember(file: Path, key: ProgramFile, said: _Help) -> None:
     others = [entry for entry in _entries(file) if entry.key.path != key.path]
     content = _CacheFile(_CACHE_FORMAT, [_Entry(key, said), *others][:_CACHE_ENTRIES])
     try:

@@ -12,7 +12,7 @@ import json
 import logging
 import tempfile
 import time
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,13 +38,11 @@ from helmsman.agents.codex.connection import AppServer, Thread
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.normalise import app_server_item, from_app_server, join_pieces, sub_agents, turn_as_events
 from helmsman.agents.codex.processes import (
-    START_ATTEMPTS,
-    START_RACE_PAUSE,
     codex_environment,
     end_commands,
-    is_start_race,
     path_without_tools,
     run_command,
+    start_codex,
     start_failed,
 )
 from helmsman.agents.codex.questions import OpenQuestions
@@ -826,43 +824,51 @@ async def open_app_server(
     codex_home: Path,
     env: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
-    connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]] | None = None,
-    engine_id: str | None = None,
     allowed_roots: Sequence[Path] = (),
-    kind: type[AppServerEngine] = AppServerEngine,
 ) -> AsyncIterator[AppServerEngine]:
-    """Open an engine for the length of the block: a child process with these options, or the one that `connect` reaches.
-
-    An engine with an `engine_id` outlives the hub: the end of the block only detaches from it.
+    """Start an engine as a child process, for the length of the block.
 
     Raises:
         EngineStartFailed: Codex did not come up. No process is left behind.
     """
-    search_path = ""
-    if connect is None:
-        binary.require(Feature.APP_SERVER, doing="run the app-server engine")
-        child_env = codex_environment(binary, codex_home, env)
-        search_path = path_without_tools(binary, child_env["PATH"])
+    binary.require(Feature.APP_SERVER, doing="run the app-server engine")
+    child_env = codex_environment(binary, codex_home, env)
+    argv: list[str | Path] = [binary.path, "app-server", *options]
 
-        def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
-            return open_stdio(tasks, [binary.path, "app-server", *options], title="The Codex engine", env=child_env)
+    def connect(tasks: TaskGroup) -> AbstractAsyncContextManager[Transport]:
+        return open_stdio(tasks, argv, title="The Codex engine", env=child_env)
 
-    for attempt in range(1, START_ATTEMPTS + 1):
-        async with background_tasks() as tasks, connect(tasks) as transport:
-            confinement = Confinement(tuple(allowed_roots))
-            engine = kind(tasks, transport, binary, codex_home, engine_id, confinement)
-            engine.search_path = search_path
-            try:
-                await engine.shake_hands()
-            except (EngineLost, EngineTimeout) as error:
-                if attempt == START_ATTEMPTS or not is_start_race(error):
-                    raise start_failed(error) from error
-            else:
-                try:
-                    yield engine
-                finally:
-                    engine.leave()
-                    if engine.api.hangs and isinstance(transport, StdioTransport):
-                        transport.child.kill()  # it does not respond, and holds the locks of its sessions
-                return
-        await anyio.sleep(START_RACE_PAUSE * attempt)
+    async with AsyncExitStack() as stack:
+        opening = partial(connect_app_server, binary, connect, codex_home=codex_home, allowed_roots=allowed_roots)
+        engine = await start_codex(lambda: stack.enter_async_context(opening()))
+        engine.search_path = path_without_tools(binary, child_env["PATH"])
+        yield engine
+
+
+@asynccontextmanager
+async def connect_app_server(
+    binary: CodexBinary,
+    connect: Callable[[TaskGroup], AbstractAsyncContextManager[Transport]],
+    *,
+    codex_home: Path,
+    engine_id: str | None = None,
+    allowed_roots: Sequence[Path] = (),
+    kind: type[AppServerEngine] = AppServerEngine,
+) -> AsyncIterator[AppServerEngine]:
+    """Connect to an app-server, for the length of the block. One with an `engine_id` outlives the block.
+
+    Raises:
+        EngineStartFailed: It does not answer.
+    """
+    async with background_tasks() as tasks, connect(tasks) as transport:
+        engine = kind(tasks, transport, binary, codex_home, engine_id, Confinement(tuple(allowed_roots)))
+        try:
+            await engine.shake_hands()
+        except (EngineLost, EngineTimeout) as error:
+            raise start_failed(error) from error
+        try:
+            yield engine
+        finally:
+            engine.leave()
+            if engine.api.hangs and isinstance(transport, StdioTransport):
+                transport.child.kill()  # it does not respond, and holds the locks of its sessions

@@ -15,7 +15,7 @@ import os
 import tomllib
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -30,13 +30,15 @@ from helmsman.base.process_ending import end_processes
 from helmsman.base.processes import Process, parents_of, running_process
 from helmsman.base.programs import path_out_of_reach
 from helmsman.base.redaction import redact
-from helmsman.errors import EngineStartFailed
+from helmsman.errors import EngineLost, EngineStartFailed, EngineTimeout
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.errors import HelmsmanError
+
+StartedT = TypeVar("StartedT")
 
 START_ATTEMPTS: Final = 4
 START_RACE_PAUSE: Final = 0.2
@@ -101,13 +103,28 @@ def _configured_path(codex_home: Path) -> str | None:
         return None
 
 
-def is_start_race(error: HelmsmanError) -> bool:
-    """Return whether it failed because of concurrent starts; the details of the error have Codex's output."""
-    return _START_RACE in str(error.details.get("stderr", ""))
+async def start_codex(start: Callable[[], Awaitable[StartedT]]) -> StartedT:
+    """Start a Codex, and again if several that start at the same time on a new home get in each other's way.
+
+    Raises:
+        EngineStartFailed: Codex did not come up.
+    """
+    attempt = 1
+    while True:
+        try:
+            return await start()
+        except EngineStartFailed as error:
+            failed = error
+        except (EngineLost, EngineTimeout) as error:
+            failed = start_failed(error)
+        if attempt == START_ATTEMPTS or _START_RACE not in str(failed.details.get("stderr")):
+            raise failed
+        await anyio.sleep(START_RACE_PAUSE * attempt)
+        attempt += 1
 
 
 def start_failed(error: HelmsmanError) -> EngineStartFailed:
-    """Return the error for the caller that wanted an engine."""
+    """Return the error for the client that needs an engine."""
     stderr = str(error.details.get("stderr") or "")
     lines = stderr.splitlines()
     # A panic ends in a backtrace; what went wrong is in the line that says so.
