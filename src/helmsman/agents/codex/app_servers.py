@@ -54,7 +54,7 @@ from helmsman.agents.supervisor.directory import is_attached, private_directory
 from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record
 from helmsman.base.caller_context import UMASK
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.files import file_lock
+from helmsman.base.files import release_lock, take_lock
 from helmsman.base.jsonrpc import Peer, Transport
 from helmsman.errors import (
     EngineError,
@@ -323,20 +323,18 @@ def _tidy_up(wanted: EngineRequest) -> list[ProcessRecord]:
 
 @asynccontextmanager
 async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
-    """Lock the search for an engine among all processes: two concurrent searches would start two."""
+    """Let only one process look for an engine or start one: two at the same time would start two."""
     deadline = anyio.current_time() + LOCK_TIMEOUT
-    async with AsyncExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(file_lock(engines / "start.lock", timeout=0))
-                break
-            except TimeoutError:
-                if anyio.current_time() > deadline:
-                    raise EngineStartFailed(
-                        f"Another process has been starting an engine for {LOCK_TIMEOUT:g} s. Look at `helmsman engines`."
-                    ) from None
-            await anyio.sleep(_POLL)
+    while (held := take_lock(engines / "start.lock")) is None:
+        if anyio.current_time() > deadline:
+            raise EngineStartFailed(
+                f"Another process has been starting an engine for {LOCK_TIMEOUT:g} s. Look at `helmsman engines`."
+            )
+        await anyio.sleep(_POLL)
+    try:
         yield
+    finally:
+        release_lock(held)
 
 
 # --- starting --------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -202,12 +203,13 @@ def _change(change: PathChange) -> dict[str, Any]:
     return present(told)
 
 
-def _write_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
-    return {"decision": _DECISIONS[choices[0].value if choices else DENY]}
+def _write_decision(
+    params: Mapping[str, Any], choices: tuple[Choice, ...] | None, words: Mapping[str, str] = _DECISIONS
+) -> Mapping[str, Any]:
+    return {"decision": words[choices[0].value if choices else DENY]}
 
 
-def _write_legacy_decision(_params: Mapping[str, Any], choices: tuple[Choice, ...] | None) -> Mapping[str, Any]:
-    return {"decision": _LEGACY_DECISIONS[choices[0].value if choices else DENY]}
+_write_legacy_decision = partial(_write_decision, words=_LEGACY_DECISIONS)
 
 
 # --- permissions -----------------------------------------------------------------------------------------------------
