@@ -40,7 +40,7 @@ PAGE: Final = Path(__file__).parents[1] / "docs" / "appendix" / "sandbox.md"
 BEGIN: Final = "<!-- drawn by tests/sandbox_table.py -->"
 END: Final = "<!-- end of the drawing -->"
 CODEX: Final = "`codex`, network on"
-AGENTS: Final = ("claude", "gemini", "qwen", "copilot")
+AGENTS: Final = ("claude", "gemini", "opencode", "qwen", "copilot")
 
 _LOGINS: Final = {
     "claude": (".claude/.credentials.json", "ANTHROPIC_API_KEY"),
@@ -50,14 +50,20 @@ _LOGINS: Final = {
     "codex": (".codex/auth.json", "CODEX_ACCESS_TOKEN"),
     "opencode": (".local/share/opencode/auth.json", "OPENCODE_TOKEN"),
 }
-_COPIED: Final = {"gemini": "", "qwen": ".qwen/", "copilot": ".copilot/"}
-"""What of the path of a login is not in the home that the agent has in its sandbox."""
+_COPIED: Final = {
+    "gemini": ".gemini/oauth_creds.json",
+    "opencode": "data/opencode/auth.json",
+    "qwen": "oauth_creds.json",
+    "copilot": "config.json",
+}
+"""Where a login is in the home that the agent has in its sandbox."""
 _SESSIONS: Final = {
     "claude": ".claude/projects/-other/x.jsonl",
     "gemini": ".gemini/tmp/other/chats/x.jsonl",
     "qwen": ".qwen/projects/-other/chats/x.jsonl",
     "copilot": ".copilot/session-state/x/events.jsonl",
     "codex": ".codex/sessions/x.jsonl",
+    "opencode": ".local/share/opencode/opencode.db",
 }
 """Sessions of other directories."""
 _SOCKET_VARIABLES: Final = ("SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "DOCKER_HOST", "DISPLAY", "TMUX")
@@ -132,7 +138,7 @@ class Stage:
     def copy_of(self, agent: str) -> Path:
         """Return where the copy of an agent's login is, in the home that it has in its sandbox."""
         inside = self.state / "agents" / "homes" / agent / "home"
-        return inside / _LOGINS[agent][0].removeprefix(_COPIED[agent])
+        return inside / _COPIED[agent]
 
     async def look(self, name: str, sandbox: Sandbox) -> dict[str, Any]:
         """Look around in the place of an agent."""
@@ -166,7 +172,8 @@ class Stage:
         profile = next(one for one in KNOWN if one.name == name)
         made = self.state / "agents" / "homes" / name / "home"
         made.mkdir(parents=True)
-        return _around(profile, options, argv, self.env, made, sandbox)
+        place = profile.session_place("", self.env, enforced=True)
+        return _around(profile, options, argv, self.env, made, place, sandbox)
 
     def rows(self, name: str, seen: dict[str, Any]) -> dict[str, str]:
         """What was seen, in the words of the table."""
@@ -183,9 +190,7 @@ class Stage:
         return {
             "the repository": "writable" if seen["write"][str(self.repo)] == "written" else "read-only",
             "tools in the home, `~/.gitconfig`": shown(read, [f"{home}/.pyenv/bin/tool", f"{home}/.gitconfig"]),
-            "its own settings and login": "a copy"
-            if agent in ("gemini", "qwen", "copilot")
-            else shown(read, [logins[agent]]),
+            "its own settings and login": "a copy" if agent in _COPIED else shown(read, [logins[agent]]),
             "its sessions in other directories": shown(read, [str(self.home / _SESSIONS[agent])]),
             "settings and logins of other agents": shown(read, others),
             "`~/.ssh`, `~/.aws`, browser profiles": shown(

@@ -86,8 +86,6 @@ async def test_a_question_about_a_tool_of_a_server_says_all_of_it(
     settings, env = real_settings(agent, model, tmp_path)
     have_server(agent, tmp_path, called)
     more: dict[str, Any] = {"cwd": git_repo, "agent": agent, "trust_repository": True}  # else Gemini and Qwen have none
-    if agent == "opencode":
-        more["unenforced"] = True
 
     async def asked(prompt: str, sandbox: SandboxMode, policy: ApprovalPolicy, *, yes: bool = False) -> list[Question]:
         session = await helm.start(prompt, sandbox=sandbox, approval_policy=policy, **more)

@@ -87,13 +87,10 @@ async def test_the_agents_do_what_the_table_says(
     for attempt in (INSIDE, OUTSIDE):
         model.on(attempt, _where_there_is(WRITERS, patch(add(str(made[attempt]), "x\n"))), say("done"))
     settings, env = real_settings(agent, model, tmp_path)
-    unenforced = bool(agent in PROFILES and PROFILES[agent].not_confined)
     seen: dict[str, Outcome] = {}
     async with Helmsman(settings, env=env, inside=True) as helm:
         for attempt in ATTEMPTS:
-            session = await helm.start(
-                attempt, cwd=git_repo, agent=agent, sandbox=sandbox, approval_policy=policy, unenforced=unenforced
-            )
+            session = await helm.start(attempt, cwd=git_repo, agent=agent, sandbox=sandbox, approval_policy=policy)
             asked = await _answered_no(session)
             path = made[attempt]
             commands = [item for item in session.items if isinstance(item, CommandExecution)]

@@ -13,6 +13,7 @@ from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.acp.storage.gemini import GeminiReader
 from helmsman.agents.acp.storage.index import AgentSessions
 from helmsman.base.json_values import timestamp
+from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import SessionOptions
 
@@ -144,6 +145,66 @@ def test_a_session_on_disk_is_listed_and_read_and_counted_once(write: Callable[[
     for wrong in ("../../etc/passwd", "*", "", "no-such-session"):
         assert index.find(wrong) is None
         assert reader.turns(wrong) is None
+
+
+def own_database(home: Path) -> Path:
+    """Move what `opencode` has written into the place of a session of Helmsman, and return that place."""
+    profile = next(profile for profile in KNOWN if profile.name == "opencode")
+    place = profile.session_place("", {"HOME": str(home)}, enforced=True)
+    assert place is not None
+    (home / ".local" / "share" / "opencode" / "opencode.db").rename(place / "opencode.db")
+    profile.was_begun(ID, place)
+    return place
+
+
+def test_a_session_of_opencode_with_its_own_database_is_listed_and_no_other_that_is_in_there(tmp_path: Path) -> None:
+    opencode(tmp_path)
+    place, env = own_database(tmp_path), {"HOME": str(tmp_path)}
+    profile = next(profile for profile in KNOWN if profile.name == "opencode")
+    with closing(sqlite3.connect(place / "opencode.db")) as database, database:
+        database.execute(
+            "insert into session select 'forged', title, directory, null, version, 1, 2, null from session"
+        )
+    reader = profile.reader(env)
+    assert reader is not None
+    assert [info.session_id for info in reader.sessions()] == [ID]
+    assert reader.find("forged") is None
+    assert [turn.message for turn in reader.turns(ID) or ()] == ["made"]
+    assert [key for key, _, _ in reader.stamps()] == [ID]
+    assert profile.session_place(ID, env, enforced=True) == place
+    assert profile.place_environment(place) == {"OPENCODE_DB": str(place / "opencode.db")}
+    (place / "opencode.db").rename(tmp_path / "moved.db")
+    (place / "opencode.db").symlink_to(tmp_path / "moved.db")
+    assert list(profile.reader(env).sessions()) == []  # type: ignore[union-attr]
+
+
+def test_a_session_that_was_begun_in_opencode_itself_needs_the_database_of_all(tmp_path: Path) -> None:
+    opencode(tmp_path)
+    env = {"HOME": str(tmp_path)}
+    profile = next(profile for profile in KNOWN if profile.name == "opencode")
+    assert profile.session_place(ID, env, enforced=False) is None
+    with pytest.raises(InvalidInput, match="begun in OpenCode itself"):
+        profile.session_place(ID, env, enforced=True)
+
+
+def test_approvals_that_a_command_wrote_into_its_database_are_removed_before_the_next_start(tmp_path: Path) -> None:
+    opencode(tmp_path)
+    place, env = own_database(tmp_path), {"HOME": str(tmp_path)}
+    profile = next(profile for profile in KNOWN if profile.name == "opencode")
+    with closing(sqlite3.connect(place / "opencode.db")) as database, database:
+        database.execute("alter table session add column permission")
+        database.execute("update session set permission = 'allow'")
+        database.execute("create table permission (id, action)")
+        database.execute("insert into permission values ('1', 'bash')")
+    profile.session_place(ID, env, enforced=True)
+    with closing(sqlite3.connect(place / "opencode.db")) as database, database:
+        assert database.execute("select permission from session").fetchall() == [(None,)]
+        assert database.execute("select * from permission").fetchall() == []
+        database.execute(
+            "create trigger again after delete on permission begin insert into permission values (2, 3); end"
+        )
+    with pytest.raises(InvalidInput, match="triggers or views"):
+        profile.session_place(ID, env, enforced=True)
 
 
 def test_what_makes_no_sense_is_left_out(tmp_path: Path) -> None:

@@ -15,12 +15,13 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profiles import KNOWN
+from helmsman.agents.acp.storage.opencode import place_of
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
-from helmsman.errors import InvalidInput, Unsupported
+from helmsman.errors import InvalidInput
 from helmsman.model.events import AgentMessage, EngineGone, QuestionAsked, TurnEnded, Usage, UsageReported
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
@@ -101,7 +102,7 @@ async def test_turn_and_question_outlive_the_hub(
     env = {**agent.env, "HELMSMAN_STATE_DIR": str(tmp_path / "state")}
     settings = load_settings({"detach": True}, env, tmp_path)
     profile = PROFILES[agent.name]
-    options = SessionOptions(agent=agent.name, cwd=git_repo, unenforced=bool(profile.not_confined))
+    options = SessionOptions(agent=agent.name, cwd=git_repo, writes="workspace")
     hubs = [AcpAgent(profile, agent.command, Owner(epoch)) for epoch in range(1, 5)]
     try:
         async with hubs[0].open_engine(settings, env) as engine:
@@ -175,30 +176,20 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
     tried = AcpAgent(profile, agent.command).try_sandbox(
         load_settings({"state_dir": str(tmp_path / "state")}), agent.env
     )
-    if home is None:
-        with pytest.raises(Unsupported, match="None can be put around it"):
-            await tried
-        async with opened(agent, tmp_path) as engine:
-            with pytest.raises(Unsupported, match="None can be put around it"):
-                await engine.open(options)
-        return
+    assert home is not None
     assert f"{profile.title} " in await tried
     home.path.mkdir(parents=True, exist_ok=True)
     (home.path / "settings.json").write_text("{}")
     secret = tmp_path / "state" / "secret"
     outside = [tmp_path / "outside", agent.home / "outside", home.path / "planted", home.path / "settings.json"]
     outside += [home.path / name / "planted" for name in home.kept]
+    shared = home.path / home.shared[0]
     project = profile.own_project(home.path, git_repo)
-    if project is not None:  # others' sessions cannot be written
-        other = home.path / home.shared[0] / "other"
+    other = shared / "other"
+    if project is not None or agent.name == "opencode":  # others' sessions cannot be written
         other.mkdir(parents=True)
         outside.append(other / "planted")
-    evil = (project or home.path / home.shared[0]) / "evil"
-    tries = "; ".join((*(f"echo planted > {path}" for path in outside), f"ln -s {outside[0]} {evil}"))
-    if home.mark is not None:
-        tries += f"; echo {tmp_path} > {evil.with_name(home.mark)}"
     model.on("say hello", say("Hi there"))
-    model.on("try it", run(f"touch inside; {tries}; cat {secret}"), say("tried"))
     model.on("write it", patch(add(str(git_repo / "new.txt"), "hello\n")), say("written"))
     model.on("say more", say("More"))
     mark = f"{agent.name}-held-{os.getpid()}"
@@ -207,6 +198,13 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
         secret.write_text("hidden")
         story = Story(engine, await begin(engine, options, "say hello"), options)
         assert (await story.ended())[0].outcome == "completed"
+        if agent.name == "opencode":
+            project = place_of(shared, story.followed.session_id)
+        evil = (project or shared) / "evil"
+        tries = "; ".join((*(f"echo planted > {path}" for path in outside), f"ln -s {outside[0]} {evil}"))
+        if home.mark is not None:
+            tries += f"; echo {tmp_path} > {evil.with_name(home.mark)}"
+        model.on("try it", run(f"touch inside; {tries}; cat {secret}"), say("tried"))
         await story.turn("try it")
         question = await story.asked()
         assert question.details["sandbox"] == "inside"

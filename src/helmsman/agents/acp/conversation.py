@@ -15,14 +15,25 @@ import re
 import uuid
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.acp import updates as permissions
 from helmsman.agents.acp.profile import MODE, AgentAccess
-from helmsman.agents.acp.updates import TurnItems, joined
+from helmsman.agents.acp.updates import (
+    ACTS,
+    CANCELLED,
+    REQUEST,
+    Asking,
+    TurnItems,
+    joined,
+    read_question,
+    refusing,
+    unasked,
+    write_answer,
+)
 from helmsman.agents.process_engine import AgentTurn, Conversation, State, as_words, session_not_found
 from helmsman.base.json_values import amount, integer, mapping, optional_text, rows, sequence, text, texts
 from helmsman.base.jsonrpc import Peer
@@ -74,6 +85,8 @@ CANCEL_SECONDS: Final = 0.5
 UNTOLD_SECONDS: Final = 30.0
 """Seconds that an agent may take to report the input of a tool call that it asks about. Agents were seen to need a moment.
 """
+DATA: Final = "data"
+"""The field of a process record with the directory that holds the data of its session."""
 _BEGUN: Final = "in_progress"
 _CHANGED: Final = "its call changed"
 _STEERING: Final = "craft/drainMidTurnQueue"
@@ -101,6 +114,8 @@ class AcpTurn(AgentTurn):
     unanswered: int = 0
     later: list[str] = field(default_factory=list[str])
     reasons: list[str] = field(default_factory=list[str])
+    asked: set[str] = field(default_factory=set[str])
+    """The calls that it has asked about."""
     only_asked: list[Mapping[str, Any]] = field(default_factory=list["Mapping[str, Any]"])
     """Calls of tools that were said in a question alone, each with its line: the line is dropped once it is answered."""
     usage: Usage | None = None
@@ -121,6 +136,7 @@ class AcpTurn(AgentTurn):
             "only_asked": self.only_asked,
             "interrupted": self.interrupted,
             "declined": sorted(self.items.declined),
+            "asked": sorted(self.asked),
         }
 
     def recall(self, noted: Mapping[str, Any]) -> None:
@@ -129,6 +145,7 @@ class AcpTurn(AgentTurn):
         self.only_asked = rows(noted.get("only_asked"))
         self.interrupted = noted.get("interrupted") is True
         self.items.declined.update(texts(noted.get("declined")))
+        self.asked.update(texts(noted.get("asked")))
 
     def decline(self, request: IncomingRequest) -> None:
         """Record that a request was refused."""
@@ -252,6 +269,8 @@ class AcpConversation(Conversation):
             session.id = text(made.get("sessionId"))
             if not session.id:
                 raise EngineStartFailed(f"{self.title} gave the new session no id. Try another version of it.")
+            if data := text(session.about.get(DATA)):
+                await anyio.to_thread.run_sync(self._profile.was_begun, session.id, Path(data))
             await self._set_up(options)
         else:
             self._loading, session.cost = True, None
@@ -509,6 +528,7 @@ class AcpConversation(Conversation):
             self._note_cost(update)
         elif kind in ("agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan"):
             self._emit(turn.items.take(update))
+            self._stop_if_unasked(turn, update)
             self._look_again(turn, update)
             turn.count(self._profile.update_usage(update))
         else:
@@ -536,6 +556,14 @@ class AcpConversation(Conversation):
             return
         self.warn(f"{self.title} changed its mode to {mode}; it is set back to {wanted}.")
         self.context.tasks.start_soon(self._set_back, wanted)
+
+    def _stop_if_unasked(self, turn: AcpTurn, update: Mapping[str, Any]) -> None:
+        """Stop an agent that asks before every act, if it has acted without asking."""
+        call = turn.items.known(text(update.get("toolCallId")))
+        if self._profile.acts_unasked or call is None or update.get("status") != "completed":
+            return
+        if self.access.answers != "yes" and text(call.fields.get("kind")) in ACTS and call.id not in turn.asked:
+            self._stop_unasking("what it may do")
 
     def _stop_unasking(self, what: str) -> None:
         """Stop an agent that might have stopped asking, regardless of who changed that. The next message loads it again."""
@@ -574,18 +602,20 @@ class AcpConversation(Conversation):
         """Handle a request. Return False if it needs no answer of a user."""
         if request.method == _STEERING and self._profile.steering == "when asked":
             return self._give_later(request)
-        if request.method != permissions.REQUEST:
+        if request.method != REQUEST:
             return False
         turn = self.turn
         if turn is None or turn.interrupted or self.stopped:
-            return self.peer.respond(request.id, permissions.CANCELLED)
+            return self.peer.respond(request.id, CANCELLED)
         asked = mapping(request.params.get("toolCall"))
         call_id = text(asked.get("toolCallId"))
         before = turn.items.known(call_id)
         announced = None if before is None else optional_text(before.fields.get("title"))
         is_told = before is not None and before.fields.get("status") == _BEGUN
+        turn.asked.add(call_id)
         if before is None:
             turn.only_asked.append({"offset": self.process.position.offset, "call": asked})
+        if before is None or not self._profile.acts_unasked:
             self.note(turn)
         self._emit(turn.items.call(asked))
         answers = self.access.answers
@@ -595,7 +625,7 @@ class AcpConversation(Conversation):
         if is_told or not self._profile.tells_later:
             self._ask(turn, waiting)
         elif call_id in self.untold:
-            return self.peer.respond(request.id, permissions.CANCELLED)
+            return self.peer.respond(request.id, CANCELLED)
         else:
             self.untold[call_id] = waiting
             self.context.tasks.start_soon(self._refuse_untold, turn, waiting)
@@ -617,7 +647,7 @@ class AcpConversation(Conversation):
         # A call that has ended is another one under the same name, which may be the model's choice.
         known = {} if call is None or call.ended else call.fields
         params = {**request.params, "toolCall": dict(known)} if times else request.params
-        asking = permissions.Asking(
+        asking = Asking(
             title=self.title,
             session_id=self.session.id,
             turn_id=turn.id,
@@ -628,7 +658,7 @@ class AcpConversation(Conversation):
             announced=waiting.announced,
             times=times,
         )
-        return permissions.read_question(params, known, asking)
+        return read_question(params, known, asking)
 
     def _look_again(self, turn: AcpTurn, update: Mapping[str, Any]) -> None:
         """Ask again about a call whose details have changed: the user must always see its current state."""
@@ -655,11 +685,11 @@ class AcpConversation(Conversation):
             turn.decline(waiting.request)
             del self.untold[waiting.call_id]
             self.warn(f"{self.title} asked about a tool and did not say what it is given. It was refused.")
-            self.peer.respond(waiting.request.id, permissions.refusing(waiting.request.params))
+            self.peer.respond(waiting.request.id, refusing(waiting.request.params))
 
     def _answer_unasked(self, turn: AcpTurn, request: IncomingRequest, yes: bool) -> bool:
-        result = permissions.unasked(request.params, yes=yes)
-        if result == permissions.refusing(request.params):
+        result = unasked(request.params, yes=yes)
+        if result == refusing(request.params):
             turn.decline(request)
             self.note(turn)
         return self.peer.respond(request.id, result)
@@ -676,8 +706,8 @@ class AcpConversation(Conversation):
         if waiting is None or waiting.question is None:
             raise QuestionNotOpen.any_more(question.id)
         turn, request = self.turn, waiting.request
-        result = permissions.write_answer(request.params, waiting.question, choices)
-        granted = result not in (permissions.CANCELLED, permissions.refusing(request.params))
+        result = write_answer(request.params, waiting.question, choices)
+        granted = result not in (CANCELLED, refusing(request.params))
         if turn is not None and not granted:
             turn.decline(request)
             reason = choices[0].reason if choices else None
@@ -694,11 +724,11 @@ class AcpConversation(Conversation):
             self._withdraw(question_id)
         untold, self.untold = self.untold, {}
         for waiting in untold.values():
-            self.peer.respond(waiting.request.id, permissions.CANCELLED)
+            self.peer.respond(waiting.request.id, CANCELLED)
 
     def _withdraw(self, question_id: str) -> None:
         waiting = self.questions.pop(question_id)
-        self.peer.respond(waiting.request.id, permissions.CANCELLED)
+        self.peer.respond(waiting.request.id, CANCELLED)
         self.deliver(
             QuestionClosed(session_id=self.session.id, question_id=question_id, answer=None, by=str(TURN_ENDED))
         )

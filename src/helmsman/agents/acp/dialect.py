@@ -13,13 +13,14 @@ import secrets
 import shutil
 import time
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
 from helmsman._version import __version__
-from helmsman.agents.acp.conversation import AcpConversation
+from helmsman.agents.acp.conversation import DATA, AcpConversation
 from helmsman.agents.agent_process import TURN, Greeting, Launch
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.process_engine import AgentDialect, note_on
@@ -96,9 +97,12 @@ def put_inside(
     env: Mapping[str, str],
     *,
     places: Path,
+    place: Path | None,
     sandbox: Sandbox,
 ) -> tuple[Sequence[str], dict[str, str], PrivateHome]:
     """Return how to start a process for such a session in a sandbox, and its home there. Blocks.
+
+    `place` is the directory with the data of the session, if it has one to itself.
 
     Raises:
         EngineStartFailed: The agent could not be prepared for it.
@@ -109,7 +113,7 @@ def put_inside(
         home = PrivateHome(places, secrets.token_hex(8))
         home.path.mkdir(mode=0o700, parents=True)
         try:
-            line, used = _around(profile, options, argv, env, home.path, sandbox)
+            line, used = _around(profile, options, argv, env, home.path, place, sandbox)
         except BaseException:
             home.remove()
             raise
@@ -133,6 +137,7 @@ def _around(
     argv: Sequence[str],
     env: Mapping[str, str],
     made: Path,
+    place: Path | None,
     sandbox: Sandbox,
 ) -> tuple[Sequence[str], dict[str, str]]:
     assert options.cwd is not None
@@ -149,30 +154,38 @@ def _around(
         needs=profile.reads(env),
         variables=profile.variables,
     )
+    homes = (*(() if home is None else (home,)), *profile.more_homes(env))
+    for one in homes:
+        inside = made / one.inside
+        _fill(one, inside / one.below)
+        used[one.variable] = str(inside)
+        needs = (link.resolve() for link in (inside / one.below).iterdir() if link.is_symlink())
+        confined = replace(confined, needs=(*confined.needs, *needs))
     if home is not None:
-        _fill(home, made / home.below)
-        used[home.variable] = str(made)
         shared = tuple((home.path / name).resolve() for name in home.shared)
         kept = tuple((home.path / name).resolve() for name in home.kept)
-        project = profile.own_project(home.path, directory)
+        project = place or profile.own_project(home.path, directory)
         if project is not None and not project.is_symlink():  # then the sessions of others cannot be written
             project.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not home.kept:  # below a hidden directory nothing can be shown for reading
                 confined = replace(confined, hides=shared)
             shared = (project.resolve(),)
             kept += () if home.mark is None else (shared[0] / home.mark,)
-        needs = (*confined.needs, *(link.resolve() for link in (made / home.below).iterdir() if link.is_symlink()))
-        confined = replace(confined, writable=(*confined.writable, *shared), kept=kept, needs=needs)
+        confined = replace(confined, writable=(*confined.writable, *shared), kept=kept)
     return sandbox.around(argv, used, confined)
 
 
 def _fill(home: AgentHome, inside: Path) -> None:
     """Make a home in which an agent finds all that its own has."""
     inside.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if home.others is not None and home.others.is_dir():
+        for entry in home.others.iterdir():
+            if entry.name != home.below:
+                (inside.parent / entry.name).symlink_to(entry)
     for name in (*home.shared, *home.kept):
         (home.path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-    for entry in home.path.iterdir():
-        if entry.name not in home.empty:
+    for entry in home.path.iterdir() if home.path.is_dir() else ():
+        if not any(fnmatchcase(entry.name, pattern) for pattern in home.empty):
             with suppress(FileNotFoundError):  # one that is just being replaced
                 _show(entry.resolve(), inside / entry.name, copied=entry.name in home.copied)
 
@@ -235,9 +248,10 @@ def greeting_of(profile: Profile) -> Greeting:
             )
         return about
 
-    advice = "Start it by hand to see why."
-    if not profile.not_confined:
-        advice += f" In a sandbox, name what else it must write as `writable` under [agents.{profile.name}]."
+    advice = (
+        "Start it by hand to see why. In a sandbox, name what else it must write as `writable` under "
+        f"[agents.{profile.name}]."
+    )
     return Greeting(
         agent=profile.name,
         title=profile.title,
@@ -330,8 +344,12 @@ class AcpDialect(AgentDialect):
         await anyio.to_thread.run_sync(self.profile.refuse_danger, options, directory)
         fingerprint = await anyio.to_thread.run_sync(self.fingerprint, config, session, options, turn)
         await anyio.to_thread.run_sync(check_command, config.argv, config.env)
-        if is_enforced(options):
-            inside = partial(put_inside, places=places_in(config.state_dir), sandbox=await config.sandbox())
+        enforced = is_enforced(options)
+        find_place = partial(self.profile.session_place, session.id, config.env, enforced=enforced)
+        place = await anyio.to_thread.run_sync(find_place)
+        if enforced:
+            sandbox, places = await config.sandbox(), places_in(config.state_dir)
+            inside = partial(put_inside, places=places, place=place, sandbox=sandbox)
             argv, env, home = await anyio.to_thread.run_sync(inside, self.profile, options, config.argv, config.env)
         else:
             own = self.profile.home(config.env)
@@ -339,9 +357,12 @@ class AcpDialect(AgentDialect):
             await anyio.to_thread.run_sync(refuse_planted, self.title, shared)
             argv, home = config.argv, None
             env = await anyio.to_thread.run_sync(self._environment, config, options)
+        about: dict[str, str] = {}
+        if place is not None:
+            env, about = {**env, **self.profile.place_environment(place)}, {DATA: str(place)}
         if not options.trust_repository:
             env = await anyio.to_thread.run_sync(careful_environment, env, directory)
-        return Launch(argv=argv, env=env, directory=directory, fingerprint=fingerprint, about={}, files=home)
+        return Launch(argv=argv, env=env, directory=directory, fingerprint=fingerprint, about=about, files=home)
 
     def clear_up(self, state_dir: Path, session: AgentSession) -> None:
         clear_away(state_dir / PLACES)

@@ -35,8 +35,8 @@ Some agents report too little there, and only their files have the correct count
 """
 
 MODE: Final = "mode"
-"""Name of the mode among the settings of a session."""
-_OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME})
+"""The name of the mode among the settings of a session."""
+_OF_EVERY_AGENT: Final = frozenset({Capability.ASK, Capability.IMAGES, Capability.RESUME, Capability.SANDBOX})
 
 
 class AgentAccess(Value, frozen=True):
@@ -54,10 +54,12 @@ class AgentAccess(Value, frozen=True):
 class AgentHome(Value, frozen=True, kw_only=True):
     """Home directory of an agent, and the parts of it that a sandbox exposes.
 
-    The environment variable `variable` names the directory that contains its home at the path `below` (empty: the
-    directory is its home). `shared` are the directories with its sessions, `kept` are paths below these that hold
-    programs. Directories that it has to write are `copied`, or, if it needs none of their content, `empty`. `mark` is
-    the file that names the owner of the sessions in a directory.
+    The environment variable `variable` names the directory that has its home, as `below` there (empty: the directory is its
+    home). `shared` are the directories with its sessions, `kept` are paths below these that hold programs. Directories that
+    it has to write are `copied`. What the sandbox must not see, or the agent makes anew, is `empty`: names or patterns.
+    `mark` is the file that names the owner of the sessions in a directory. In the sandbox the home is in a directory of the
+    name `inside`. An agent with an XDG directory shares it with other programs: `others` is the real one, and its other
+    entries are linked.
     """
 
     path: Path
@@ -68,6 +70,8 @@ class AgentHome(Value, frozen=True, kw_only=True):
     copied: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
     mark: str | None = None
+    inside: str = ""
+    others: Path | None = None
 
 
 class Profile(ABC):
@@ -92,6 +96,8 @@ class Profile(ABC):
     """True if cached tokens are counted separately from the input tokens."""
     thoughts_beside: bool = False
     """True if thought tokens are counted separately from the output tokens."""
+    acts_unasked: bool = True
+    """True if it may run commands or change files without asking, such as harmless ones. Others are stopped when they do."""
     tells_later: bool = False
     """True if the agent asks about a call before it reports the tool's input."""
     has_history: bool = False
@@ -138,6 +144,10 @@ class Profile(ABC):
     @abstractmethod
     def home(self, env: Mapping[str, str]) -> AgentHome | None:
         """Return the agent's home and the parts that a sandbox exposes; None if it needs nothing there."""
+
+    def more_homes(self, env: Mapping[str, str]) -> tuple[AgentHome, ...]:
+        """Return further directories that it keeps files in, none of which it shares with its next process."""
+        return ()
 
     def trust(self, env: Mapping[str, str]) -> Trust:
         """Return all of this together."""
@@ -192,6 +202,21 @@ class Profile(ABC):
     def own_project(self, home: Path, directory: Path) -> Path | None:
         """Return the directory with the sessions of one project; None if all projects share one. Blocks, briefly."""
         return None
+
+    def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
+        """Return the directory with the data of one session, made if it is new; None if sessions share one. Blocks, briefly.
+
+        Raises:
+            InvalidInput: The session has none, so that a sandbox would have to show the data of all sessions.
+        """
+        return None
+
+    def place_environment(self, place: Path) -> Mapping[str, str]:
+        """Return the variables that make it use such a directory."""
+        return {}
+
+    def was_begun(self, session_id: str, place: Path) -> None:  # noqa: B027 - most have none
+        """Note which session the data in a directory is of. Blocks, briefly."""
 
     def prepare(self, argv: Sequence[str], env: Mapping[str, str]) -> None:  # noqa: B027 - most need nothing
         """Do what must be done outside before it can run in a sandbox. Blocks.
@@ -314,8 +339,6 @@ class Profile(ABC):
             can.add(Capability.USAGE)
         if self.moves:
             can.add(Capability.MOVE)
-        if not self.not_confined:
-            can.add(Capability.SANDBOX)
         return frozenset(can)
 
     @property
@@ -325,9 +348,4 @@ class Profile(ABC):
         lacking = {capability: "" for capability in Capability if capability not in able}
         if Capability.INSTRUCTIONS in lacking:
             lacking[Capability.INSTRUCTIONS] = "Put what matters into the prompt."
-        if Capability.SANDBOX in lacking:
-            lacking[Capability.SANDBOX] = (
-                f"None can be put around it, since {self.not_confined}. Use another agent; docs/agents.md says "
-                "what it takes to run this one."
-            )
         return Capabilities(self.name, self.title, lacking)

@@ -30,7 +30,7 @@ from helmsman.base.json_values import (
     sequence,
     text,
 )
-from helmsman.errors import EngineStartFailed
+from helmsman.errors import EngineStartFailed, InvalidInput
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class OpenCode(Profile):
     asking_mode = "build"
     reading_mode = None
     memory = ()
-    variables = ()
+    variables = ("OPENCODE_*", "*_API_KEY")  # its settings, and the keys of its providers
     model_by = "set_model"
     steering = "second prompt"
     counting = "files"
@@ -179,8 +179,12 @@ class OpenCode(Profile):
     thoughts_beside = True
     tells_later = True
     runs_repository_files = False
-    not_confined = "its sessions are in one file with its accounts and permissions, which a command could change"
+    acts_unasked = False  # a command could change what its own session may do
 
+    _DATABASE = "opencode.db"
+    _SESSIONS = "helmsman"
+    """Below its data, a directory for each session of Helmsman."""
+    _XDG: Mapping[str, str] = {"DATA": ".local/share", "CONFIG": ".config", "CACHE": ".cache", "STATE": ".local/state"}
     _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
     _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
     """Words in a configuration that may name a plugin. Of all its content, only plugins are run."""
@@ -205,7 +209,8 @@ class OpenCode(Profile):
         content = {**given, "permission": permission, "agent": {**agents, self.asking_mode: used}}
         content |= {"default_agent": self.asking_mode, "autoupdate": False, "share": "disabled"}
         made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
-        made.pop("OPENCODE_PERMISSION", None)
+        for name in ("OPENCODE_PERMISSION", "OPENCODE_DB"):
+            made.pop(name, None)
         if not options.trust_repository:
             made["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
         return made
@@ -218,8 +223,55 @@ class OpenCode(Profile):
             found += [path for path in configurations if _may_say(path, self._PLUGIN)]
         return found
 
-    def home(self, env: Mapping[str, str]) -> AgentHome | None:
-        return None  # no sandbox is put around it
+    def home(self, env: Mapping[str, str]) -> AgentHome:
+        return self._xdg(env, "DATA", shared=(self._SESSIONS,), empty=("*.db", "*.db-*", "log", "repos", "snapshot"))
+
+    def more_homes(self, env: Mapping[str, str]) -> tuple[AgentHome, ...]:
+        state = self._xdg(env, "STATE", empty=("*",))
+        return self._xdg(env, "CONFIG"), self._xdg(env, "CACHE"), state
+
+    def _xdg(
+        self, env: Mapping[str, str], kind: str, *, shared: tuple[str, ...] = (), empty: tuple[str, ...] = ()
+    ) -> AgentHome:
+        variable = f"XDG_{kind}_HOME"
+        others = Path(env.get(variable) or _home(env) / self._XDG[kind])
+        return AgentHome(
+            path=others / "opencode",
+            variable=variable,
+            below="opencode",
+            shared=shared,
+            empty=empty,
+            inside=kind.lower(),
+            others=others,
+        )
+
+    def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
+        """A database for each session: in the one of all sessions are accounts and the approvals of all projects."""
+        places = self.home(env).path / self._SESSIONS
+        if not session_id:
+            place = places / secrets.token_hex(8)
+            place.mkdir(mode=0o700, parents=True)
+            return place
+        from helmsman.agents.acp.storage.opencode import forget_permissions, place_of
+
+        place_of_session = place_of(places, session_id)
+        if place_of_session is not None:
+            forget_permissions(place_of_session)
+        elif enforced:
+            raise InvalidInput(
+                f"Session {session_id} was begun in OpenCode itself, in one file with its accounts and all other sessions, "
+                "which a sandbox would have to show. Start a new session, or continue this one with `unenforced`.",
+                parameter="unenforced",
+            )
+        return place_of_session
+
+    def place_environment(self, place: Path) -> Mapping[str, str]:
+        return {"OPENCODE_DB": str(place / self._DATABASE)}
+
+    def was_begun(self, session_id: str, place: Path) -> None:
+        from helmsman.agents.acp.storage.opencode import name_place
+
+        name_place(place, session_id)
 
     def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
         output = mapping(fields.get("rawOutput"))
@@ -228,13 +280,11 @@ class OpenCode(Profile):
     def reader(self, env: Mapping[str, str]) -> SessionReader:
         from helmsman.agents.acp.storage.opencode import OpenCodeReader
 
-        return OpenCodeReader(self._data(env) / "opencode.db")
+        data = self.home(env).path
+        return OpenCodeReader(data / self._DATABASE, data / self._SESSIONS)
 
     def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
-        return (), (self._data(env) / "auth.json",)
-
-    def _data(self, env: Mapping[str, str]) -> Path:
-        return Path(env.get("XDG_DATA_HOME") or _home(env) / ".local" / "share") / "opencode"
+        return (), (self.home(env).path / "auth.json",)
 
 
 class Qwen(Profile):

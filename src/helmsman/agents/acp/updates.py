@@ -397,7 +397,7 @@ REQUEST: Final = "session/request_permission"
 CANCELLED: Final[Mapping[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 _ALLOW: Final = "allow_once"
 _REJECT: Final = "reject_once"
-_ACTS: Final = frozenset({"execute", *EDITS})
+ACTS: Final = frozenset({"execute", *EDITS})
 _UNKNOWN: Final = "It replaces a text that may occur several times in the file. Helmsman cannot tell how often."
 _SHOWN: Final = frozenset({"command", "description", *PLACES})
 _GRANTS_NOTHING: Final = frozenset({"timeout", "initial_wait"})
@@ -509,7 +509,7 @@ def refusing(params: Mapping[str, Any]) -> Mapping[str, Any]:
 def user_questions(params: Mapping[str, Any], kind: str = "") -> list[Mapping[str, Any]]:
     """Return the agent's questions for text, if there are any. `kind` is the kind of the call."""
     call = mapping(params.get("toolCall"))
-    is_act = kind in _ACTS or call.get("kind") in _ACTS  # a yes in disguise
+    is_act = kind in ACTS or call.get("kind") in ACTS  # a yes in disguise
     meta = {} if is_act else mapping(call.get("_meta"))
     return [mapping(one) for one in sequence(meta.get("qwenQuestions")) if isinstance(one, dict)]
 
