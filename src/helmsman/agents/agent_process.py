@@ -438,7 +438,7 @@ TURN: Final = "turn"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """How an agent is greeted, and what is read from its lines.
+    """How an agent is greeted, and what is read from its lines. An agent that is not greeted cannot be supervised.
 
     `request` has the id `GREETING_ID`. `read_answer` returns what matters of the answer, or raises `EngineProtocolError`.
     `watcher` is the class that tells a supervisor what runs (`module:Class`), `output` notes turns and questions in a
@@ -447,10 +447,10 @@ class Greeting:
 
     agent: str
     title: str
-    request: Mapping[str, Any]
+    request: Mapping[str, Any] | None
     read_answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     watcher: str
-    output: Callable[[ReplayWindow], OutputWatcher]
+    output: Callable[[ReplayWindow], OutputWatcher] | None
     seconds: float
     advice: str
 
@@ -546,6 +546,13 @@ class AgentProcess:
         with anyio.CancelScope(shield=True):  # half a line would spoil the next one
             await self.transport.send(json.dumps(line), answering)
 
+    async def send_last(self, content: str) -> None:
+        """Send all that it is ever told, which is no line of JSON, and close its input. It may have ended."""
+        assert self._child is not None
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            await self._child.stdin.send(content.encode("utf-8", "replace"))
+            await self._child.stdin.aclose()
+
     # --- what the next owner has to know -----------------------------------------------------------------------------
 
     def note(self, **notes: Any) -> None:
@@ -590,6 +597,11 @@ class AgentProcess:
             with suppress(EngineLost):
                 await self._supervised.process.end()
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal the group of an agent that is a child."""
+        if self._child is not None:
+            self._child.signal(number)
+
     async def kill(self) -> None:
         """End it with all it has started, and leave it no time to do anything before."""
         await anyio.to_thread.run_sync(self.processes.kill_all)
@@ -608,10 +620,12 @@ async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup)
                 await anyio.to_thread.run_sync(launch.files.used_by, running_process(child.pid))
             transport = StdioTransport(child, greeting.title)
             tasks.start_soon(transport.close_output_after_exit)
+            about: Mapping[str, Any] = {}
             try:
-                with anyio.fail_after(greeting.seconds):
-                    answer = await transport.greet(json.dumps(greeting.request), GREETING_ID)
-                about = greeting.read_answer(answer)
+                if greeting.request is not None:
+                    with anyio.fail_after(greeting.seconds):
+                        answer = await transport.greet(json.dumps(greeting.request), GREETING_ID)
+                    about = greeting.read_answer(answer)
             except TimeoutError as error:
                 slow = EngineLost(f"It did not answer within {greeting.seconds:g} s.")
                 raise _not_up(greeting, slow, None, child.stderr_tail) from error
@@ -678,6 +692,7 @@ async def open_supervised_agent(
         except EngineProtocolError as error:
             await process.end()
             raise EngineStartFailed(error.message) from error
+        assert greeting.output is not None
         transport = SupervisedTransport(process, window, greeting.output(window), greeting.title, answer)
         yield AgentProcess(transport, answer, supervised=_Supervised(process, record, window))
 

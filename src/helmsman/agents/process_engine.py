@@ -179,6 +179,8 @@ class AgentTurn:
     """Its end was told."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     """It is over, or its process has gone."""
+    notes: tuple[str, ...] = ()
+    """Remarks for the client about this turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +200,8 @@ class AgentSession:
         self.directory = directory
         self.options = options
         """Those it was last used with."""
+        self.is_new = False
+        """Whether it was opened here and has had no turn. Its agent may name it with the first one."""
         self.forked_from: ForkPoint | None = None
         self.state = State.STORED
         self.process: AgentProcess | None = None
@@ -261,6 +265,8 @@ class EngineContext:
     router: EventRouter
     end: Callable[[AgentSession], Awaitable[None]]
     """Ends the process of a session, with all it has started."""
+    rename: Callable[[AgentSession, str], None]
+    """Gives a session the name that its agent has for it."""
 
 
 def session_not_found(title: str, session_id: str) -> SessionNotFound:
@@ -346,6 +352,10 @@ class AgentDialect(ABC):
     capabilities: Capabilities
     starts_with_session: ClassVar[bool]
     """Whether a process is started to make or load a session; otherwise with its first turn."""
+    ends_with_turn: ClassVar[bool] = False
+    """Whether a process has one turn, and ends with it."""
+    program: Path | None = None
+    """The program, if sessions could replace it."""
     version: str | None = None
     """The version of the program, if it is known before a process says it."""
     idle_seconds: ClassVar[float | None] = None
@@ -450,7 +460,7 @@ class ProcessEngine(RoutedEngine):
         self._engine_idle = idle
         self._idle = idle if dialect.idle_seconds is None else min(idle, dialect.idle_seconds)
         self._supervision = supervision
-        self._context = EngineContext(tasks, self._router, self.end)
+        self._context = EngineContext(tasks, self._router, self.end, self._rename)
         self._sessions: dict[str, AgentSession] = {}
         self._positions_before: dict[str, str | None] = {}
         """Input positions of the processes that earlier hubs left, by session."""
@@ -460,6 +470,10 @@ class ProcessEngine(RoutedEngine):
     @property
     def name(self) -> str:
         return self.dialect.engine_name
+
+    @property
+    def program(self) -> Path | None:
+        return self.dialect.program
 
     @property
     def capabilities(self) -> Capabilities:
@@ -497,7 +511,7 @@ class ProcessEngine(RoutedEngine):
             await self._start(session, options, None)
         else:
             await self.dialect.check(self.config, options)
-            session.id = str(uuid.uuid4())
+            session.id, session.is_new = str(uuid.uuid4()), True
         self._sessions[session.id] = session
         return self.dialect.opened(session, options)
 
@@ -544,6 +558,11 @@ class ProcessEngine(RoutedEngine):
         session.directory = session.directory or options.cwd
         return session
 
+    def _rename(self, session: AgentSession, session_id: str) -> None:
+        self._sessions.pop(session.id, None)
+        session.id = session_id
+        self._sessions[session_id] = session
+
     async def end_leftovers(self, session_id: str) -> None:
         self._check()
         if (session := self._sessions.get(session_id)) is not None:
@@ -562,6 +581,8 @@ class ProcessEngine(RoutedEngine):
     async def get_ready(self, session_id: str, options: SessionOptions, turn: TurnInput) -> None:
         session = await self._known(session_id, options)
         self._refuse_if_running(session)
+        if self.dialect.ends_with_turn:
+            return  # its process starts with the turn
         async with session.lock:
             await self._ready(session, options, turn)
 
@@ -577,8 +598,13 @@ class ProcessEngine(RoutedEngine):
             if process is None or session.process is not process or session.is_ending:
                 raise self._just_ended()
             assert session.conversation is not None
-            begun = await session.conversation.prompt(turn)
-        return Begun(session_id=session_id, turn_id=begun.id, notes=self.dialect.notes_on(turn))
+            try:
+                begun = await session.conversation.prompt(turn)
+            except HelmsmanError:
+                self._check()  # the engine was closed meanwhile
+                raise
+            session.is_new = False
+        return Begun(session_id=session.id, turn_id=begun.id, notes=(*self.dialect.notes_on(turn), *begun.notes))
 
     def _refuse_if_running(self, session: AgentSession) -> None:
         self._check()
@@ -587,6 +613,7 @@ class ProcessEngine(RoutedEngine):
 
     async def steer(self, session_id: str, text: str) -> None:
         self._check()
+        self.capabilities.require(Capability.STEER)
         session = self._sessions.get(session_id)
         turn, conversation = (None, None) if session is None else (session.turn, session.conversation)
         if session is None or turn is None or conversation is None or session.is_ending or turn.interrupted:
@@ -682,7 +709,7 @@ class ProcessEngine(RoutedEngine):
             session.used_at = anyio.current_time()
             if session.turn is not None:
                 return
-            if await self._suits(session, options, turn):
+            if not self.dialect.ends_with_turn and await self._suits(session, options, turn):
                 try:
                     await session.conversation.set_up(options)
                 except BaseException:
@@ -787,7 +814,12 @@ class ProcessEngine(RoutedEngine):
                         conversation.recall(mapping(left.notes.get("turn")), is_running=left.is_running)
                     task_status.started()
                     loss = await self._run(session, conversation, process)
-                    if session.state is State.ENDING or process.is_taken_over or self._lost is not None:
+                    if (
+                        self.dialect.ends_with_turn
+                        or session.state is State.ENDING
+                        or process.is_taken_over
+                        or self._lost is not None
+                    ):
                         loss = None
                     self._report_gone(session, process, loss)
         finally:

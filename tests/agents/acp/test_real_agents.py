@@ -35,6 +35,7 @@ from tests.sandboxes import acp_engine
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from helmsman.model.events import Event
     from helmsman.model.questions import Question
     from helmsman.settings import Settings
     from helmsman.testing import ModelRequest
@@ -90,6 +91,20 @@ class Story:
         )
         assert isinstance(event, QuestionAsked)
         return event.question
+
+    async def approves_all(self) -> list[Question]:
+        """Approve all that is asked in the turn that runs now, until it has ended."""
+        turn_id = self.followed.events[-1].turn_id
+        asked: list[Question] = []
+
+        def is_next(event: Event) -> bool:
+            is_open = isinstance(event, QuestionAsked) and event.question not in asked
+            return event.turn_id == turn_id and (is_open or isinstance(event, TurnEnded))
+
+        while isinstance(event := await self.followed.until(is_next), QuestionAsked):
+            asked.append(event.question)
+            await self.engine.answer(event.question, (Choice("approve"),))
+        return asked
 
 
 async def test_turn_and_question_outlive_the_hub(
@@ -206,9 +221,8 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
             tries += f"; echo {tmp_path} > {evil.with_name(home.mark)}"
         model.on("try it", run(f"touch inside; {tries}; cat {secret}"), say("tried"))
         await story.turn("try it")
-        question = await story.asked()
-        assert question.details["sandbox"] == "inside"
-        await engine.answer(question, (Choice("approve"),))
+        asked = await story.approves_all()  # OpenCode asks about the directories outside first
+        assert [one.details["sandbox"] for one in asked if one.type == "command_approval"] == ["inside"]
         assert (await story.ended())[0].outcome == "completed"
         assert (git_repo / "inside").exists()
         assert [path for path in outside if path.exists()] == [home.path / "settings.json"]

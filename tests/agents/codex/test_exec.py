@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import os
-import signal
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.exec.engine import ExecEngine, open_exec_engine
+from helmsman.agents.codex.exec.dialect import open_exec_engine
 from helmsman.errors import (
     EngineLost,
     EngineStartFailed,
@@ -46,6 +45,7 @@ from tests.engines import resume_turn, start_turn
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
+    from helmsman.agents.process_engine import ProcessEngine
     from helmsman.model.events import Item
     from helmsman.model.options import SandboxMode
     from helmsman.testing import CodexHome, ScriptedModel
@@ -105,19 +105,19 @@ def is_command(item: Item) -> bool:
 
 
 @asynccontextmanager
-async def engine_on(codex_binary: Path, home: CodexHome) -> AsyncIterator[ExecEngine]:
+async def engine_on(codex_binary: Path, home: CodexHome) -> AsyncIterator[ProcessEngine]:
     binary = await find_codex(explicit=codex_binary, env=home.env)
     async with open_exec_engine(binary, codex_home=home.path, env=home.env) as engine:
         yield engine
 
 
 @pytest.fixture
-async def engine(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[ExecEngine]:
+async def engine(codex_binary: Path, codex_home: CodexHome) -> AsyncIterator[ProcessEngine]:
     async with engine_on(codex_binary, codex_home) as engine:
         yield engine
 
 
-async def begin(engine: ExecEngine, prompt: str, **options: Any) -> tuple[str, Follower]:
+async def begin(engine: ProcessEngine, prompt: str, **options: Any) -> tuple[str, Follower]:
     """Start a session and follow it."""
     opened = await start_turn(engine, SessionOptions(**options), TurnInput(text=prompt))
     follower = Follower()
@@ -147,7 +147,9 @@ async def read_when_written(path: Path) -> str:
 
 
 @oldest_and_newest
-async def test_a_turn_is_told_from_beginning_to_end(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_turn_is_told_from_beginning_to_end(
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
+) -> None:
     # Of a command that is too quick, Codex (0.115, 0.130) now and then misses the output.
     model.on("go", run("echo made > made.txt; sleep 0.3; cat made.txt; sleep 0.3"), say("done"))
     opened = await start_turn(engine, SessionOptions(cwd=git_repo, writes="workspace"), TurnInput(text="go"))
@@ -194,7 +196,9 @@ async def test_a_session_is_resumed_and_its_usage_adds_up(
     assert usage.last is None
 
 
-async def test_turns_of_one_session_follow_each_other(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_turns_of_one_session_follow_each_other(
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
+) -> None:
     model.on("first", say("one"))
     model.on("second", say("two"))
     options = SessionOptions(cwd=git_repo)
@@ -207,7 +211,7 @@ async def test_turns_of_one_session_follow_each_other(engine: ExecEngine, model:
 
 
 async def test_the_next_turn_may_begin_the_moment_the_last_has_ended(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.otherwise(always(say("ok")))
     session_id, follower = await begin(engine, "1", cwd=git_repo)
@@ -219,7 +223,7 @@ async def test_the_next_turn_may_begin_the_moment_the_last_has_ended(
     assert model.requests[-1].user_texts == ("1", "2", "3")
 
 
-async def test_a_second_turn_at_once_is_refused(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_second_turn_at_once_is_refused(engine: ProcessEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", hang())
     session_id, _ = await begin(engine, "go", cwd=git_repo)
     with pytest.raises(SessionBusy):
@@ -227,7 +231,7 @@ async def test_a_second_turn_at_once_is_refused(engine: ExecEngine, model: Scrip
 
 
 async def test_a_session_that_another_process_holds_is_locked(
-    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, engine: ExecEngine
+    codex_binary: Path, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, engine: ProcessEngine
 ) -> None:
     model.on("go", hang())
     session_id, _ = await begin(engine, "go", cwd=git_repo)
@@ -238,7 +242,9 @@ async def test_a_session_that_another_process_holds_is_locked(
             await resume_turn(other, session_id, SessionOptions(cwd=git_repo), TurnInput(text="me too"))
 
 
-async def test_resuming_without_a_turn_runs_nothing(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_resuming_without_a_turn_runs_nothing(
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
+) -> None:
     model.on("go", say("ok"))
     session_id, follower = await begin(engine, "go", cwd=git_repo)
     running = await engine.resume(session_id, SessionOptions())
@@ -251,7 +257,7 @@ async def test_resuming_without_a_turn_runs_nothing(engine: ExecEngine, model: S
 
 @pytest.mark.parametrize("session_id", [NO_SUCH_SESSION, "no-such-name", "", "--last"])
 async def test_an_unknown_session_is_not_found_and_nothing_is_run(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path, session_id: str
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path, session_id: str
 ) -> None:
     with pytest.raises(SessionNotFound):
         await resume_turn(engine, session_id, SessionOptions(cwd=git_repo), TurnInput(text="go on"))
@@ -263,7 +269,7 @@ async def test_an_unknown_session_is_not_found_and_nothing_is_run(
 
 @pytest.mark.matrix(changed_in=["0.132.0"])
 async def test_an_output_schema_is_kept_on_start_and_on_resume(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -281,7 +287,7 @@ async def test_an_output_schema_is_kept_on_start_and_on_resume(
 
 
 @oldest_and_newest
-async def test_images_are_sent(engine: ExecEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> None:
+async def test_images_are_sent(engine: ProcessEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> None:
     images = (tmp_path / "one.png", tmp_path / "two, with a comma.png")
     for image in images:
         image.write_bytes(PIXEL)
@@ -296,7 +302,7 @@ async def test_images_are_sent(engine: ExecEngine, model: ScriptedModel, git_rep
 
 @pytest.mark.parametrize("prompt", ["--help", "-", "- a list\n- of things", "resume --last", "größe 😀 \x7f"])
 async def test_a_prompt_is_never_taken_for_an_option(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path, prompt: str
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path, prompt: str
 ) -> None:
     model.otherwise(say("ok"))
     _, follower = await begin(engine, prompt, cwd=git_repo)
@@ -304,7 +310,9 @@ async def test_a_prompt_is_never_taken_for_an_option(
     assert model.requests[0].last_user_text == prompt
 
 
-async def test_a_prompt_of_a_megabyte_arrives_whole(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_prompt_of_a_megabyte_arrives_whole(
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
+) -> None:
     model.otherwise(say("ok"))
     prompt = "word " * 200_000
     _, follower = await begin(engine, prompt, cwd=git_repo)
@@ -312,7 +320,7 @@ async def test_a_prompt_of_a_megabyte_arrives_whole(engine: ExecEngine, model: S
     assert len(model.requests[0].last_user_text.strip()) == len(prompt.strip())
 
 
-async def test_options_reach_codex(engine: ExecEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> None:
+async def test_options_reach_codex(engine: ProcessEngine, model: ScriptedModel, git_repo: Path, tmp_path: Path) -> None:
     extra = tmp_path / "extra"
     extra.mkdir()
     odd = "quotes \" ' and \\ and\nnewlines, 😀, \x7f, = and {braces}"
@@ -342,7 +350,7 @@ async def test_options_reach_codex(engine: ExecEngine, model: ScriptedModel, git
     assert (extra / "made.txt").exists()
 
 
-async def test_a_value_that_codex_does_not_accept_is_told(engine: ExecEngine, git_repo: Path) -> None:
+async def test_a_value_that_codex_does_not_accept_is_told(engine: ProcessEngine, git_repo: Path) -> None:
     options = SessionOptions(cwd=git_repo, config={"sandbox_mode": "no-such-mode"})
     with pytest.raises(EngineStartFailed, match="no-such-mode") as caught:
         await start_turn(engine, options, TurnInput(text="go"))
@@ -351,7 +359,7 @@ async def test_a_value_that_codex_does_not_accept_is_told(engine: ExecEngine, gi
 
 
 async def test_outside_a_repository_codex_works_only_if_told_to(
-    engine: ExecEngine, model: ScriptedModel, tmp_path: Path
+    engine: ProcessEngine, model: ScriptedModel, tmp_path: Path
 ) -> None:
     folder = tmp_path / "plain"
     folder.mkdir()
@@ -368,7 +376,7 @@ async def test_outside_a_repository_codex_works_only_if_told_to(
 @pytest.mark.matrix(changed_in=["0.120.0", "0.130.0"])
 @pytest.mark.parametrize("sandbox", ["read-only", "workspace-write", "danger-full-access"])
 async def test_a_repository_is_not_trusted_by_working_in_it(
-    engine: ExecEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, sandbox: Any
+    engine: ProcessEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path, sandbox: Any
 ) -> None:
     loaded = repository_with_configuration(git_repo, tmp_path)
     model.otherwise(say("ok"))
@@ -382,7 +390,7 @@ async def test_a_repository_is_not_trusted_by_working_in_it(
 
 @pytest.mark.matrix(changed_in=["0.120.0", "0.130.0"])
 async def test_a_repository_is_trusted_on_request_and_not_for_good(
-    engine: ExecEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+    engine: ProcessEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     loaded = repository_with_configuration(git_repo, tmp_path)
     model.otherwise(say("ok"))
@@ -393,7 +401,7 @@ async def test_a_repository_is_trusted_on_request_and_not_for_good(
 
 
 async def test_a_repository_the_user_trusts_stays_trusted(
-    engine: ExecEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
+    engine: ProcessEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     loaded = repository_with_configuration(git_repo, tmp_path)
     codex_home.configure(projects={str(git_repo): {"trust_level": "trusted"}})
@@ -404,7 +412,7 @@ async def test_a_repository_the_user_trusts_stays_trusted(
 
 
 async def test_instructions_that_are_not_read_are_remarked_on(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     (git_repo / "AGENTS.md").write_text("Speak softly.", encoding="utf-8")
     model.otherwise(say("ok"))
@@ -432,7 +440,7 @@ def repository_with_configuration(git_repo: Path, tmp_path: Path) -> Path:
 
 @oldest_and_newest
 async def test_an_interrupt_stops_the_turn_and_its_command(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("go", run("echo $$ > pid; sleep 600"), always(say("never")))
     model.on("again", say("fine"))
@@ -447,12 +455,12 @@ async def test_an_interrupt_stops_the_turn_and_its_command(
     assert (await follower.end(begun.turn_id)).outcome == "completed"
 
 
-async def test_interrupting_an_idle_session_is_no_error(engine: ExecEngine) -> None:
+async def test_interrupting_an_idle_session_is_no_error(engine: ProcessEngine) -> None:
     await engine.interrupt(NO_SUCH_SESSION)
 
 
 @oldest_and_newest
-async def test_a_failed_turn_says_why(engine: ExecEngine, model: ScriptedModel, git_repo: Path) -> None:
+async def test_a_failed_turn_says_why(engine: ProcessEngine, model: ScriptedModel, git_repo: Path) -> None:
     model.on("go", fail(429, error_type="usage_limit_reached", resets_at=1894706501))
     _, follower = await begin(engine, "go", cwd=git_repo)
     end = await follower.end()
@@ -462,7 +470,7 @@ async def test_a_failed_turn_says_why(engine: ExecEngine, model: ScriptedModel, 
 
 
 async def test_a_retried_request_is_noticed(
-    engine: ExecEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
+    engine: ProcessEngine, codex_home: CodexHome, model: ScriptedModel, git_repo: Path
 ) -> None:
     codex_home.configure(model_providers={"scripted": {"stream_max_retries": 1}})
     model.on("go", fail(503), say("ok"))
@@ -474,7 +482,7 @@ async def test_a_retried_request_is_noticed(
 
 
 async def test_waiting_for_the_network_is_noticed_and_can_be_interrupted(
-    engine: ExecEngine, codex_home: CodexHome, git_repo: Path
+    engine: ProcessEngine, codex_home: CodexHome, git_repo: Path
 ) -> None:
     codex_home.configure(model_providers={"scripted": {"base_url": "http://127.0.0.1:9/v1", "stream_max_retries": 5}})
     session_id, follower = await begin(engine, "go", cwd=git_repo)
@@ -484,16 +492,16 @@ async def test_waiting_for_the_network_is_noticed_and_can_be_interrupted(
 
 
 async def test_a_killed_process_ends_its_turn_and_not_the_engine(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path
 ) -> None:
     model.on("go", hang())
     model.on("again", say("fine"))
     session_id, follower = await begin(engine, "go", cwd=git_repo)
     with anyio.fail_after(30):
         await model.wait_for_request()
-    child = engine._running[session_id].child
-    assert child is not None
-    os.kill(child.pid, signal.SIGKILL)
+    process = engine._sessions[session_id].process
+    assert process is not None
+    await process.kill()
     end = await follower.end()
     assert end.outcome == "failed"
     assert end.failure is not None
@@ -512,7 +520,7 @@ async def test_closing_the_engine_ends_everything_and_tells_everyone(
         session_id, follower = await begin(engine, "go", cwd=git_repo, writes="anything")
         pid = int(await read_when_written(git_repo / "pid"))
     assert not is_running(pid)
-    assert follower.of_type(TurnEnded) == []
+    assert (await follower.end()).outcome == "interrupted"
     assert isinstance(follower.events[-1], EngineGone)
     assert isinstance(engine.lost, EngineLost)
     with pytest.raises(EngineLost):
@@ -522,32 +530,32 @@ async def test_closing_the_engine_ends_everything_and_tells_everyone(
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing(
-    engine: ExecEngine, model: ScriptedModel, git_repo: Path, codex_home: CodexHome
+    engine: ProcessEngine, model: ScriptedModel, git_repo: Path, codex_home: CodexHome
 ) -> None:
     model.otherwise(hang())
     for delay in (0.0, 0.02, 0.05, 0.1):  # at whatever point of the start this may be
         with anyio.move_on_after(delay):
             await start_turn(engine, SessionOptions(cwd=git_repo), TurnInput(text="go"))
-    for session_id in list(engine._running):
+    for session_id in list(engine._sessions):
         await engine.interrupt(session_id)
-    assert engine._running == {}
+    assert [session.process for session in engine._sessions.values() if session.process is not None] == []
 
 
 # --- what exec cannot do ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("policy", ["untrusted", "on-request", "on-failure"])
-async def test_a_policy_that_asks_is_refused(engine: ExecEngine, git_repo: Path, policy: Any) -> None:
+async def test_a_policy_that_asks_is_refused(engine: ProcessEngine, git_repo: Path, policy: Any) -> None:
     with pytest.raises(Unsupported, match=r"cannot ask before it acts\. Use the engine app-server"):
         await start_turn(engine, SessionOptions(cwd=git_repo, config={"approval_policy": policy}), TurnInput(text="go"))
 
 
-async def test_a_session_needs_a_directory(engine: ExecEngine) -> None:
+async def test_a_session_needs_a_directory(engine: ProcessEngine) -> None:
     with pytest.raises(InvalidInput, match="directory"):
         await start_turn(engine, SessionOptions(), TurnInput(text="go"))
 
 
-async def test_exec_cannot_be_steered_or_forked_and_never_asks(engine: ExecEngine) -> None:
+async def test_exec_cannot_be_steered_or_forked_and_never_asks(engine: ProcessEngine) -> None:
     assert engine.name == "exec"
     with pytest.raises(Unsupported, match="app-server"):
         await engine.steer(NO_SUCH_SESSION, "left")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +12,10 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from helmsman.agents import agent_process, child_process
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.exec import engine as module
-from helmsman.agents.codex.exec.engine import ExecEngine, open_exec_engine
+from helmsman.agents.codex.exec import dialect as module
+from helmsman.agents.codex.exec.dialect import open_exec_engine
 from helmsman.agents.codex.features import Version
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed, SessionNotFound
 from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnEnded
@@ -24,6 +24,8 @@ from tests.engines import resume_turn, start_turn
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from helmsman.agents.process_engine import ProcessEngine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="scripts are a POSIX thing")]
 
@@ -79,7 +81,7 @@ class Scene:
         )
 
     @asynccontextmanager
-    async def engine(self, binary: CodexBinary) -> AsyncIterator[ExecEngine]:
+    async def engine(self, binary: CodexBinary) -> AsyncIterator[ProcessEngine]:
         async with open_exec_engine(binary, codex_home=self.home) as engine:
             engine.attach(SESSION, self._sink)
             yield engine
@@ -89,7 +91,7 @@ class Scene:
         self._news.set()
         self._news = anyio.Event()
 
-    async def start(self, engine: ExecEngine) -> None:
+    async def start(self, engine: ProcessEngine) -> None:
         with anyio.fail_after(30):
             await start_turn(engine, SessionOptions(cwd=self.folder), TurnInput(text="go"))
 
@@ -107,6 +109,10 @@ class Scene:
     def messages(self) -> list[str]:
         items = [event.item for event in self.events if isinstance(event, ItemEnded)]
         return [item.text for item in items if isinstance(item, AgentMessage)]
+
+
+def running_turns(engine: ProcessEngine) -> list[str]:
+    return [session.id for session in engine._sessions.values() if session.turn is not None]
 
 
 @pytest.fixture
@@ -165,7 +171,7 @@ async def test_a_session_that_codex_could_not_find_is_not_begun_anew(scene: Scen
     async with scene.engine(scene.program(body)) as engine:
         with pytest.raises(SessionNotFound):
             await resume_turn(engine, SESSION, SessionOptions(cwd=scene.folder), TurnInput(text="go on"))
-        assert engine._running == {}
+        assert running_turns(engine) == []
         assert scene.events == []
 
 
@@ -195,7 +201,7 @@ async def test_a_session_nobody_follows_any_more_is_left_in_peace(scene: Scene) 
         engine.detach(SESSION)
         await scene.start(engine)
         with anyio.fail_after(30):
-            while engine._running:
+            while running_turns(engine):
                 await anyio.sleep(0.01)
     assert scene.events == []
 
@@ -251,7 +257,7 @@ async def test_a_turn_ends_only_once(scene: Scene) -> None:
 
 
 async def test_a_process_that_lingers_after_its_turn_is_ended(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "EXIT_GRACE", 0.1)
+    monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.1)
     body = "begin(); say(type='turn.completed'); os.close(1); time.sleep(600)"
     async with scene.engine(scene.program(body)) as engine:
         await scene.start(engine)
@@ -261,7 +267,7 @@ async def test_a_process_that_lingers_after_its_turn_is_ended(scene: Scene, monk
 async def test_output_held_open_by_a_grandchild_does_not_hold_up_the_turn(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "OUTPUT_GRACE", 0.1)
+    monkeypatch.setattr(agent_process, "_EXIT_GRACE", 0.1)
     body = "begin(); subprocess.Popen(['sleep', '600']); say(type='turn.completed')"
     async with scene.engine(scene.program(body)) as engine:
         await scene.start(engine)
@@ -281,7 +287,9 @@ time.sleep(600)
 async def test_who_ignores_an_interrupt_is_killed_and_so_are_its_commands(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_STOPPING", ((signal.SIGINT, 0.2), (signal.SIGTERM, 0.2)))
+    monkeypatch.setattr(module, "INTERRUPTED_GRACE", 0.2)
+    monkeypatch.setattr(child_process, "STDIN_CLOSED_GRACE", 0.2)
+    monkeypatch.setattr(child_process, "TERMINATED_GRACE", 0.2)
     async with scene.engine(scene.program(STUBBORN)) as engine:
         await scene.start(engine)
         with anyio.fail_after(30):
@@ -317,8 +325,8 @@ async def test_an_interrupt_stops_a_turn_that_has_not_begun_yet(scene: Scene) ->
 
         tasks.start_soon(resume)
         with anyio.fail_after(30):
-            while SESSION not in engine._running:
+            while not running_turns(engine):
                 await anyio.lowlevel.checkpoint()
             await engine.interrupt(SESSION)
-        assert engine._running == {}
+        assert running_turns(engine) == []
     assert scene.ends == []

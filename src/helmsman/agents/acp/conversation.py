@@ -114,6 +114,8 @@ class AcpTurn(AgentTurn):
     unanswered: int = 0
     later: list[str] = field(default_factory=list[str])
     reasons: list[str] = field(default_factory=list[str])
+    told: set[str] = field(default_factory=set[str])
+    """The calls whose input it has told. It may ask several questions about one."""
     asked: set[str] = field(default_factory=set[str])
     """The calls that it has asked about."""
     only_asked: list[Mapping[str, Any]] = field(default_factory=list["Mapping[str, Any]"])
@@ -611,7 +613,6 @@ class AcpConversation(Conversation):
         call_id = text(asked.get("toolCallId"))
         before = turn.items.known(call_id)
         announced = None if before is None else optional_text(before.fields.get("title"))
-        is_told = before is not None and before.fields.get("status") == _BEGUN
         turn.asked.add(call_id)
         if before is None:
             turn.only_asked.append({"offset": self.process.position.offset, "call": asked})
@@ -622,7 +623,7 @@ class AcpConversation(Conversation):
         if answers is not None:
             return self._answer_unasked(turn, request, answers == "yes")
         waiting = OpenRequest(request, announced)
-        if is_told or not self._profile.tells_later:
+        if call_id in turn.told or not self._profile.tells_later:
             self._ask(turn, waiting)
         elif call_id in self.untold:
             return self.peer.respond(request.id, CANCELLED)
@@ -663,6 +664,8 @@ class AcpConversation(Conversation):
     def _look_again(self, turn: AcpTurn, update: Mapping[str, Any]) -> None:
         """Ask again about a call whose details have changed: the user must always see its current state."""
         call_id = text(update.get("toolCallId"))
+        if update.get("status") == _BEGUN:
+            turn.told.add(call_id)
         call = turn.items.known(call_id)
         if call is None or call.ended:
             return
