@@ -23,7 +23,8 @@ import msgspec
 from helmsman.agents.child_process import Child, open_child
 from helmsman.agents.event_router import OutputPosition
 from helmsman.agents.supervisor.client import GREETING_ID, attach, start_supervised
-from helmsman.base.json_values import json_object, mapping
+from helmsman.agents.supervisor.relay import is_answer
+from helmsman.base.json_values import json_object
 from helmsman.base.jsonrpc import RequestId, Resumed
 from helmsman.base.line_framer import LineFramer
 from helmsman.base.process_ending import end_processes, namespace_init
@@ -146,7 +147,7 @@ class StdioTransport:
     def child(self) -> Child:
         return self._child
 
-    async def greet(self, greeting: str, request_id: str) -> Mapping[str, Any]:
+    async def greet(self, greeting: str, awaited: Sequence[str]) -> Mapping[str, Any]:
         """Send the first request of a conversation, and return its answer. Other lines wait for the next reader.
 
         Raises:
@@ -157,7 +158,7 @@ class StdioTransport:
             async for lines in batches:
                 for index, line in enumerate(lines):
                     message = json_object(line) or {}
-                    if request_id in (message.get("id"), mapping(message.get("response")).get("request_id")):
+                    if is_answer(message, awaited):
                         self._early += lines[index + 1 :]
                         return message
                     self._early.append(line)
@@ -440,9 +441,9 @@ TURN: Final = "turn"
 class Greeting:
     """How an agent is greeted, and what is read from its lines. An agent that is not greeted cannot be supervised.
 
-    `request` has the id `GREETING_ID`. `read_answer` returns what matters of the answer, or raises `EngineProtocolError`.
-    `watcher` is the class that tells a supervisor what runs (`module:Class`), `output` notes turns and questions in a
-    `ReplayWindow`. `advice` ends the error of an agent that does not come up.
+    `request` has the id `GREETING_ID`, to which the names in `answer` lead in its answer. `read_answer` returns what matters
+    of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`),
+    `output` notes turns and questions in a `ReplayWindow`. `advice` ends the error of an agent that does not come up.
     """
 
     agent: str
@@ -453,6 +454,7 @@ class Greeting:
     output: Callable[[ReplayWindow], OutputWatcher] | None
     seconds: float
     advice: str
+    answer: tuple[str, ...] = ("id", GREETING_ID)
 
 
 class LaunchFiles(Protocol):
@@ -624,7 +626,7 @@ async def open_child_agent(greeting: Greeting, launch: Launch, tasks: TaskGroup)
             try:
                 if greeting.request is not None:
                     with anyio.fail_after(greeting.seconds):
-                        answer = await transport.greet(json.dumps(greeting.request), GREETING_ID)
+                        answer = await transport.greet(json.dumps(greeting.request), greeting.answer)
                     about = greeting.read_answer(answer)
             except TimeoutError as error:
                 slow = EngineLost(f"It did not answer within {greeting.seconds:g} s.")
@@ -656,6 +658,7 @@ async def start_supervised_agent(
             owner=owner,
             watcher=greeting.watcher,
             greeting=[json.dumps(greeting.request)],
+            answer=greeting.answer,
             about={
                 **about,
                 **launch.about,

@@ -152,7 +152,7 @@ def kept(
         "idle": idle,
         "watcher": "tests.agents.supervisor.stand_in:StandInWatcher",
         "greeting": [stand_in.GREETING],
-        "answer": "helmsman",
+        "answer": ["id", "helmsman"],
         "epoch": epoch,
         "output": output,
         "about": {},

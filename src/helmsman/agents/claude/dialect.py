@@ -92,6 +92,7 @@ _GREETING: Final = Greeting(
     output=_Output,
     seconds=_START_SECONDS,
     advice="Run `helmsman doctor` to find out why.",
+    answer=("response", "request_id", GREETING_ID),
 )
 
 

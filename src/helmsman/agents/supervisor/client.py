@@ -350,6 +350,7 @@ async def start_supervised(
     owner: Owner,
     watcher: str,
     greeting: Sequence[str],
+    answer: Sequence[str] = ("id", GREETING_ID),
     about: Mapping[str, Any],
     listens: bool = False,
     for_starter: bool = True,
@@ -361,6 +362,7 @@ async def start_supervised(
         argv: The command. With `listens`, `{socket}` in it is replaced by the path of the socket it has to listen on.
         watcher: The class that knows what runs in the agent, as `module:Class`.
         greeting: The lines the agent gets first. The first one is a request with the id `GREETING_ID`.
+        answer: The names that lead to this id in the answer, and the id.
         about: More fields of the record: `agent` and `place` at least. Without `engine_id` the process is an engine itself.
         listens: The agent speaks WebSocket on a Unix socket. Otherwise it speaks lines on its standard streams.
         for_starter: End the agent if this process dies before it hears that the agent is up.
@@ -379,7 +381,7 @@ async def start_supervised(
         "idle": idle,
         "watcher": watcher,
         "greeting": list(greeting),
-        "answer": GREETING_ID,
+        "answer": list(answer),
         "epoch": owner.epoch,
         "for_starter": for_starter,
         "successor": owner.successor,

@@ -72,6 +72,14 @@ class Watcher(Protocol):
         ...
 
 
+def is_answer(message: object, awaited: Sequence[str]) -> bool:
+    """Return whether a message answers a greeting. `awaited` has the names that lead to the request id, and the id."""
+    *names, last, request_id = awaited
+    for name in names:
+        message = message.get(name) if isinstance(message, dict) else None
+    return isinstance(message, dict) and message.get(last) == request_id and "method" not in message
+
+
 def read_line(line: bytes) -> dict[str, Any]:
     """Return a line as a JSON object, or an empty one if it is none."""
     try:
@@ -412,8 +420,8 @@ class Relay:
         self._owner: _Connection | None = None
         self._callers: set[_Connection] = set()
         self.answer: str | None = None
-        """Answer of the agent to its greeting."""
-        self._awaited: Any = None
+        """The answer of the agent to its greeting."""
+        self._awaited: Sequence[str] = ()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(address))
         address.chmod(0o600)
@@ -427,8 +435,8 @@ class Relay:
 
     # --- the agent ---------------------------------------------------------------------------------------------------
 
-    def begin(self, framing: Framing, stdin: int, stdout: int, greeting: list[str], awaited: Any) -> None:
-        """Talk to an agent that was just started: greet it, and recognise its answer by the id `awaited`."""
+    def begin(self, framing: Framing, stdin: int, stdout: int, greeting: list[str], awaited: Sequence[str]) -> None:
+        """Talk to an agent that was just started: greet it, and recognise its answer (`is_answer`)."""
         self._framing, self._stdin, self._stdout, self._awaited = framing, stdin, stdout, awaited
         for descriptor in (stdin, stdout):
             os.set_blocking(descriptor, False)
@@ -504,21 +512,11 @@ class Relay:
 
     def _is_greeting_answer(self, line: bytes) -> bool:
         self._watcher.on_output(line)
-        if self._awaited is None or not self._is_awaited(line):
+        if not self._awaited or not is_answer(read_line(line), self._awaited):
             return False
-        self._awaited = None
+        self._awaited = ()
         self.answer = line.decode("utf-8", "replace")
         return True
-
-    def _is_awaited(self, line: bytes) -> bool:
-        with contextlib.suppress(ValueError, RecursionError):
-            message = json.loads(line)
-            if isinstance(message, dict) and isinstance(message.get("response"), dict):
-                return bool(
-                    message["response"].get("request_id") == self._awaited
-                )  # Claude Code's spelling of an answer
-            return isinstance(message, dict) and message.get("id") == self._awaited and "method" not in message
-        return False
 
     def close_input(self) -> None:
         """Close the input of the agent."""
