@@ -38,9 +38,9 @@ from helmsman.agents.process_engine import (
     open_process_engine,
 )
 from helmsman.agents.protocol import Capability, Opened, Trust
+from helmsman.base.caller_context import environment
 from helmsman.base.json_values import text
 from helmsman.base.redaction import redact
-from helmsman.base.surroundings import environment
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
