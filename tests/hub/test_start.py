@@ -297,7 +297,7 @@ async def fail():
 async def main():
     async with background_tasks() as shared:
         async def serve(hub, connection, fields, refused):
-            hub.doors[connection] = None
+            hub.clients[connection] = None
             shared.start_soon(fail)
             await connection.line()
         await Hub(state, lambda: ()).run({"helmsman-test 1": serve}, None)

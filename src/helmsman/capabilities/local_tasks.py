@@ -187,7 +187,7 @@ class LocalTasks:
         return tuple(task for task in tasks if (at := place(task.directory)) is None or is_inside(at, roots))
 
     async def refuse_outside(self, task: Task) -> None:
-        """Make sure that this door may look at a task.
+        """Make sure that this client may look at a task.
 
         Raises:
             InvalidInput: It works outside the allowed roots.
@@ -240,7 +240,7 @@ class LocalTasks:
             TaskNotOurs: Only the process that runs it can stop it.
         """
         while task.session_id is None and self._helm.task_writer.is_starting(task.id):
-            await anyio.sleep(_START_SECONDS)  # for another door, or for one that is gone
+            await anyio.sleep(_START_SECONDS)  # for another client, or for one that is gone
             task = await self.now(task)
         if (job := self._helm.task_writer.jobs.get(task.id)) is not None:
             job.cancel_reason = cancelled(reason)

@@ -178,7 +178,7 @@ class TranscriptSearch:
         for hit in self._index.find(match_of(wanted)):
             info = self._listed.get(hit.session_id)
             if info is None or not is_wanted(info) or (info.path is not None and not info.path.exists()):
-                continue  # it is gone, or in another home than this door's
+                continue  # it is gone, or in another home than this client's
             found.append(FoundSession(info, _excerpt(*hit.read(), wanted)))
             if len(found) == limit:
                 break

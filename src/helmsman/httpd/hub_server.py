@@ -164,14 +164,14 @@ class HubServer:
     async def _stay(self, request: Request) -> Response:
         """Keep the hub for as long as the client reads. The last event says whether the client starts the next one."""
         connection = connection_of(request.scope)
-        self._hub.doors[connection] = _Stays(request.query_params.get("pid", "?"))
+        self._hub.clients[connection] = _Stays(request.query_params.get("pid", "?"))
 
         async def events() -> AsyncIterator[str]:
             try:
                 yield "event: hello\ndata: {}\n\n"
                 await anyio.sleep_forever()
             finally:
-                self._hub.doors.pop(connection, None)
+                self._hub.clients.pop(connection, None)
 
         return StreamingResponse(events(), media_type="text/event-stream")
 
@@ -194,7 +194,7 @@ def _status(hub: Hub) -> dict[str, Any]:
         "sessionsAtWork": hub.work(),
         "nextScheduleAt": None if (next_at := hub.next_at()) is None else next_at.isoformat(timespec="seconds"),
         "noticesPending": hub.notices(),
-        "doors": [dict(door.description) for door in hub.doors.values()],
+        "doors": [dict(door.description) for door in hub.clients.values()],
     }
 
 

@@ -134,8 +134,8 @@ class HttpListeners:
             opened.enter_context(CallerContext(environment, directory).entered())
             settings = load_settings(asked.flags, environment, directory)
             self._hub.admit(settings)  # they may have changed since the process chose this hub by them
-            self._hub.doors[connection] = HttpListener(asked, listener)
-            opened.callback(self._hub.doors.pop, connection, None)
+            self._hub.clients[connection] = HttpListener(asked, listener)
+            opened.callback(self._hub.clients.pop, connection, None)
             holder = running_process(asked.pid) or Process(asked.pid, "")
             logins = stored_logins(self._hub.state_dir, listener, holder, secure=options.scheme == "https")
             is_ready = anyio.Event()

@@ -146,7 +146,7 @@ class Connection:
                         await anyio.wait_writable(self._socket)
                     self._report_progress()
         except OSError:
-            log.debug("a door is gone")
+            log.debug("a client is gone")
         finally:
             self.is_gone = True
             self._report_progress()

@@ -137,7 +137,7 @@ class ProgramDoors:
             async with self._open_view(settings, env=hello["environment"], shared=self._shared) as helm:
                 pages = partial(self._make_pages, helm) if is_elsewhere else None
                 program = _Program(hello, connection, helm, self._calls, self._shared.tasks, pages)
-                hub.doors[connection] = program
+                hub.clients[connection] = program
                 welcome = {"version": __version__, "pid": os.getpid(), "epoch": hub.epoch, "clock": time.monotonic()}
                 connection.put(json.dumps(welcome).encode())
                 await program.serve()
@@ -326,11 +326,11 @@ class _Program:
         repeatable: bool,
     ) -> dict[str, Any]:
         """Run a call that changes something. If the program or the next hub of its machine repeats it, it is done once."""
-        door, place = str(self._hello["door"]), number
+        client, place = str(self._hello["door"]), number
         if self._process is ELSEWHERE and "once" in params:
-            door, place = str(params["once"][0]), int(params["once"][1])
+            client, place = str(params["once"][0]), int(params["once"][1])
         return await self._log.once(
-            CallId(door, place, self._process),
+            CallId(client, place, self._process),
             str(params["verb"]),
             do,
             repeatable=repeatable,

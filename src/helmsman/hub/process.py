@@ -80,7 +80,7 @@ class NotServed(Exception):
 
 
 class Hub:
-    """Hub process. `doors` are the served connections, which their servers enter there."""
+    """Hub process. `clients` are the served connections, which their servers enter there."""
 
     def __init__(self, state_dir: Path, supervisors: Callable[[], Collection[Process]], last_epoch: int = 0) -> None:
         """`last_epoch` is the newest epoch known from sources other than the lock."""
@@ -92,7 +92,7 @@ class Hub:
         """Address of its Postgres store (`Settings.store`)."""
         self.started_at = time.time()
         self.idle = 60.0
-        self.doors: dict[ClientConnection, OpenClient] = {}
+        self.clients: dict[ClientConnection, OpenClient] = {}
         self.work: Callable[[], int] = lambda: 0
         """Return the number of sessions with a running turn, an open question or a queued message."""
         self.next_at: Callable[[], datetime | None] = lambda: None
@@ -161,9 +161,9 @@ class Hub:
                             tasks.start_soon(connection.write_all)
                             await serve(self, connection, fields[1:], refused)
         except Exception:
-            log.exception("a door failed")
+            log.exception("a client connection failed")
         finally:
-            self.doors.pop(connection, None)
+            self.clients.pop(connection, None)
             self._connected -= 1
             self._used_at = time.monotonic()
             self._left.set()
@@ -189,7 +189,7 @@ class Hub:
             _enter(self.epoch, b"over")
         if word == LATER:
             self.on_stop()
-        for connection in list(self.doors):
+        for connection in list(self.clients):
             connection.last_word(word)
         logging.shutdown()
         os._exit(0)

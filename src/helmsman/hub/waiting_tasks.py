@@ -153,8 +153,10 @@ class WaitingTasks:
             self._writer.update(task.id, {"note": WAITING})
 
     def _connected(self, policy: TurnPolicy) -> Steering | None:
-        doors = (door for door in self._shared.doors if isinstance(door, Steering))
-        return next((door for door in doors if door.environment_fingerprint == policy.environment_fingerprint), None)
+        clients = (client for client in self._shared.clients if isinstance(client, Steering))
+        return next(
+            (client for client in clients if client.environment_fingerprint == policy.environment_fingerprint), None
+        )
 
     def _is_away(self, waiting: _Waiting) -> bool:
         """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
@@ -170,13 +172,13 @@ class WaitingTasks:
         Raises:
             ClientAway: It does not exist.
         """
-        door, spec = self._connected(waiting.policy), waiting.spec
-        helm = self.service_for(waiting.policy) if door is None else door.under(waiting.policy)
-        if helm is door:
+        client, spec = self._connected(waiting.policy), waiting.spec
+        helm = self.service_for(waiting.policy) if client is None else client.under(waiting.policy)
+        if helm is client:
             yield helm
             return
         async with helm:
-            needs_engine = door is None and not is_of_hub(waiting.policy.environment_fingerprint)
+            needs_engine = client is None and not is_of_hub(waiting.policy.environment_fingerprint)
             if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
                 raise ClientAway(WAITING)
             yield helm
@@ -191,10 +193,10 @@ class WaitingTasks:
         """Begin what can run now: a client has connected, or a turn has ended."""
         for task_id, task in list(self._jobs.items()):
             policy = TurnPolicy.stored_with(task)
-            door = None if policy is None else self._connected(policy)
-            if door is not None:
+            client = None if policy is None else self._connected(policy)
+            if client is not None:
                 del self._jobs[task_id]
-                door.resume_job(task)
+                client.resume_job(task)
             elif task.note is None:
                 self._jobs[task_id] = replace(task, note=WAITING)
                 self._writer.update(task_id, {"note": WAITING})

@@ -89,7 +89,7 @@ class Elicitor:
         numbered, directory = current_call.get(), str(current().directory)
         if numbered is None:
             return McpClient(self._connection, name, directory, Process.me())
-        return McpClient(numbered.id.door, name, directory, numbered.id.process)
+        return McpClient(numbered.id.client, name, directory, numbered.id.process)
 
     def close(self) -> None:
         """Note that the client of a pipe has gone: its forms are closed, and it may come back on another pipe."""
@@ -145,7 +145,7 @@ class Elicitor:
         if numbered is None:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found")
         can_ask = self.handler(context) is not None
-        for session_id in await numbered.calls.sessions_of(numbered.id.door) if can_ask else ():
+        for session_id in await numbered.calls.sessions_of(numbered.id.client) if can_ask else ():
             host, _ = self._helm.hosts.split(session_id)
             if host is None:
                 await self.attach_to(context, session_id)

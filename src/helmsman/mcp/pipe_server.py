@@ -171,7 +171,7 @@ class PipeServer:
             await connection.written()
             return
         pipe = PipeConnection(hello, connection, hub.epoch, self._calls)
-        hub.doors[connection] = pipe
+        hub.clients[connection] = pipe
         connection.put(f"w\t1\t{__version__}\t{hub.epoch}\t{os.getpid()}".encode())
         where = CallerContext(hello.environment, hello.directory)
         with where.entered(), self._logs.to(connection, self._level_of(settings)):

@@ -83,7 +83,7 @@ class Shared:
         self.session_registry.listeners += (self.task_writer.log_event, self.task_writer.on_event)
         self.session_registry.listeners.append(self.session_registry.on_event)
         self.turn_limiter = TurnLimiter()
-        self.doors: list[Verbs] = []
+        self.clients: list[Verbs] = []
         """Connected clients."""
         self.on_room: list[Callable[[], None]] = []
         """Callbacks for when waiting work may be able to run: a client has connected, or a turn has ended."""

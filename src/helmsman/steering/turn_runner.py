@@ -141,7 +141,7 @@ class TurnRunner(Verbs, Hooks):
             await self._exit.enter_async_context(self._shared)
         _ = self.engines  # they are kept for as long as we are here
         if self._is_door:
-            self._shared.doors.append(self)
+            self._shared.clients.append(self)
             self.make_room()
         for note in self.settings.ignored:
             log.warning("%s", note)
@@ -151,7 +151,7 @@ class TurnRunner(Verbs, Hooks):
         if not self._is_alone:
             self._shared.leave(self.__dict__.pop("engines"))
         if self._is_door:
-            self._shared.doors.remove(self)
+            self._shared.clients.remove(self)
         await self._exit.aclose()
 
     @property

@@ -41,7 +41,7 @@ _MAY_BE_DONE: Final = (EngineLost, EngineTimeout, OutcomeUnknown)
 class CallId(NamedTuple):
     """Key of a call: the id of its client, the number that the client gave it, and the client's process."""
 
-    door: str
+    client: str
     number: int
     process: Process
 
@@ -109,7 +109,7 @@ class CallLog:
             OutcomeUnknown: An earlier hub had begun it, and its outcome is unknown.
             RegistryUnavailable: It cannot be recorded.
         """
-        key, place = f"{call.door}:{call.number}", (call.door, call.number)
+        key, place = f"{call.client}:{call.number}", (call.client, call.number)
 
         def work(connection: StoreConnection) -> CallKey:
             known = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND seq = ?", place).fetchone()
@@ -126,7 +126,7 @@ class CallLog:
                 return CallKey(key, None if row is None else task_of(row), is_repeated=True)
             connection.execute(
                 "DELETE FROM calls WHERE pipe = ? AND seq < ? AND answer IS NOT NULL",
-                (call.door, call.number - _KEPT_BEHIND),
+                (call.client, call.number - _KEPT_BEHIND),
             )
             connection.execute(
                 "INSERT INTO calls (pipe, seq, pid, started, begun_at) VALUES (?, ?, ?, ?, ?)",
@@ -144,7 +144,7 @@ class CallLog:
             raise
 
     def _ended(self, call: CallId) -> None:
-        if (under_way := self._under_way.pop((call.door, call.number), None)) is not None:
+        if (under_way := self._under_way.pop((call.client, call.number), None)) is not None:
             under_way.set()
 
     async def answer(self, call: CallId, answer: str | None) -> None:
@@ -155,7 +155,7 @@ class CallLog:
         """
 
         def work(connection: StoreConnection) -> None:
-            place = (call.door, call.number)
+            place = (call.client, call.number)
             if answer is None:
                 connection.execute("DELETE FROM calls WHERE pipe = ? AND seq = ?", place)
             else:
@@ -166,11 +166,11 @@ class CallLog:
         finally:
             self._ended(call)
 
-    async def sessions_of(self, door: str) -> list[str]:
+    async def sessions_of(self, client: str) -> list[str]:
         """Return the sessions that calls of a client started or continued, according to their answers."""
 
         def work(connection: StoreConnection) -> list[str]:
-            rows = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND answer IS NOT NULL", (door,))
+            rows = connection.execute("SELECT answer FROM calls WHERE pipe = ? AND answer IS NOT NULL", (client,))
             contents = (mapping((json_object(row["answer"]) or {}).get("structuredContent")) for row in rows)
             found = (content.get("sessionId") for content in contents)
             return list(dict.fromkeys(session_id for session_id in found if isinstance(session_id, str)))
