@@ -57,7 +57,7 @@ async def facts(client: FleetClient, task_id: str) -> list[tuple[dict[str, Any],
 
 
 def _door(url: str, count: int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "bench.fleet.door", url, str(count)], **_PIPES)
+    return subprocess.Popen([sys.executable, "-m", "bench.fleet.client", url, str(count)], **_PIPES)
 
 
 async def enqueueing(url: str, count: int) -> dict[str, Any]:

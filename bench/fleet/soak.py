@@ -31,7 +31,7 @@ import anyio.to_thread
 
 import helmsman
 from bench.fleet.pages import DOCS, put
-from bench.fleet.soak_door import prompt_of
+from bench.fleet.soak_client import prompt_of
 from helmsman.agents.supervisor.records import read_records
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
@@ -136,7 +136,7 @@ class Laptop:
                 self.door.stdin.flush()
 
     def _open(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "bench.fleet.soak_door", str(self._repository)]
+        command = [sys.executable, "-m", "bench.fleet.soak_client", str(self._repository)]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 command, env=self._env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=DOCS.parent

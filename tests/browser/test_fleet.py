@@ -12,7 +12,7 @@ from helmsman import Helmsman, load_settings
 from helmsman.testing import hang, say
 from tests.browser.chromium import SECONDS
 from tests.fleet.conftest import fleet, fleet_url, postgres, postgres_server
-from tests.fleet.test_doors import FULL, door_env, helmsman
+from tests.fleet.test_clients import FULL, client_env, helmsman
 from tests.hub.test_http import Dashboard
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["fleet", "fleet_url", "postgres", "postgres_server"]
 @pytest.fixture
 def env(fleet: Fleet) -> dict[str, str]:
     """Of a machine that runs none of the work."""
-    return door_env(fleet)
+    return client_env(fleet)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.tasks.prices import Prices
 from helmsman.testing import say
-from tests.fleet.test_doors import door_env, helmsman
+from tests.fleet.test_clients import client_env, helmsman
 
 if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
@@ -65,7 +65,7 @@ async def test_a_turn_on_one_machine_asks_when_others_have_used_up_the_budget_of
     for name in ("one", "two"):
         await fleet.worker(name)
     model.on("work", say("done"))
-    env = door_env(fleet)
+    env = client_env(fleet)
     await helmsman(env, "fleet", "budget", "day_tokens=1")
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         first = await helm.start("work", cwd=fleet.directory, placement=Placement(machine="one"))

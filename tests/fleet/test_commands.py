@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from helmsman.fleet.owned_task import OwnedTask
-from tests.fleet.test_doors import helmsman
+from tests.fleet.test_clients import helmsman
 
 if TYPE_CHECKING:
     from pathlib import Path

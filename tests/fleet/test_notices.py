@@ -17,7 +17,7 @@ from helmsman.fleet.notices import FleetNotices, key_of, place_in, who_is_told
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.testing import run, say
-from tests.fleet.test_doors import door_env, helmsman
+from tests.fleet.test_clients import client_env, helmsman
 from tests.fleet.test_schedules import rows
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
         worker = fleet.begin_worker(name)
         configured(name)
         await fleet.until_ready(worker)
-    env = door_env(fleet)
+    env = client_env(fleet)
     configured("laptop")
     model.on("work", run("touch made"), say("done"))
     where = ("-C", str(fleet.directory), "-s", "workspace-write", "-a", "untrusted")

@@ -19,7 +19,7 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.database import checked_url
 from helmsman.testing import run, say
 from tests.fleet.conftest import SECONDS, a_postgres, drop
-from tests.fleet.test_doors import door_env, helmsman
+from tests.fleet.test_clients import client_env, helmsman
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,7 +69,7 @@ async def test_workers_and_doors_need_no_more_than_the_documented_rights_and_a_c
 ) -> None:
     model.on("work", run("true"), say("done"))
     await fleet.worker("one")
-    env = door_env(fleet)
+    env = client_env(fleet)
     await helmsman(env, "run", "work", "--cd", str(fleet.directory), "--full-auto")
     await helmsman(env, "fleet", "doctor")
     await helmsman(env, "fleet", "drain", "one")

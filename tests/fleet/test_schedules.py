@@ -17,7 +17,7 @@ from helmsman.fleet import schedules as fleets_schedules
 from helmsman.fleet.schedules import begin_due
 from helmsman.settings import load_settings
 from helmsman.testing import say
-from tests.fleet.test_doors import door_env, helmsman
+from tests.fleet.test_clients import client_env, helmsman
 
 if TYPE_CHECKING:
     from helmsman.fleet.database import DatabaseConnection
@@ -48,7 +48,7 @@ async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without machines: what workers do when something is due, several at once, and one cut off in the middle."""
-    env = door_env(fleet)
+    env = client_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         schedules = helm.extras.schedules
         added = await schedules.add("look", every="1h", cwd=fleet.directory, max_cost_usd=0.5)
@@ -83,7 +83,7 @@ async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet
     one, _ = await fleet.worker("one"), await fleet.worker("two")
     model.on("look", say("seen"))
     where = ("-C", str(fleet.directory), "-s", "read-only", "--overlap", "--json")
-    await helmsman(door_env(fleet), "schedule", "add", "--every", "1h", "look", *where)
+    await helmsman(client_env(fleet), "schedule", "add", "--every", "1h", "look", *where)
     for number in range(4):
         make_due(fleet, "7 minutes")
         if number == 1:
@@ -103,7 +103,7 @@ async def test_a_schedule_of_a_fleet_is_seen_to_from_any_door_beside_those_of_th
 ) -> None:
     await fleet.worker("one")
     model.on("look", say("seen"))
-    env, other = door_env(fleet), door_env(fleet, "desktop")
+    env, other = client_env(fleet), client_env(fleet, "desktop")
     added = json.loads(
         await helmsman(env, "schedule", "add", "--every", "1h", "look", "-C", str(fleet.directory), "--json")
     )

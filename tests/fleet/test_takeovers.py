@@ -29,7 +29,7 @@ from helmsman.settings import load_settings
 from helmsman.testing import run, say
 from helmsman.testing.binaries import codex_versions
 from helmsman.worktrees.remote_bundle import MB, Limits, packing
-from tests.fleet.test_doors import ASKING, door_env
+from tests.fleet.test_clients import ASKING, client_env
 from tests.fleet.test_faults import FULL, SECONDS, Journal, journal
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def test_a_question_dies_with_its_machine_in_every_door_and_is_asked_and_a
     model.on("lost in the middle", run(journal.command("a", 0.2)), say("done"))
     one = await fleet.worker("one", "--capacity", "1")
     roots = [str(journal.path.parent)]
-    doors = [door_env(fleet, name) for name in ("laptop", "desktop")]
+    doors = [client_env(fleet, name) for name in ("laptop", "desktop")]
     async with (
         Helmsman(load_settings({}, doors[0], fleet.directory), env=doors[0]) as here,
         Helmsman(load_settings({}, doors[1], fleet.directory), env=doors[1]) as there,

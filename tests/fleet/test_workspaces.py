@@ -21,7 +21,7 @@ from helmsman.fleet.upkeep import drop_expired
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.testing import add, patch, run, say
-from tests.fleet.test_doors import door_env, helmsman
+from tests.fleet.test_clients import client_env, helmsman
 from tests.fleet.test_faults import Journal, engine_pid, journal
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
     before = git(here, "status", "--porcelain"), git(here, "for-each-ref")
     model.on("first", run("cat unfinished"), patch(add("made", "by the first\n")), say("one"))
     model.on("second", run("cat made; git status --short"), patch(add("more", "by the second\n")), say("two"))
-    env = door_env(fleet)
+    env = client_env(fleet)
     async with Helmsman(load_settings({}, env, here), env=env) as helm:
         with pytest.raises(InvalidInput, match="in_place"):
             await helm.start("x", cwd=tmp_path)
@@ -79,7 +79,7 @@ async def test_a_tree_is_brought_gone_on_with_elsewhere_and_applied_from_any_clo
         assert "by the first" in told  # its files, and what was said
         assert "?? made" in told, "what was not committed is not committed there"
 
-        other, aside = door_env(fleet, "desktop"), tmp_path / "aside"
+        other, aside = client_env(fleet, "desktop"), tmp_path / "aside"
         here.rename(aside)  # another machine does not have it
         shown = json.loads(await helmsman(other, "diff", session.id, "--json", cwd=clone))
         assert (shown["scope"], [file["path"] for file in shown["files"]]) == ("worktree", ["made", "more"]), shown
@@ -123,7 +123,7 @@ async def test_after_a_machines_death_tree_and_transcript_go_on_together(
         run(late),
         say("never"),
     )
-    env = door_env(fleet)
+    env = client_env(fleet)
     one = await fleet.worker("one", "--capacity", "1")
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, placement=Placement(on_machine_loss="continue"), **FULL)
@@ -154,7 +154,7 @@ async def test_a_turn_whose_engine_is_killed_goes_on_in_the_same_tree_and_one_th
     fleet: Fleet, model: ScriptedModel, journal: Journal
 ) -> None:
     model.on("work", run(f"echo written > new; {journal.command('a', 60)}"), say("never"))
-    env = door_env(fleet)
+    env = client_env(fleet)
     one = await fleet.worker("one", lease=30)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, placement=Placement(on_machine_loss="continue"), **FULL)

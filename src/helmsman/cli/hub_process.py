@@ -141,7 +141,7 @@ def _open_fleet(shared: Shared) -> OpenFleet:
             with_fleet()
 
             def load() -> OpenFleet:
-                from helmsman.fleet.door import fleet_opener
+                from helmsman.fleet.backend import fleet_opener
 
                 return fleet_opener(shared)
 

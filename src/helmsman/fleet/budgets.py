@@ -16,7 +16,7 @@ from helmsman.base.budget import Budget
 from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import InvalidSetting
-from helmsman.fleet.door_lanes import PLACE, PROJECT
+from helmsman.fleet.session_queue import PLACE, PROJECT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

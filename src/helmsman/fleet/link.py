@@ -28,10 +28,10 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.fleet.client import FleetClient
-from helmsman.fleet.door_lanes import Lanes, lane_of, session_id_of
 from helmsman.fleet.messages import steer
 from helmsman.fleet.notices import NOTIFY, was_seen
 from helmsman.fleet.rows import CLIENT
+from helmsman.fleet.session_queue import SessionQueue, lane_of, session_id_of
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
 from helmsman.model.events import (
     EngineGone,
@@ -97,7 +97,7 @@ class FleetLink:
 
     def __init__(self, url: str, settings: Settings, tasks: TaskGroup) -> None:
         self.client = FleetClient(url)
-        self.lanes = Lanes(self.client)
+        self.lanes = SessionQueue(self.client)
         self.sessions: dict[str, Session] = {}
         self.listeners: list[Callable[[Session, Event], None]] = []
         self.opened = anyio.Event()

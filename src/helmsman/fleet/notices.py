@@ -25,8 +25,8 @@ import anyio.to_thread
 from helmsman.base.files import create_once
 from helmsman.base.structs import replace, unpack
 from helmsman.errors import HelmsmanError, InvalidSetting
-from helmsman.fleet.door_lanes import as_doors_see
 from helmsman.fleet.schedules import schedule_of
+from helmsman.fleet.session_queue import task_for_clients
 from helmsman.model.questions import Question
 from helmsman.notices.channels import Sender
 from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
@@ -241,7 +241,7 @@ async def _notification_of(database: FleetDatabase, row: DictRow, title: Callabl
     known = await one("select * from helmsman.tasks where id = %(task)s")
     if known is None:
         return None
-    task = as_doors_see(known)
+    task = task_for_clients(known)
     if row["kind"] == "question":
         asked = await one(
             "select content from helmsman.questions where task = %(task)s and id = %(question)s order by epoch desc limit 1"
@@ -292,7 +292,7 @@ class _Pages(Sender):
         return "It waits for a page of the dashboard."
 
 
-class FleetPost:
+class FleetNotifier:
     """Sends notices to the recipients of this machine while it runs.
 
     The recipients are in the user's settings file. `store` is the machine's notice store, which the dashboard reads. Without

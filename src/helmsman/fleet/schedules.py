@@ -11,9 +11,9 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.structs import replace, unpack_if_valid
-from helmsman.fleet.door_lanes import PLACE, as_doors_see
 from helmsman.fleet.queue import enter_task
 from helmsman.fleet.rows import MAX_COST, OPTIONS, SCHEDULE, WORKERS, jsonb, new_fleet_task
+from helmsman.fleet.session_queue import PLACE, task_for_clients
 from helmsman.fleet.values import FleetDraft
 from helmsman.schedules.due import due_run, extra_run
 from helmsman.schedules.store import RUNS_KEPT, Schedule, ScheduleRun, refuse_more
@@ -218,7 +218,7 @@ class FleetSchedules:
 
         task = await self._client.enqueue(_draft(extra_run(schedule)), also)
         rows = await self._rows("select * from helmsman.tasks where id = %(id)s", id=task.id)
-        return as_doors_see(rows[0])
+        return task_for_clients(rows[0])
 
 
 class BothSchedules:

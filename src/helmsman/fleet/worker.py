@@ -24,7 +24,7 @@ from helmsman.errors import FleetRefused
 from helmsman.fleet.budgets import FleetBudgets
 from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
-from helmsman.fleet.notices import FleetPost, place_in
+from helmsman.fleet.notices import FleetNotifier, place_in
 from helmsman.fleet.owned_task import MachineOffer
 from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
 from helmsman.fleet.reaping import requeue_work, stop_late_tasks
@@ -301,7 +301,7 @@ class Worker:
                 log.debug("what is due waits: %s", error)
             await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
 
-    def _post(self, helm: HelmsmanService) -> FleetPost:
+    def _post(self, helm: HelmsmanService) -> FleetNotifier:
         """Return the sender of notices for this user's recipients, except those shown on a screen."""
         place, state_dir = place_in(self._directory), helm.settings.state_dir
-        return FleetPost(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)
+        return FleetNotifier(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)

@@ -1,6 +1,6 @@
 """Door of a machine that runs none of a fleet's work, in a process of its own, for the soak to kill.
 
-    python -m bench.fleet.soak_door DIRECTORY
+    python -m bench.fleet.soak_client DIRECTORY
 
 Reads numbers of tasks, a line each; tells of each, as a line of JSON, which task it is once that is accepted, and how it
 ended.

@@ -21,9 +21,9 @@ from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
 from helmsman.fleet.budgets import states_of_fleet
-from helmsman.fleet.door_lanes import is_fleets, lane_of, merged
 from helmsman.fleet.rows import FLEET
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
+from helmsman.fleet.session_queue import is_fleets, lane_of, merged
 from helmsman.model.inputs import searched_directory
 from helmsman.steering.ownership import refuse_foreign
 from helmsman.tasks.registry import TurnUsage
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.budgets import BudgetState
-    from helmsman.fleet.door_trees import DoorTrees
+    from helmsman.fleet.client_trees import ClientTrees
     from helmsman.fleet.link import FleetLink
-    from helmsman.fleet.notices import FleetPost
+    from helmsman.fleet.notices import FleetNotifier
     from helmsman.model.options import SessionOptions
     from helmsman.notices.store import Delivery
     from helmsman.service import HelmsmanService
@@ -53,12 +53,12 @@ _SHOWN_TASKS, _SHOWN_CHARS = 100, 120
 """Limits for running and waiting tasks on the page of machines."""
 
 
-class _Door(Protocol):
-    """Backend that these parts belong to (`helmsman.fleet.door`)."""
+class _Backend(Protocol):
+    """Backend that these parts belong to (`helmsman.fleet.backend`)."""
 
     link: FleetLink
-    trees: DoorTrees
-    post: FleetPost
+    trees: ClientTrees
+    post: FleetNotifier
 
     @property
     def start(self) -> Callable[..., Awaitable[Session]]: ...
@@ -73,10 +73,10 @@ class _Door(Protocol):
     async def policy(self, agent: str, directory: str | None) -> dict[str, Any]: ...
 
 
-class _DoorsTasks(LocalTasks):
+class _BackendTasks(LocalTasks):
     """Tasks that are turns of sessions. New tasks run in the fleet; existing tasks are looked up where they are."""
 
-    def __init__(self, door: _Door, own: HelmsmanService) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService) -> None:
         super().__init__(own)
         self._door = door
 
@@ -107,9 +107,9 @@ class _DoorsTasks(LocalTasks):
 class FleetTasks(Tasks):
     """Tasks of the fleet, of this machine, and in the cloud."""
 
-    def __init__(self, door: _Door, own: HelmsmanService) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService) -> None:
         super().__init__(cast("Steering", own), env=own.environment)
-        self.local = _DoorsTasks(door, own)
+        self.local = _BackendTasks(door, own)
         self._lanes = door.link.lanes
         self._client = door.link.client
 
@@ -191,10 +191,10 @@ class FleetTasks(Tasks):
         )
 
 
-class _DoorsChanges(Changes):
+class _BackendChanges(Changes):
     """Changes of sessions, local or in the fleet."""
 
-    def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, tasks)
         self._door = door
 
@@ -262,10 +262,10 @@ def _of_this_machine(session_id: str) -> str:
     return session_id
 
 
-class _DoorsUsage(UsageReports):
+class _BackendUsage(UsageReports):
     """Usage of this machine and of the fleet."""
 
-    def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, tasks.prices)
         self._door = door
 
@@ -289,12 +289,12 @@ class _DoorsUsage(UsageReports):
         ]
 
 
-class _DoorsSchedules(Schedules):
+class _BackendSchedules(Schedules):
     """Schedules of the fleet and of this machine. A new one is the fleet's."""
 
     prefix = FLEETS
 
-    def __init__(self, own: Steering, door: _Door) -> None:
+    def __init__(self, own: Steering, door: _Backend) -> None:
         super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client)))
         self._door = door
 
@@ -303,10 +303,10 @@ class _DoorsSchedules(Schedules):
         return await self._door.policy(options.agent, None if options.cwd is None else str(options.cwd))
 
 
-class _DoorsBudgets(Budgets):
+class _BackendBudgets(Budgets):
     """Budgets of this machine, for its own work, and those of the fleet."""
 
-    def __init__(self, door: _Door, own: HelmsmanService, tasks: Tasks) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService, tasks: Tasks) -> None:
         super().__init__(own, own.extras.usage, tasks.prices)
         self._door = door
 
@@ -317,10 +317,10 @@ class _DoorsBudgets(Budgets):
         return *await super().states(directory), *fleets
 
 
-class _DoorsNotices(Notices):
+class _BackendNotices(Notices):
     """Notices about tasks of this machine, and about fleet tasks to the recipients of this machine."""
 
-    def __init__(self, door: _Door, own: HelmsmanService) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService) -> None:
         super().__init__(own)
         self._door = door
 
@@ -333,7 +333,7 @@ class _DoorsNotices(Notices):
 class FleetExtras(Extras):
     """Extras of this machine, extended by the sessions of a fleet."""
 
-    def __init__(self, door: _Door, own: HelmsmanService, tasks: FleetTasks) -> None:
+    def __init__(self, door: _Backend, own: HelmsmanService, tasks: FleetTasks) -> None:
         super().__init__(own, tasks)
         self._door = door
         self._own = own
@@ -359,20 +359,20 @@ class FleetExtras(Extras):
 
     @cached_property
     def schedules(self) -> Schedules:
-        return _DoorsSchedules(cast("Steering", self._own), self._door)
+        return _BackendSchedules(cast("Steering", self._own), self._door)
 
     @cached_property
     def budgets(self) -> Budgets:
-        return _DoorsBudgets(self._door, self._own, self._tasks)
+        return _BackendBudgets(self._door, self._own, self._tasks)
 
     @cached_property
     def notices(self) -> Notices:
-        return _DoorsNotices(self._door, self._own)
+        return _BackendNotices(self._door, self._own)
 
     @cached_property
     def changes(self) -> Changes:
-        return _DoorsChanges(self._door, self._own, self._tasks)
+        return _BackendChanges(self._door, self._own, self._tasks)
 
     @cached_property
     def usage(self) -> UsageReports:
-        return _DoorsUsage(self._door, self._own, self._tasks)
+        return _BackendUsage(self._door, self._own, self._tasks)

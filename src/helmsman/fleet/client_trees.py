@@ -41,7 +41,7 @@ _MANY: Final = 100
 """Number of references in a repository from which unused ones are removed."""
 
 
-class DoorTrees:
+class ClientTrees:
     """Trees of one client. `roots` limit the directories that it may use."""
 
     def __init__(self, client: FleetClient, settings: Settings, roots: Sequence[Path]) -> None:

@@ -51,7 +51,7 @@ def is_fleets(session_id: str) -> bool:
     return session_id.startswith(_SESSION)
 
 
-def as_doors_see(row: DictRow) -> Task:
+def task_for_clients(row: DictRow) -> Task:
     """Return a task with the session id that clients use and the directory that the client gave."""
     task = task_of(row)
     place = task.metadata.get(PLACE, task.directory)
@@ -60,7 +60,7 @@ def as_doors_see(row: DictRow) -> Task:
     return replace(task, session_id=session_id_of(row["lane"]), directory=place, metadata=metadata)
 
 
-class Lanes:
+class SessionQueue:
     """Queries of clients on a fleet's tables, in addition to those of `FleetClient`."""
 
     def __init__(self, client: FleetClient) -> None:
@@ -75,7 +75,7 @@ class Lanes:
             "select * from helmsman.tasks where id = %(ref)s or alias = %(ref)s order by number desc limit 1",
             {"ref": reference.replace("\0", "")},
         )
-        return as_doors_see(rows[0]) if rows else None
+        return task_for_clients(rows[0]) if rows else None
 
     async def tasks(
         self,
@@ -104,7 +104,7 @@ class Lanes:
             },
         )
         following = str(rows[limit - 1]["number"]) if len(rows) > limit else None
-        return [as_doors_see(row) for row in rows[:limit]], following
+        return [task_for_clients(row) for row in rows[:limit]], following
 
     async def sessions(
         self, *, query: str | None, agent: str | None, directory: str | None, limit: int, cursor: str | None
@@ -146,7 +146,7 @@ class Lanes:
             "select * from helmsman.tasks where lane = any(%(lanes)s) order by number", {"lanes": list(lanes)}
         )
         for row in rows:
-            found[row["lane"]].append(as_doors_see(row))
+            found[row["lane"]].append(task_for_clients(row))
         return found
 
     async def lane_of_agents(self, session_id: str) -> str | None:
@@ -185,12 +185,12 @@ class Lanes:
             "order by status = 'pending', priority, number limit %(limit)s",
             {"limit": limit},
         )
-        return [as_doors_see(row) for row in rows]
+        return [task_for_clients(row) for row in rows]
 
     async def usages(self) -> list[Task]:
         """Return all tasks with usage."""
         rows = await self._all("select * from helmsman.tasks where usage is not null order by number", {})
-        return [as_doors_see(row) for row in rows]
+        return [task_for_clients(row) for row in rows]
 
 
 def _number(cursor: str | None) -> int | None:

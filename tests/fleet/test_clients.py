@@ -36,7 +36,7 @@ PNG = bytes.fromhex(
 FULL: Any = {"sandbox": "danger-full-access", "approval_policy": "never"}
 
 
-def door_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
+def client_env(fleet: Fleet, name: str = "laptop") -> dict[str, str]:
     """Return the environment of a machine with its own home and state directory, and the address of the fleet."""
     home = fleet.templates.new_home(fleet.binary, fleet.folder / name)
     return {**home.env, "HELMSMAN_FLEET_URL": fleet.url, "HELMSMAN_DETACH": "1", "HELMSMAN_HUB_IDLE_MS": "0"}
@@ -60,14 +60,14 @@ async def test_a_session_of_a_fleet_is_begun_answered_gone_on_with_and_looked_at
     model.on("work", run("touch made"), say("done"))
     model.on("and placed", say("there"))
     model.on("and then", say("more"))
-    env = door_env(fleet)
+    env = client_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, placement=Placement(priority=5), **ASKING)
         with anyio.fail_after(SECONDS):
             assert await session.wait(until="attention")
         assert session.status == "awaiting_approval", fleet.logs()
 
-        other = door_env(fleet, "desktop")
+        other = client_env(fleet, "desktop")
         asked = json.loads(await helmsman(other, "respond", "--json", codes=(5,)))["sessions"]
         assert [one["sessionId"] for one in asked] == [session.id]
         await helmsman(other, "respond", session.id, asked[0]["questions"][0]["id"], "approve")
@@ -156,7 +156,7 @@ def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) ->
 async def test_what_runs_is_stopped_and_what_waits_never_begins(fleet: Fleet, model: ScriptedModel) -> None:
     await fleet.worker("one")
     model.on("work", run("sleep 60"), say("never"))
-    env = door_env(fleet)
+    env = client_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, **FULL)
         for _ in range(3):
@@ -176,7 +176,7 @@ async def test_a_turn_of_a_fleet_that_is_silent_for_too_long_is_stopped_and_the_
 ) -> None:
     await fleet.worker("one")
     model.on("work", hang())
-    env = door_env(fleet)
+    env = client_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         session = await helm.start("work", cwd=fleet.directory, limits=TurnLimits(1.5, 1.5), **FULL)
         for more in (False, True):
@@ -196,7 +196,7 @@ async def test_images_travel_and_a_message_goes_into_the_turn_of_another_machine
     picture, large = tmp_path / "one.png", tmp_path / "large.png"
     picture.write_bytes(PNG)
     large.write_bytes(PNG + bytes(8 * 1024 * 1024))
-    env = door_env(fleet)
+    env = client_env(fleet)
     async with Helmsman(load_settings({}, env, fleet.directory), env=env) as helm:
         with pytest.raises(InvalidInput, match=r"large.png .* larger than 8 MiB"):
             await helm.start("x", images=[large], cwd=fleet.directory)

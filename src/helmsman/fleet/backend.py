@@ -18,13 +18,13 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.structs import pack, replace
 from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, TaskNotFound, Unsupported
 from helmsman.fleet.attempts import ON_LOSS, silence_of, silence_to_keep
-from helmsman.fleet.door_lanes import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
-from helmsman.fleet.door_parts import FleetExtras, FleetTasks
-from helmsman.fleet.door_trees import DoorTrees
+from helmsman.fleet.backend_parts import FleetExtras, FleetTasks
+from helmsman.fleet.client_trees import ClientTrees
 from helmsman.fleet.link import FleetLink
-from helmsman.fleet.notices import FleetPost, place_in
+from helmsman.fleet.notices import FleetNotifier, place_in
 from helmsman.fleet.pictures import read_images
 from helmsman.fleet.rows import CLIENT, MAX_COST, OPTIONS
+from helmsman.fleet.session_queue import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
@@ -64,45 +64,45 @@ _EVENTS: Final = 1000
 def fleet_opener(shared: Shared) -> OpenFleet:
     """Return a function that opens fleets for the clients of a hub. Each fleet has one connection while the hub runs."""
     links: dict[str, FleetLink] = {}
-    posts: dict[str, FleetPost] = {}
+    posts: dict[str, FleetNotifier] = {}
     place = place_in(shared.state_dir / "fleet")
 
     @asynccontextmanager
-    async def open_fleet(helm: HelmsmanService) -> AsyncIterator[FleetDoor]:
+    async def open_fleet(helm: HelmsmanService) -> AsyncIterator[FleetBackend]:
         url = helm.settings.fleet_url
         assert url is not None
         link = links.get(url)
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
             database, title = link.client.database, shared.agents.title
-            post = posts[url] = FleetPost(database, shared.state_dir, place, title, shared.notices, is_shown=True)
+            post = posts[url] = FleetNotifier(database, shared.state_dir, place, title, shared.notices, is_shown=True)
             shared.tasks.start_soon(_serve, link, post)
         await link.opened.wait()
         if link.failed is not None:
             raise link.failed.again()
         async with HelmsmanService(replace(helm.settings, fleet_url=None), env=helm.environment, shared=shared) as own:
-            yield FleetDoor(helm, own, link, posts[url])
+            yield FleetBackend(helm, own, link, posts[url])
 
     return open_fleet  # type: ignore[return-value]
 
 
-async def _serve(link: FleetLink, post: FleetPost) -> None:
+async def _serve(link: FleetLink, post: FleetNotifier) -> None:
     async with anyio.create_task_group() as both:
         both.start_soon(post.run)
         await link.run()
         both.cancel_scope.cancel()
 
 
-class FleetDoor:
+class FleetBackend:
     """Backend for one client of a fleet. `own` is the Helmsman of this machine."""
 
-    def __init__(self, helm: HelmsmanService, own: HelmsmanService, link: FleetLink, post: FleetPost) -> None:
+    def __init__(self, helm: HelmsmanService, own: HelmsmanService, link: FleetLink, post: FleetNotifier) -> None:
         self._helm = helm
         self.own = own
         self.link = link
         self.post = post
         tasks = FleetTasks(self, own)
-        self.trees = DoorTrees(link.client, own.settings, helm.allowed_roots)
+        self.trees = ClientTrees(link.client, own.settings, helm.allowed_roots)
         self._parts: dict[str, Any] = {"tasks": tasks, "extras": FleetExtras(self, own, tasks)}
 
     @property
