@@ -645,9 +645,7 @@ def _thread(raw: Mapping[str, Any]) -> Thread | None:
 
 
 def _parent_id(source: Any) -> str | None:
-    """Return the thread that spawned this one: `source` is then `{"subAgent": {"thread_spawn": {"parent_thread_id":
-    …}}}`.
-    """
+    """Return the thread that spawned this one, in `source['subAgent']['thread_spawn']['parent_thread_id']`."""
     for key in ("subAgent", "thread_spawn"):
         source = mapping(source).get(key)
     return _text(mapping(source).get("parent_thread_id"))
