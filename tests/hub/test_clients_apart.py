@@ -40,7 +40,7 @@ async def api(server: HttpServer, path: str) -> Any:
 
 
 @pytest.mark.long
-async def test_doors_over_http_see_and_do_what_each_would_alone(
+async def test_clients_over_http_see_and_do_what_each_would_alone(
     place: Place, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     gate = model.gate()
@@ -114,7 +114,7 @@ async def test_a_door_with_roots_neither_lists_nor_drops_the_worktrees_of_others
         assert len((await helm.extras.usage.report(group_by="session")).groups) == 1
 
 
-async def test_doors_on_pipes_have_their_own_variables(place: Place, model: ScriptedModel) -> None:
+async def test_clients_on_pipes_have_their_own_variables(place: Place, model: ScriptedModel) -> None:
     for name in ("one", "two"):
         model.on(f"hello {name}", run("echo $DATABASE_URL"), say("done"))
         door = replace(place, env={**place.env, "DATABASE_URL": f"db://{name}"})

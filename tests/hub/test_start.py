@@ -174,7 +174,7 @@ async def test_a_hub_ends_when_nobody_needs_it(bare_place: Place) -> None:
             await anyio.sleep(0.01)
 
 
-async def test_doors_that_come_while_a_hub_ends_are_served(bare_place: Place) -> None:
+async def test_clients_that_connect_while_a_hub_ends_are_served(bare_place: Place) -> None:
     short = replace(bare_place, env={**bare_place.env, "HELMSMAN_HUB_IDLE_MS": "0"})
     async with anyio.create_task_group() as tasks:
 

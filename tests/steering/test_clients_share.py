@@ -225,7 +225,7 @@ async def test_paths_are_those_of_the_door_that_names_them(shared: Shared, agent
             assert (await helm.start("go", cwd="~", agent=agent.name)).directory == str(tmp_path / "home")
 
 
-async def test_doors_for_which_an_engine_would_differ_have_one_each(
+async def test_clients_for_which_an_engine_would_differ_have_one_each(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     settings = unhurried(tmp_path)
