@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 _NOUNS = frozenset(
     ("agents", "config", "fleet", "hub", "job", "session")
 )  # groups of commands that run in different places
-_SESSION = ("rewind", "rollback", "compact", "goal", "rename", "hand", "archive", "unarchive", "discard")
+SESSION_VERBS = ("rename", "hand", "archive", "unarchive", "compact", "goal", "rollback")  # in `session_commands`
+_SESSION = (*SESSION_VERBS, "rewind", "discard")
 
 ASKING = frozenset(
     (

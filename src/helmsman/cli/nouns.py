@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from helmsman.cli.command import cli_noun
-
-_OF_SESSION: Final = ("rename", "hand", "archive", "unarchive", "compact", "goal", "rollback")
+from helmsman.cli.command_names import SESSION_VERBS
 
 session_command = cli_noun(
     "session",
@@ -24,7 +21,7 @@ session_command = cli_noun(
         "rewind": "rewind:command",
         "search": "search:command",
         "worktrees": "worktrees:command",
-        **{name: f"session_commands:{name}_command" for name in _OF_SESSION},
+        **{name: f"session_commands:{name}_command" for name in SESSION_VERBS},
     },
 )
 
