@@ -11,10 +11,10 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix bench bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist goldens images reference architecture sandbox-table constraints clean
+.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix release-check bench bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist goldens images reference architecture sandbox-table constraints clean
 
 help: ## Show what there is to make
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[codex,fleet]"
 
@@ -64,6 +64,13 @@ matrix: $(VENV)/.dev ## Run the matrix of Codex versions, the stories of the oth
 	-$(BIN)/python scripts/fetch_agents.py
 	$(BIN)/pytest -m "matrix or story or rare" -n $(WORKERS) $(TEST)
 	$(BIN)/python scripts/compatibility.py
+
+release-check: fetch ## Run everything once, before a release: style, types, dependencies, all tests on all versions, the rare ones too, the bounds
+	$(MAKE) lint types audit
+	-$(BIN)/python scripts/fetch_agents.py
+	$(MAKE) test TEST='-m "" $(TEST)'
+	$(BIN)/python scripts/compatibility.py
+	$(MAKE) bench-check
 
 bench: $(VENV)/.dev ## Measure Helmsman beside Codex itself and its peers, and write docs/appendix/performance.md
 	$(BIN)/python scripts/fetch_codex.py 0.145.0
