@@ -18,8 +18,7 @@ from typing import Any
 from bench.figures import Row
 from helmsman.agents.codex.rollout_turns import RolloutSpending
 from helmsman.agents.spending import SpendingIndex
-from helmsman.capabilities.spending import all_spendings
-from helmsman.capabilities.usage_report import report
+from helmsman.capabilities.usage_report import all_spendings, report
 from helmsman.tasks.prices import Prices
 
 SESSIONS = 10_000

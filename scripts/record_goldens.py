@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from helmsman.agents.child_process import Child
-    from helmsman.testing.playbook import ScriptStep
+    from helmsman.testing.model import ScriptStep
 
 GOLDEN = Path(__file__).resolve().parent.parent / "tests" / "golden"
 STORY_SECONDS = 90

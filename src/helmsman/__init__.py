@@ -58,7 +58,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "capabilities.outcomes.wanted": ("Wanted",),
+    "capabilities.outcomes.request": ("Wanted",),
     "client": ("Helmsman",),
     "errors": ("HelmsmanError", "StepError", "StepFailed", "StepInterrupted", "StepOutputInvalid", "StepTimedOut"),
     "model.client_tools": ("ClientTool",),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.cli.browser import write_redirect
+from helmsman.cli.dashboard import write_redirect
 from helmsman.testing import add, patch, rate_limit, run, say, usage
 from tests.browser.chromium import SECONDS
 

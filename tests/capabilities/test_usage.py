@@ -15,7 +15,7 @@ from helmsman.model.events import Usage
 from helmsman.service import HelmsmanService
 from helmsman.shapes.session_status import session_in_full
 from helmsman.testing import hang, run, say, spawn_agent, usage, wait_agents
-from helmsman.web.session_costs import SessionSpendings
+from helmsman.web.reading import SessionSpendings
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.capabilities.spending import Spending
 from helmsman.capabilities.usage import parse_since
-from helmsman.capabilities.usage_report import GroupBy, merged, report
+from helmsman.capabilities.usage_report import GroupBy, Spending, merged, report
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.tasks.prices import Price, Prices

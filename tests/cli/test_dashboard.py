@@ -15,7 +15,7 @@ import anyio
 import httpx2
 import pytest
 
-from helmsman.cli import browser, dashboard
+from helmsman.cli import dashboard
 from helmsman.settings import load_settings
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
@@ -134,7 +134,7 @@ def test_a_browser_is_opened_only_where_a_person_sits_before_a_screen(
     monkeypatch.setattr(sys, "platform", "linux")
     for stream in (sys.stdin, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: is_terminal, raising=False)
-    assert browser.is_desktop() is opens
+    assert dashboard.is_desktop() is opens
 
 
 def test_the_usual_port_is_left_to_whoever_has_it() -> None:

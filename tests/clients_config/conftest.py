@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.cli.installing import locations_of, read_files
-from helmsman.clients.changes import Wish, plan_install, plan_uninstall
+from helmsman.clients.changes import Record, Wish, plan_install, plan_uninstall
 from helmsman.clients.locations import CLIENTS, ClientPlatform
-from helmsman.clients.record import Record
 
 if TYPE_CHECKING:
     from helmsman.clients.changes import Change

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helmsman.clients.claude_project import claude_project
+from helmsman.clients.locations import claude_project
 
 if TYPE_CHECKING:
     from pathlib import Path

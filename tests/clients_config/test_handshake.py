@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.clients.handshake import shake_hands
+from helmsman.clients.launch import shake_hands
 from helmsman.errors import HandshakeFailed
 
 if TYPE_CHECKING:

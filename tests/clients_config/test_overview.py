@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from helmsman.clients.overview import inspect_clients
+from helmsman.clients.configuration import inspect_clients
 from tests.clients_config.conftest import LAUNCH
 
 if TYPE_CHECKING:
-    from helmsman.clients.overview import ClientFinding
+    from helmsman.clients.configuration import ClientFinding
     from tests.clients_config.conftest import Person
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.model.permission_words import permission_words
+from helmsman.model.question_text import permission_words
 
 
 def _entry(access: str, path: dict[str, Any]) -> dict[str, Any]:

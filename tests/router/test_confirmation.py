@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
+from helmsman.router.route import LIFETIME, ConfirmedPlan, check, seal
 
 KEY = b"k" * 32
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

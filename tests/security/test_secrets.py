@@ -25,9 +25,8 @@ from helmsman.base.processes import Process
 from helmsman.base.redaction import RedactingFilter
 from helmsman.base.structs import pack
 from helmsman.cli.installing import changes_as_json, locations_of, read_files
-from helmsman.clients.changes import Wish, plan_install
+from helmsman.clients.changes import Record, Wish, plan_install
 from helmsman.clients.locations import CLIENTS, ClientPlatform
-from helmsman.clients.record import Record
 from helmsman.errors import EngineRefused, InvalidInput
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import SessionOptions, without_secrets

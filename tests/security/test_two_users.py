@@ -27,7 +27,7 @@ import pytest
 from helmsman.agents.codex.connection import listeners_uids, open_remote
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
-from helmsman.cli.browser import reads_files, write_redirect
+from helmsman.cli.dashboard import reads_files, write_redirect
 from helmsman.errors import EngineLost
 from helmsman.httpd.listening import http_token
 from tests.hub_service import hub_service

@@ -6,11 +6,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange
-from helmsman.model.unified_diff import FileStat
+from helmsman.model.unified_diff import FileStat, files_of
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.outcome import TaskOutcome, TestCount, changed_files, kept, outcome_of, to_keep
-from helmsman.worktrees.patch_stat import files_of
 
 if TYPE_CHECKING:
     from helmsman.tasks.registry import Registry

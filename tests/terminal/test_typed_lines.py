@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.terminal.history import MOST_LINES, KeptHistory
-from helmsman.terminal.line_view import line_rows
+from helmsman.cli.input_line import MOST_LINES, KeptHistory
+from helmsman.terminal.line_editor import line_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

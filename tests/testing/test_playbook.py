@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.testing import ModelRequest, always, fail, run, say
-from helmsman.testing.playbook import Playbook
+from helmsman.testing.model import Playbook
 from helmsman.testing.script import ScriptProblem
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman import worktrees
-from helmsman.worktrees.places import PAST_WORKTREES, places, projects, remember_place
+from helmsman.worktrees.records import PAST_WORKTREES, places, projects, remember_place
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from helmsman.base.git import Git, find_git
 from helmsman.base.patches import settle_writes
 from helmsman.errors import ApplyConflict, WorktreeError
 from helmsman.testing.repository import git, make_repository
-from helmsman.worktrees import turn_snapshots, unchanged_tree
+from helmsman.worktrees import turn_snapshots
 from helmsman.worktrees.rewinding import FilesRewind, plan_rewind, rewind_files
 from helmsman.worktrees.turn_snapshots import (
     TreeState,
@@ -169,7 +169,7 @@ def test_a_second_snapshot_reads_only_what_has_changed(main: Path, place: Git) -
 def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
     main: Path, place: Git, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unchanged_tree, "_SETTLED_NS", 0)
+    monkeypatch.setattr(turn_snapshots, "_SETTLED_NS", 0)
     (main / "empty").mkdir()
     (main / ".git" / "info").mkdir(exist_ok=True)
     first = snapshot(place)
@@ -207,7 +207,7 @@ def test_of_a_tree_in_which_nothing_has_changed_no_git_is_asked(
 def test_what_git_has_cleared_away_is_taken_anew(
     main: Path, place: Git, monkeypatch: pytest.MonkeyPatch, changed: bool
 ) -> None:
-    monkeypatch.setattr(unchanged_tree, "_SETTLED_NS", 0)
+    monkeypatch.setattr(turn_snapshots, "_SETTLED_NS", 0)
     (main / "new.txt").write_text("known to no commit\n", encoding="utf-8")
     first = snapshot(place)
     take_after(place, SESSION, "T-1")
@@ -330,7 +330,8 @@ def test_a_rewind_that_cannot_be_is_refused_and_one_that_is_killed_is_put_back(m
     program = (
         "import json, os, sys; from pathlib import Path\n"
         "from helmsman.base import patches; from helmsman.base.git import find_git\n"
-        "from helmsman.worktrees.rewinding import rewind_files; from helmsman.worktrees.turn_snapshots import TreeState\n"
+        "from helmsman.worktrees.rewinding import rewind_files\n"
+        "from helmsman.worktrees.turn_snapshots import TreeState\n"
         "put = patches._Journal._put\n"
         "def killed(*args):\n    put(*args)\n    os._exit(9)\n"
         "patches._Journal._put = killed\n"

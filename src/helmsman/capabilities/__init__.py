@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.account import AccountFacts
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.capabilities.budgets import Budgets
-    from helmsman.capabilities.changes import Changes
+    from helmsman.capabilities.changes import Changes, Workspaces
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
     from helmsman.capabilities.message_queue import MessageQueue
@@ -24,13 +24,11 @@ if TYPE_CHECKING:
     from helmsman.capabilities.plans import Plans
     from helmsman.capabilities.publishing import Publishing
     from helmsman.capabilities.reviews import Reviews
-    from helmsman.capabilities.rewinding import Rewinding
+    from helmsman.capabilities.rewinding import Rewinding, Snapshots
     from helmsman.capabilities.schedules import Schedules
     from helmsman.capabilities.search import TranscriptSearch
-    from helmsman.capabilities.snapshots import Snapshots
     from helmsman.capabilities.upkeep import Upkeep
     from helmsman.capabilities.usage import UsageReports
-    from helmsman.capabilities.workspaces import Workspaces
     from helmsman.capabilities.worktree_setup import WorktreeSetup
     from helmsman.steering.core import Steering
 
@@ -105,7 +103,7 @@ class Extras:
     @cached_property
     def snapshots(self) -> Snapshots:
         """Snapshots of the files before each turn."""
-        from helmsman.capabilities.snapshots import Snapshots
+        from helmsman.capabilities.rewinding import Snapshots
 
         return Snapshots(self._helm)
 
@@ -161,7 +159,7 @@ class Extras:
     @cached_property
     def workspaces(self) -> Workspaces:
         """Working trees that come from other machines, and their results."""
-        from helmsman.capabilities.workspaces import Workspaces
+        from helmsman.capabilities.changes import Workspaces
 
         return Workspaces(self._helm, self.changes)
 

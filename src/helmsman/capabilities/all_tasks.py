@@ -19,7 +19,7 @@ from helmsman.model.inputs import searched_directory
 from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.worktrees.places import directories_of
+from helmsman.worktrees.records import directories_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Ask before a budget is exceeded: `[budget]` of `helmsman.toml`, for a task, a project's day, and a day.
 
-Spending comes from durable records (`helmsman.capabilities.spending`). It is checked at the beginning of every turn and
+Spending comes from durable records (`helmsman.capabilities.usage_report`). It is checked at the beginning of every turn and
 at each usage report, since one model call may exceed a budget. A turn that exceeds one is stopped, and a question of
 the session asks whether the task may continue. A yes grants the amount in the question, half of the budget. The grant
 is stored with the task before anything continues, and applies to all work under the same budget. A no, or no answer,
@@ -38,13 +38,13 @@ from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
 from helmsman.tasks.model import BUDGET
-from helmsman.worktrees.places import projects, user_home
+from helmsman.worktrees.records import projects, user_home
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from helmsman.capabilities.spending import Spending
     from helmsman.capabilities.usage import UsageReports
+    from helmsman.capabilities.usage_report import Spending
     from helmsman.model.events import TurnEnded
     from helmsman.model.options import TurnInput
     from helmsman.sessions.session import Session

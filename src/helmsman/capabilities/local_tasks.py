@@ -18,7 +18,7 @@ from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import takes_work_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.call_key import CallKey, call_key, done_before
-from helmsman.worktrees.places import places
+from helmsman.worktrees.records import places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

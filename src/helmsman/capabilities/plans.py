@@ -19,9 +19,7 @@ import anyio.to_thread
 from helmsman import worktrees
 from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
-from helmsman.capabilities.outcomes.claims import named_files_exist
-from helmsman.capabilities.outcomes.evidence import Evidence, verdict
-from helmsman.capabilities.outcomes.scope_check import look, nothing_changed
+from helmsman.capabilities.outcomes.claims import Evidence, look, named_files_exist, nothing_changed, verdict
 from helmsman.errors import AnswerInvalid, HelmsmanError
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
 from helmsman.model.inputs import session_options, turn_input

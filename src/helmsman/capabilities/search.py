@@ -34,7 +34,7 @@ from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
 from helmsman.store.log import read
 from helmsman.store.search_index import IndexedSession, SearchIndex, has_full_text, match_of
-from helmsman.worktrees.places import places
+from helmsman.worktrees.records import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

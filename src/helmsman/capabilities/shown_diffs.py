@@ -15,8 +15,8 @@ from helmsman.base.patches import diff_digest
 from helmsman.base.structs import Value
 from helmsman.base.truncate import TEXT_CHARS, cut
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
+from helmsman.model.unified_diff import files_of, stat_of
 from helmsman.tasks.call_key import is_repeated
-from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -12,18 +12,16 @@ import anyio.to_thread
 
 from helmsman.agents.registry import Spendings
 from helmsman.base.files import is_inside
-from helmsman.capabilities.spending import all_spendings
-from helmsman.capabilities.usage_report import report
+from helmsman.capabilities.usage_report import all_spendings, report
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import ModelUsage
 from helmsman.steering.session_loader import SpentTurn
-from helmsman.worktrees.places import places, projects
+from helmsman.worktrees.records import places, projects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from helmsman.capabilities.spending import Spending
-    from helmsman.capabilities.usage_report import GroupBy, UsageReport
+    from helmsman.capabilities.usage_report import GroupBy, Spending, UsageReport
     from helmsman.model.events import Usage
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices

@@ -108,7 +108,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
                 "There is no terminal here to confirm these changes. Look at them with helmsman diff, then give "
                 "--digest with the digest it shows, or --yes."
             )
-        from helmsman.worktrees.patch_stat import files_of
+        from helmsman.model.unified_diff import files_of
 
         files = files_of(patch.decode("utf-8", "surrogateescape"))
         added, removed = (sum(getattr(one, name) or 0 for one in files) for name in ("added", "removed"))

@@ -35,8 +35,8 @@ from helmsman.cli.hub_service import service_of
 from helmsman.cli.installing import client_platform
 from helmsman.cli.output import counted
 from helmsman.cli.store import DAMAGED
+from helmsman.clients.configuration import inspect_clients
 from helmsman.clients.launch import Running, launch_words
-from helmsman.clients.overview import inspect_clients
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting, ProgramRefused, RegistryUnavailable
 from helmsman.hub.control import ask_hub
 from helmsman.model.options import DEFAULT_AGENT

@@ -2,25 +2,209 @@
 
 from __future__ import annotations
 
+import html
+import http.client
+import json
 import os
+import subprocess
 import sys
+import threading
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 
+from helmsman.base.programs import environment_for, find_program
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.http_options import http_options, listening_options
 from helmsman.cli.output import print_json
 from helmsman.cli.serve import serve_until_signal
+from helmsman.errors import InvalidInput, ProgramRefused
+from helmsman.web.login import PAGE_HEADER
+from helmsman.web.proof import CODE_PATH, PROOF_PATH, client_proof, is_proof, new_nonce, place, server_proof
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
     from socket import socket
 
     from helmsman.httpd.listening import HttpOptions
     from helmsman.settings import Settings
+
+# --- Get a login code from a running server, after it has proved that it is this user's server ------------------------
+
+_SECONDS: Final = 10
+_ANSWER_BYTES: Final = 65536
+
+
+def code_of_server(base: str, token: str) -> str:
+    """Return a one-time code of the server at `base`. Neither the token nor a value derived from it is sent before the
+    server has proved that it has the same token.
+
+    Raises:
+        InvalidInput: No server answers, or it is not this user's server.
+    """
+    parts = urlsplit(base)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidInput(f"{base!r} is not the address of a server. Give one such as http://127.0.0.1:8765.")
+    nonce = new_nonce()
+    try:
+        answer, where = _post(base, PROOF_PATH, nonce=nonce)
+        challenge, proof = str(answer["challenge"]), str(answer["proof"])
+        if not is_proof(proof, server_proof(token, nonce, challenge, where)):
+            raise InvalidInput(
+                f"The server at {base} is not your Helmsman, or not directly reached: its proof is wrong. Nothing secret "
+                "was sent. Use the address that `helmsman serve --transport http` printed, with the same HELMSMAN_STATE_DIR."
+            )
+        proof = client_proof(token, nonce, challenge, where)
+        answer, _ = _post(base, CODE_PATH, nonce=nonce, challenge=challenge, proof=proof)
+        return str(answer["code"])
+    except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
+        raise InvalidInput(
+            f"{base} gives no code: {error}. Check that `helmsman serve --transport http` runs there, with the same "
+            "HELMSMAN_STATE_DIR."
+        ) from error
+
+
+def _post(base: str, path: str, **fields: str) -> tuple[dict[str, Any], str]:
+    """Post JSON; return the server's answer and the address of the connected peer."""
+    parts = urlsplit(base)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=_SECONDS)
+    try:
+        connection.connect()
+        host, port = connection.sock.getpeername()[:2]
+        headers = {"Content-Type": "application/json", PAGE_HEADER: "1"}
+        connection.request("POST", parts.path.rstrip("/") + path, json.dumps(fields), headers)
+        response = connection.getresponse()
+        content = response.read(_ANSWER_BYTES)
+        if response.status != http.client.OK:
+            raise ValueError(f"HTTP {response.status}")
+        return dict(json.loads(content)), place(host, port)
+    finally:
+        connection.close()
+
+
+# --- Open the dashboard in the user's browser, logged in, without secrets in a command line ---------------------------
+
+# Every user of a machine can read the arguments of all processes. The browser is therefore opened on a private file
+# that redirects to the page with the code. The file is deleted when the code is used. Some browsers cannot read that
+# file, for example in a snap or outside WSL. They are opened on the plain address, and the user types the printed
+# code.
+
+_FILE_SECONDS: Final = 20
+"""Time for a browser to start and read the file. Afterwards the user can type the printed code."""
+_LOOK_AGAIN: Final = 0.2
+_ASK_SECONDS: Final = 5
+_PREFIX, _SUFFIX = "login-", ".html"
+
+_REDIRECT: Final = """\
+<!doctype html>
+<meta charset="utf-8">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={address}">
+<title>Helmsman</title>
+<p>Opening the dashboard. If nothing happens, run <code>helmsman dashboard</code> again.</p>
+"""
+
+
+def open_in_background(
+    page: str, code: str, state_dir: Path, *, is_waiting: Callable[[], bool] = lambda: True
+) -> threading.Thread | None:
+    """Open the page and log in with the code, if there is a local desktop. Return the thread that does it.
+
+    `is_waiting` returns whether the code is still unused.
+    """
+    if not is_desktop():
+        return None
+    # Use a thread: a browser that blocks must not delay the server it connects to.
+    opening = threading.Thread(target=_open, args=(page, code, state_dir, is_waiting), daemon=True)
+    opening.start()
+    return opening
+
+
+def _open(page: str, code: str, state_dir: Path, is_waiting: Callable[[], bool]) -> None:
+    if not reads_files():
+        _show_page(page)
+        return
+    file = write_redirect(page, code, state_dir)
+    try:
+        _show_page(file.absolute().as_uri())
+        deadline = time.monotonic() + _FILE_SECONDS
+        while is_waiting() and time.monotonic() < deadline:
+            time.sleep(_LOOK_AGAIN)
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _show_page(address: str) -> None:
+    """Open an address with Python's `webbrowser`, using a PATH that sessions cannot write to."""
+    with suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            [sys.executable, "-I", "-m", "webbrowser", address],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_FILE_SECONDS,
+            env=environment_for(),
+            cwd="/",
+            check=False,
+        )
+
+
+def write_redirect(page: str, code: str, state_dir: Path) -> Path:
+    """Write a private file that redirects a browser to the page with the code. Delete files of interrupted runs."""
+    import secrets
+
+    from helmsman.settings import ensure_state_dir
+    from helmsman.web.login import CODE_SECONDS, FRAGMENT
+
+    folder = ensure_state_dir(state_dir)
+    for old in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        if old.lstat().st_mtime < time.time() - CODE_SECONDS:
+            old.unlink(missing_ok=True)
+    file = folder / f"{_PREFIX}{secrets.token_hex(16)}{_SUFFIX}"
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as opened:
+        opened.write(_REDIRECT.format(address=html.escape(f"{page}{FRAGMENT}{code}")))
+    return file
+
+
+def is_desktop() -> bool:
+    """Return whether the user has a local terminal and a graphical display."""
+    if not (sys.stdin.isatty() and sys.stderr.isatty()) or os.environ.get("SSH_CONNECTION"):
+        return False
+    has_screen = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    return has_screen or sys.platform in ("darwin", "win32")
+
+
+def reads_files() -> bool:
+    """Return whether the user's browser can read files in the state directory."""
+    if os.environ.get("WSL_DISTRO_NAME"):
+        return False  # the browser runs on Windows, where the file has a different path
+    if os.environ.get("BROWSER"):
+        return True
+    try:
+        asking = find_program("xdg-settings")
+        if asking is None:
+            return True
+        told = subprocess.run(
+            [asking, "get", "default-web-browser"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_ASK_SECONDS,
+            env=environment_for(),
+            check=False,
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired, ProgramRefused):
+        return True
+    return "_" not in told  # snaps are named `firefox_firefox.desktop` and cannot read hidden directories
+
 
 _PORT: Final = 8645  # fixed if free, so that bookmarks and installed pages keep working
 
@@ -88,7 +272,6 @@ def _opens_running(address: str, settings: Settings, *, open_it: bool, as_json: 
 
 
 async def _serve(settings: Settings, options: HttpOptions, listener: socket, open_it: bool, as_json: bool) -> int:
-    from helmsman.cli.browser import open_in_background
     from helmsman.httpd.listening import MCP_PATH
     from helmsman.httpd.server import serve_http
     from helmsman.web.login import Logins
@@ -106,8 +289,6 @@ async def _serve(settings: Settings, options: HttpOptions, listener: socket, ope
 
 
 def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool, wait: bool) -> None:
-    from helmsman.cli.browser import open_in_background
-    from helmsman.cli.code_of_server import code_of_server
     from helmsman.httpd.listening import MCP_PATH, http_token
 
     base = server.rstrip("/").removesuffix(MCP_PATH)

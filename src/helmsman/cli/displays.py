@@ -17,17 +17,17 @@ import anyio.to_thread
 from rich.text import Text
 
 from helmsman.base.json_values import present
-from helmsman.base.sanitize import one_line, visible
+from helmsman.base.sanitize import one_line, plain_output, shell_script, visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.input_line import InputLine, Typing
 from helmsman.cli.output import page_diff, print_json, print_markdown
-from helmsman.cli.running_view import running_lines
 from helmsman.cli.screen import Screen
 from helmsman.cli.session_ids import short_id
 from helmsman.cli.status_line import StatusLine, duration
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
+from helmsman.model import events
 from helmsman.model.events import (
     Event,
     ModelUsage,
@@ -46,10 +46,38 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
     from pathlib import Path
 
+    from rich.console import Console
+
     from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.settings import Settings
     from helmsman.step import StepResult
     from helmsman.tasks.prices import Prices
+
+# --- Latest output of the running commands, for the live part of the screen -------------------------------------------
+
+_TAIL_LINES: Final = 6
+_LOOKED_AT: Final = 8000  # only this tail of the output is searched for lines: it is drawn ten times a second
+_COMMANDS: Final = 3
+_SHARE: Final = 3  # maximum share of the screen: one third
+
+
+def running_lines(console: Console, session: Session) -> list[Text]:
+    """Return each running command with the end of its output."""
+    commands = [
+        item
+        for item in session.items
+        if isinstance(item, events.CommandExecution) and item.status == "in_progress" and not item.announced
+    ]
+    shown = commands[-_COMMANDS:]
+    most = max(1, min(_TAIL_LINES, console.height // _SHARE) // max(1, len(shown)))
+    lines: list[Text] = []
+    for item in shown:
+        script = Text(one_line(shell_script(item.command)), "bold")
+        lines.append(crop(console, Text.assemble(("$ ", "bold cyan"), script), indent=0))
+        tail = plain_output(item.output[-_LOOKED_AT:]).rstrip()
+        lines += [crop(console, Text(line, "dim")) for line in tail.split("\n")[-most:] if tail]
+    return lines
+
 
 _UNFINISHED_LINES: Final = 8
 _IN_STEP_SECONDS: Final = 1.0

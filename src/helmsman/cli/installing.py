@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from helmsman.clients.changes import Change, Wish
+    from helmsman.clients.changes import Change, Record, Wish
     from helmsman.clients.configuration import ConfigurationFile, Entry
-    from helmsman.clients.handshake import Answer
-    from helmsman.clients.record import Record
+    from helmsman.clients.launch import Answer
     from helmsman.settings import Settings
 
 
@@ -51,7 +50,7 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Ma
 def client_platform(settings: Settings) -> ClientPlatform:
     """Return the values that the paths of clients depend on."""
     from helmsman.base.git_view import repository_root
-    from helmsman.clients.claude_project import claude_project
+    from helmsman.clients.locations import claude_project
 
     cwd = Path.cwd()
     return ClientPlatform(
@@ -197,9 +196,8 @@ def install_command(
     agreed: bool,
     as_json: bool,
 ) -> int:
-    from helmsman.clients.changes import Wish, plan_install
+    from helmsman.clients.changes import Record, Wish, plan_install
     from helmsman.clients.launch import Running, launch_words
-    from helmsman.clients.record import Record
 
     settings = settings_of_command({"tools": tools})
     if remove:
@@ -296,7 +294,7 @@ def _kept_variables(changes: Sequence[Change]) -> list[str]:
 def _check(content: dict[str, Any], directory: Path) -> Answer | HelmsmanError:
     import anyio
 
-    from helmsman.clients.handshake import shake_hands
+    from helmsman.clients.launch import shake_hands
 
     try:
         return anyio.run(shake_hands, content, directory)
@@ -367,8 +365,7 @@ def _report(
 def _remove(
     client: str, scope: Scope | None, name: str | None, settings: Settings, *, agreed: bool, as_json: bool
 ) -> int:
-    from helmsman.clients.changes import plan_uninstall
-    from helmsman.clients.record import Record
+    from helmsman.clients.changes import Record, plan_uninstall
 
     program, console = CLIENTS[client], result_console()
     places = locations_of(program, scope, client_platform(settings))

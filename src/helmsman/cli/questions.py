@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import click
 
@@ -14,7 +14,6 @@ from helmsman.cli.consoles import echo, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
 from helmsman.cli.on_session import on_session, with_helmsman
-from helmsman.cli.others import GLANCE_SECONDS, ask_others, print_unreachable
 from helmsman.cli.output import counted, print_json, print_result, standing
 from helmsman.cli.session_ids import SHORT, short_id, there
 from helmsman.errors import HelmsmanError, QuestionNotOpen
@@ -22,11 +21,57 @@ from helmsman.model.answered_by import COMMAND_LINE
 from helmsman.model.questions import APPROVE_ALWAYS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from helmsman.client import Helmsman
     from helmsman.hub.service_client import ServiceClient
     from helmsman.model.answered_by import Answered
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Session
+
+# --- Query the user's other machines in parallel, with a timeout ------------------------------------------------------
+
+# Machines that do not answer in time are listed on stderr.
+
+ResultT = TypeVar("ResultT")
+
+SECONDS: Final = 5.0  # timeout for all machines together
+GLANCE_SECONDS: Final = 2.0  # the same, if they are not the main subject of the command
+
+
+async def ask_others(
+    helm: Helmsman, ask: Callable[[ServiceClient], Awaitable[ResultT]], away: dict[str, str], seconds: float = SECONDS
+) -> dict[str, ResultT]:
+    """Return the answers of the other machines by name. Machines in `away` are skipped; those that do not answer are
+    added to it.
+    """
+    import anyio
+
+    if not host().sees_others:
+        return {}
+    answers: dict[str, ResultT] = {}
+
+    async def look(name: str) -> None:
+        with anyio.move_on_after(seconds) as waiting:
+            try:
+                answers[name] = await ask(await helm.hosts.get(name))
+            except HelmsmanError as error:
+                away[name] = error.message
+            except (TypeError, ValueError, KeyError, AttributeError):
+                away[name] = f"{name} gives an answer that makes no sense. Have the same version of Helmsman there."
+        if waiting.cancelled_caught:
+            away[name] = f"{name} does not answer within {seconds:.0f} seconds."
+
+    async with anyio.create_task_group() as tasks:
+        for name in sorted(helm.hosts.known().keys() - away.keys()):
+            tasks.start_soon(look, name)
+    return dict(sorted(answers.items()))
+
+
+def print_unreachable(away: dict[str, str]) -> None:
+    """Name the machines that are missing from the output."""
+    for name, why in sorted(away.items()):
+        echo(f"{name} is away, so nothing from there is shown: {one_line(why)[:500]}", err=True)
 
 
 def _answer_everything() -> int:

@@ -18,10 +18,9 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host, hosted
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
-from helmsman.cli.placement import placement_options, take_placement
 from helmsman.cli.session_ids import SHORT, full_session_id, short_id
 from helmsman.errors import InvalidInput, SessionNotFound
-from helmsman.model.options import ApprovalPolicy, SandboxMode, TurnLimits
+from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode, TurnLimits
 from helmsman.settings import OnLimit, ensure_state_dir
 
 if TYPE_CHECKING:
@@ -29,6 +28,37 @@ if TYPE_CHECKING:
 
     from helmsman.client import Helmsman
     from helmsman.step import StepResult
+
+# --- Options that select where and when a fleet runs work -------------------------------------------------------------
+
+placement_options: Final = with_options(
+    click.option("--machine", metavar="NAME", help="Fleet: the machine that is to do it."),
+    click.option(
+        "--label", "labels", metavar="LABEL", multiple=True, help="Fleet: a label its machine must have. Repeatable."
+    ),
+    click.option("--priority", type=click.IntRange(1, 1000), metavar="N", help="Fleet: 1 comes first.  [default: 100]"),
+    click.option("--delay", type=click.FloatRange(min=0), metavar="SECONDS", help="Fleet: start this much later."),
+    click.option(
+        "--deadline",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        help="Fleet: stop it after this long.",
+    ),
+    click.option(
+        "--on-machine-loss",
+        type=click.Choice(get_args(OnMachineLoss)),
+        help="Fleet: what to do with a turn whose machine was lost.",
+    ),
+    click.option("--in-place", is_flag=True, help="Fleet: work in the directory of this path there, and copy nothing."),
+)
+
+
+def take_placement(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove the placement options from `options` and return them as a keyword argument for the library."""
+    names = Placement.__struct_fields__
+    placement = Placement(**{name: options.pop(name) for name in names})
+    return {} if placement == Placement() else {"placement": placement}
+
 
 _STDIN: Final = "-"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from helmsman.base.files import replace_file
 from helmsman.clients.entries import OldServer, OwnEntry, recognise
 from helmsman.clients.json_file import JsonFile, NotReadable
+from helmsman.clients.locations import CLIENTS, Client, ClientPlatform
 from helmsman.clients.toml_file import TomlFile
-from helmsman.errors import ConfigurationChanged, ConfigurationUnusable
+from helmsman.errors import ConfigurationChanged, ConfigurationUnusable, HelmsmanError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from helmsman.clients.locations import Format, Location
 
 
@@ -156,3 +160,65 @@ def _parse(text: str | None, written_as: Format) -> JsonFile | TomlFile:
 
 def _is_blank(text: str | None) -> bool:
     return text is None or not text.strip("\ufeff \t\r\n")
+
+
+# --- Overview of all clients that run Helmsman or the old `codex mcp-server`, with problems ---------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFinding:
+    """Result for one client, and the fix for a problem."""
+
+    client: Client
+    detail: str
+    fix: str = ""
+
+
+def inspect_clients(
+    around: ClientPlatform, here: Collection[tuple[str, ...]], *, which: Callable[[str], str | None] = shutil.which
+) -> list[ClientFinding]:
+    """Return a finding for each client with an entry for Helmsman or Codex, or with an unreadable file.
+
+    `here` lists the commands that start the running Helmsman.
+    """
+    return [finding for client in CLIENTS.values() if (finding := _look_at(client, around, here, which)) is not None]
+
+
+def _look_at(
+    client: Client,
+    around: ClientPlatform,
+    here: Collection[tuple[str, ...]],
+    which: Callable[[str], str | None],
+) -> ClientFinding | None:
+    said: list[str] = []
+    fixes: list[str] = []
+    places = {
+        (place.path, place.servers): place for place in (client.location(scope, around) for scope in client.places)
+    }
+    for place in places.values():
+        scope = place.scope
+        option = "" if scope == "user" else f" --scope {scope}"
+        try:
+            entries = read_configuration([place]).entries
+        except HelmsmanError as error:
+            return ClientFinding(client, error.message, "The client itself may not be able to read it either.")
+        for entry in entries:
+            name = f"{entry.name} ({scope} scope)"
+            if isinstance(entry.kind, OldServer):
+                said.append(f"{name} runs the old `codex mcp-server`, which newer versions of Codex do not have.")
+                fixes.append(f"Run `helmsman install {client.key}{option}`.")
+            elif isinstance(entry.kind, OwnEntry) and which(entry.kind.launch[0]) is None:
+                said.append(f"{name} runs {entry.kind.launch[0]}, which is not there.")
+                fixes.append(f"Run `helmsman install {client.key}{option}`.")
+            elif isinstance(entry.kind, OwnEntry):
+                said.append(f"{name} {_where(entry, here)}.")
+    if not said:
+        return None
+    if not fixes:
+        said.append(client.limits)
+    return ClientFinding(client, " ".join(said), " ".join(dict.fromkeys(fixes)))
+
+
+def _where(entry: Entry, here: Collection[tuple[str, ...]]) -> str:
+    assert isinstance(entry.kind, OwnEntry)
+    return "points here" if entry.kind.launch in here else f"points to {' '.join(entry.kind.launch)}"

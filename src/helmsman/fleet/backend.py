@@ -43,7 +43,7 @@ from helmsman.service import HelmsmanService
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.call_key import call_key
-from helmsman.worktrees.places import projects
+from helmsman.worktrees.records import projects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -25,10 +25,10 @@ from helmsman.fleet.rows import FLEET
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.fleet.session_queue import is_fleets, lane_of, merged
 from helmsman.model.inputs import searched_directory
+from helmsman.model.unified_diff import files_of, stat_of
 from helmsman.steering.ownership import refuse_foreign
 from helmsman.tasks.registry import TurnUsage
-from helmsman.worktrees.patch_stat import files_of, stat_of
-from helmsman.worktrees.places import projects
+from helmsman.worktrees.records import projects
 from helmsman.worktrees.remote_merge import apply_result, diff_of_result
 
 if TYPE_CHECKING:

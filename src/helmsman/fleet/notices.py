@@ -30,7 +30,7 @@ from helmsman.fleet.session_queue import task_for_clients
 from helmsman.model.questions import Question
 from helmsman.notices.channels import Sender
 from helmsman.notices.config import ON_THE_MACHINE, NotifySettings
-from helmsman.notices.delivery import DeliveryLoop
+from helmsman.notices.delivery import DeliveryLoop, sender_of
 from helmsman.notices.notifications import (
     KINDS,
     Notification,
@@ -39,7 +39,6 @@ from helmsman.notices.notifications import (
     skipped_notification,
     task_notification,
 )
-from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
 
 if TYPE_CHECKING:

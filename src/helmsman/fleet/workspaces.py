@@ -42,7 +42,7 @@ from helmsman.worktrees.remote_checkout import (
     placed,
     remove_unused,
 )
-from helmsman.worktrees.unchanged_tree import mark_of
+from helmsman.worktrees.turn_snapshots import mark_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping

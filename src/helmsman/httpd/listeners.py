@@ -31,7 +31,7 @@ from helmsman.hub.process import NotServed
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.shapes.contract import Input
-from helmsman.web.stored_logins import stored_logins
+from helmsman.web.login import stored_logins
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

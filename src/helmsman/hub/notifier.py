@@ -26,7 +26,7 @@ from helmsman.model.answered_by import PERSON_BY_NTFY
 from helmsman.model.events import EngineGone, QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.notices.channels import ChannelError
 from helmsman.notices.config import NotifySettings
-from helmsman.notices.delivery import DeliveryLoop
+from helmsman.notices.delivery import DeliveryLoop, sender_of
 from helmsman.notices.notifications import (
     Notification,
     limit_notification,
@@ -39,7 +39,6 @@ from helmsman.notices.notifications import (
     task_notification,
 )
 from helmsman.notices.ntfy import Ntfy, digest_of
-from helmsman.notices.senders import sender_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
 from helmsman.store.database import microseconds
 

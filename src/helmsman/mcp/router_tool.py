@@ -43,18 +43,21 @@ from helmsman.model.question_text import part_texts
 from helmsman.operations.nature import STARTS
 from helmsman.operations.table import Deferred, Operation, operation
 from helmsman.operations.texts import CODEX, voice_of
-from helmsman.router.answers import answers_to
-from helmsman.router.confirmation import LIFETIME, ConfirmedPlan, check, seal
 from helmsman.router.intent import Hints, parse
 from helmsman.router.route import (
+    LIFETIME,
     MOST_CHOICES,
     NOTHING_OFFERED,
+    ConfirmedPlan,
     Offer,
     Place,
+    answers_to,
     ask_first,
     changes_unnamed,
+    check,
     of_others,
     route,
+    seal,
 )
 from helmsman.router.words import is_session_id
 from helmsman.shapes import task_contract as contract

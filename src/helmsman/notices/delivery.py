@@ -12,7 +12,8 @@ import anyio.to_thread
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError
-from helmsman.notices.channels import ChannelError, MaybeSent, NotSent
+from helmsman.notices.channels import ChannelError, Command, Desktop, MaybeSent, NotSent, Webhook
+from helmsman.notices.ntfy import Ntfy
 from helmsman.notices.store import NOT_NEEDED
 
 if TYPE_CHECKING:
@@ -20,7 +21,29 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.notices.channels import Sender
-    from helmsman.notices.store import Delivery, DeliveryStatus
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import Delivery, DeliveryStatus, NoticeStore
+
+
+# --- Choose the channel to a recipient --------------------------------------------------------------------------------
+
+
+def sender_of(recipient: Recipient, codes: NoticeStore) -> Sender | None:
+    """Return the channel to a recipient; None if dashboard pages fetch their notifications themselves. `codes` are for
+    answers.
+    """
+    match recipient.way:
+        case "desktop":
+            return Desktop(recipient)
+        case "command":
+            return Command(recipient)
+        case "webhook":
+            return Webhook(recipient)
+        case "ntfy":
+            return Ntfy(recipient, codes)
+        case "browser":
+            return None
+
 
 log = logging.getLogger(__name__)
 

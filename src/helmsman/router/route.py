@@ -7,22 +7,139 @@ answer goes to the only task with an open question; if there are several, the ca
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+import hmac
+import json
+import re
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.structs import replace
-from helmsman.router.intent import Reference
+from helmsman.errors import AnswerInvalid, InvalidInput
+from helmsman.model.questions import (
+    APPROVE_ALWAYS,
+    APPROVE_SESSION,
+    NO_MEANS,
+    YES_MEANS,
+    read_answers,
+)
+from helmsman.router.intent import PlainAnswer, Reference
 from helmsman.router.markers import may_take_long
 from helmsman.router.words import is_session_id, is_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
 
-    from helmsman.router.intent import Action, Intent, PlainAnswer
+    from helmsman.model.questions import Prompt, Question
+    from helmsman.router.intent import Action, Intent
     from helmsman.router.markers import Mode
     from helmsman.tasks.model import Task
+
+# --- Stateless tokens that confirm a plan -----------------------------------------------------------------------------
+
+# With `require_confirmation`, a request returns its plan and a token; the same request with the token executes it.
+# The token contains an expiry and a keyed digest of the whole plan, so it is valid only for that plan, that key and
+# that time. It can be reused while valid, but work starts once, because the token is also its idempotency key.
+
+LIFETIME: Final = timedelta(minutes=10)
+_TOKEN: Final = re.compile(r"C-(?P<expiry>[0-9a-f]{8})(?P<digest>[0-9a-f]{64})")
+"""Expiry in seconds since 1970, and the digest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfirmedPlan:
+    """Everything that must not change between preview and execution."""
+
+    action: str
+    task_id: str | None = None
+    instruction: str = ""
+    mode: str | None = None
+    directory: str | None = None
+    max_cost_usd: float | None = None
+    terms: tuple[tuple[str, str], ...] = ()
+    """All other parameters, by name."""
+
+
+def seal(plan: ConfirmedPlan, key: bytes, now: datetime) -> str:
+    """Return a token for this plan, valid for `LIFETIME`."""
+    expiry = f"{int((now + LIFETIME).timestamp()):08x}"
+    return f"C-{expiry}{_digest(plan, key, expiry)}"
+
+
+def check(token: str, plan: ConfirmedPlan, key: bytes, now: datetime) -> None:
+    """Check that the token confirms this plan now.
+
+    Raises:
+        InvalidInput: The token is for another plan, has expired, or is malformed; the detail `reason` is `other_plan`,
+            `expired` or `not_a_token`.
+    """
+    advice = "Send the request again without the token to see what would be done, and confirm that."
+    found = _TOKEN.fullmatch(token)
+    if found is None:
+        raise InvalidInput(f"This is not a confirmation token. {advice}", reason="not_a_token")
+    if not hmac.compare_digest(found["digest"], _digest(plan, key, found["expiry"])):
+        raise InvalidInput(f"This token does not confirm what the request would now do. {advice}", reason="other_plan")
+    until = datetime.fromtimestamp(int(found["expiry"], 16), UTC)
+    if now >= until:
+        raise InvalidInput(
+            f"This token was good until {until.isoformat(timespec='seconds')}. {advice}", reason="expired"
+        )
+
+
+def _digest(plan: ConfirmedPlan, key: bytes, expiry: str) -> str:
+    content = f"helmsman confirmation {expiry} {json.dumps(asdict(plan), sort_keys=True)}"
+    return hmac.new(key, content.encode("ascii"), "sha256").hexdigest()
+
+
+# --- Map plain-language answers to the options of a question, never to one that covers more than the question ---------
+
+_OPTIONS: Final = {"approve": YES_MEANS, "deny": NO_MEANS}
+"""Options for each answer kind, in order of preference."""
+_WIDER: Final = frozenset([APPROVE_SESSION, APPROVE_ALWAYS])
+
+
+def answers_to(question: Question, answer: PlainAnswer | None, given: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the answers for plain words or a hint, limited to this question.
+
+    Raises:
+        InvalidInput: The answer would cover more, or is ambiguous.
+        AnswerInvalid: The question has no such answer.
+    """
+    answer = answer or PlainAnswer("text")
+    if given and answer.kind != "text" and given[0].partition(":")[0].strip() not in _OPTIONS[answer.kind]:
+        raise InvalidInput(
+            f"The words say {answer.kind}, and hints.answers says {given[0]!r:.100}. Nothing was answered: say one of them.",
+            parameter="hints.answers",
+        )
+    answers = tuple(given) if given else tuple(_answer(question, prompt, answer) for prompt in question.prompts[:1])
+    if answer.wide or any(choice.value in _WIDER for choice in read_answers(question, answers)):
+        raise InvalidInput(
+            "Only this one question is answered in plain words. To approve for the session or for good, look at the "
+            "question and use codex_respond or agent_respond, the dashboard or the command line."
+        )
+    return answers
+
+
+def _answer(question: Question, prompt: Prompt, answer: PlainAnswer) -> str:
+    match answer.kind:
+        case "approve" | "deny":
+            found = next((option for option in _OPTIONS[answer.kind] if option in prompt.options), None)
+            if found is None:
+                raise InvalidInput(
+                    f"Question {question.id} is none to {answer.kind}. Answer it: “answer: …”"
+                    + (f", with one of {', '.join(prompt.options)}." if prompt.options else ".")
+                )
+            return f"{found}: {answer.text}" if answer.text else found
+        case _:
+            exactly = {option.lower(): option for option in prompt.options}
+            name = answer.text.partition(":")[0]
+            if prompt.options and not prompt.free_text and name.strip().lower() not in exactly:
+                # A yes among other words may be about anything: only "approve it" and the names of options grant something.
+                raise AnswerInvalid(
+                    f"{answer.text!r:.200} was not offered. Answer with one of: {', '.join(prompt.options)}."
+                )
+            return exactly.get(answer.text.strip().lower(), answer.text)
+
 
 RECENT: Final = timedelta(minutes=10)
 MOST_CHOICES: Final = 3

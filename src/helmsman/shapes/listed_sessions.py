@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from helmsman.base.json_values import camel_case, iso_time, present
 from helmsman.shapes.rendering import waits
-from helmsman.worktrees.places import places
+from helmsman.worktrees.records import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -67,7 +67,7 @@ from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_runner import TurnRunner
 from helmsman.tasks.call_key import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
-from helmsman.worktrees.places import directories_of, places
+from helmsman.worktrees.records import directories_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

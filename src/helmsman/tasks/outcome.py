@@ -15,9 +15,8 @@ from helmsman.base.sanitize import shell_script
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.base.truncate import cut
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
-from helmsman.model.unified_diff import FileKind, FileStat, read_change
+from helmsman.model.unified_diff import FileKind, FileStat, files_of, read_change
 from helmsman.sessions.progress import read_tally
-from helmsman.worktrees.patch_stat import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -1,6 +1,6 @@
 r"""Line editor on prompt_toolkit, which reads and edits but draws nothing.
 
-The owner of the screen displays the text (`helmsman.terminal.line_view`). Ctrl-C, Ctrl-\ and Ctrl-Z remain signals.
+The owner of the screen displays the text (`helmsman.terminal.line_editor`). Ctrl-C, Ctrl-\ and Ctrl-Z remain signals.
 Input for one line never ends up in another. Imported only for interactive input.
 """
 
@@ -12,6 +12,7 @@ import signal
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from unicodedata import category
 
 import anyio
 from prompt_toolkit.application import Application
@@ -24,7 +25,9 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
+from rich.cells import cell_len
 
+from helmsman.base.sanitize import visible
 from helmsman.terminal.keyboard import in_background, key_by_key
 
 if TYPE_CHECKING:
@@ -32,6 +35,41 @@ if TYPE_CHECKING:
 
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPress, KeyPressEvent
+
+# --- Fold an edited line to rows of the terminal, showing the part with the cursor ------------------------------------
+
+_JOINING: Final = "\u200d\ufe0f"
+"""Characters that join others into one emoji and have no width."""
+
+
+def line_rows(text: str, cursor: int, *, width: int, most: int) -> tuple[list[str], tuple[int, int]]:
+    """Return at most `most` rows, and the row and column of the cursor."""
+    rows, at, cells = [""], (0, 0), 0
+    for number, char in enumerate([*text, " "]):
+        shown = _shown(char)
+        size = cell_len(shown)
+        if cells + size > width:
+            rows.append("")
+            cells = 0
+        if number == cursor:
+            at = (len(rows) - 1, cells)
+        if char == "\n":
+            rows.append("")
+            cells = 0
+        elif number < len(text):
+            rows[-1] += shown
+            cells += size
+    first = min(max(0, at[0] - most + 1), max(0, len(rows) - most))
+    return rows[first : first + most], (at[0] - first, at[1])
+
+
+def _shown(char: str) -> str:
+    if char == "\n":
+        return ""
+    if char == "\t":
+        return "  "
+    return visible(char) if category(char)[0] in "CZ" and char not in _JOINING else char
+
 
 _ESCAPE_SECONDS: Final = 0.1
 """Delay after Esc, before it counts as a key and not as the start of an arrow key."""

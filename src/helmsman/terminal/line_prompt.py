@@ -10,8 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from helmsman.base.sanitize import one_line
-from helmsman.terminal.line_editor import Key, LineEditor
-from helmsman.terminal.line_view import line_rows
+from helmsman.terminal.line_editor import Key, LineEditor, line_rows
 from helmsman.terminal.region import Region
 
 if TYPE_CHECKING:

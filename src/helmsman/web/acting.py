@@ -2,22 +2,442 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import base64
+import binascii
+import os
+import secrets
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+import anyio.to_thread
 from pydantic import Field
 
 from helmsman.approvals.deadline import LEASE_SECONDS
-from helmsman.base.json_values import present
+from helmsman.base.caller_context import expand_home, from_here
+from helmsman.base.files import is_inside
+from helmsman.base.json_values import iso_time, present
+from helmsman.base.sanitize import visible
+from helmsman.capabilities.outcomes.agent_selection import selected_agents
+from helmsman.capabilities.rewinding import RewindPart
+from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, TaskNotFound
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
-from helmsman.shapes.contract import Input, NothingInput
-from helmsman.shapes.rendering import task_as_dict
-from helmsman.web.json_http import body, session_id
+from helmsman.settings import ensure_state_dir
+from helmsman.shapes.contract import FleetStartInput, Input, NothingInput
+from helmsman.shapes.outcomes import INPUTS
+from helmsman.shapes.rendering import fields_as_dict, task_as_dict
+from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
+from helmsman.shapes.safe_values import safe
+from helmsman.shapes.schedules import NewScheduleInput, run_as_dict, schedule_as_dict
+from helmsman.shapes.session_status import started
+from helmsman.steering.opening import PICTURES
+from helmsman.web.json_http import NotFound, TooLarge, body, respond, session_id, text
+from helmsman.web.proof import Challenges, place
+from helmsman.web.review import coloured_diff
+from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from collections.abc import Iterator
 
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from helmsman.approvals.listed_rules import ListedRule
+    from helmsman.approvals.policy import Ruling
+    from helmsman.capabilities.rewinding import Rewind
+    from helmsman.schedules.store import ScheduleRun
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
+    from helmsman.web.live import Live
+    from helmsman.web.login import Logins
+
+
+# --- Routes for schedules ---------------------------------------------------------------------------------------------
+
+
+class ScheduleRoutes:
+    """Answers requests about schedules."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._helm = helm
+
+    async def listed(self, _request: Request) -> dict[str, Any]:
+        return {"schedules": [schedule_as_dict(one) for one in await self._helm.extras.schedules.list()]}
+
+    async def shown(self, request: Request) -> dict[str, Any]:
+        schedules = self._helm.extras.schedules
+        schedule = await schedules.get(_which(request))
+        runs = [await self._run(run) for run in await schedules.runs(schedule.id)]
+        return schedule_as_dict(schedule) | {"runs": runs}
+
+    async def _run(self, run: ScheduleRun) -> dict[str, Any]:
+        shown = run_as_dict(run)
+        if run.task_id is None:
+            return shown
+        try:
+            task = await self._helm.tasks.get(run.task_id)
+        except TaskNotFound:
+            return shown
+        return shown | {"task": task_as_dict(task, self._helm.task_writer)}
+
+    async def add(self, request: Request) -> dict[str, Any]:
+        given = await body(request, NewScheduleInput)
+        agent = self._helm.settings.default_agent
+        return schedule_as_dict(await self._helm.extras.schedules.add(given.prompt, **given.options(agent)))
+
+    async def pause(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return schedule_as_dict(await self._helm.extras.schedules.pause(_which(request)))
+
+    async def resume(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return schedule_as_dict(await self._helm.extras.schedules.resume(_which(request)))
+
+    async def confirm(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return schedule_as_dict(await self._helm.extras.schedules.confirm(_which(request)))
+
+    async def run_now(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        task = await self._helm.extras.schedules.run_now(_which(request))
+        return {"task": task_as_dict(task, self._helm.task_writer)}
+
+    async def remove(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return {"removed": schedule_as_dict(await self._helm.extras.schedules.remove(_which(request)))}
+
+
+def _which(request: Request) -> str:
+    return str(request.path_params["schedule_id"])
+
+
+# --- Routes for rules: list them, find the one that decides a command, and revoke one that an answer added ------------
+
+
+class ExplainInput(Input):
+    command: str = Field(min_length=1)
+    directory: str = Field(min_length=1)
+    inside: bool = False
+
+
+class Rules:
+    """Answers requests about rules. Rules can be looked at and taken back here, and be made only by an answer or by hand."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._book = helm.rules
+
+    async def listed(self, request: Request) -> dict[str, Any]:
+        return await anyio.to_thread.run_sync(self._listed, _directory_of_rules(text(request, "directory")))
+
+    def _listed(self, directory: Path | None) -> dict[str, Any]:
+        problem: str | None = None
+        try:
+            self._book.check(directory)
+        except InvalidSetting as error:
+            problem = error.message
+        rules = [_shown(rule) for rule in self._book.listed(directory)]
+        return present({"rules": rules, "ownFile": str(self._book.permanent_path), "problem": problem})
+
+    async def explain(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ExplainInput)
+        directory = _directory_of_rules(given.directory)
+        assert directory is not None
+        return await anyio.to_thread.run_sync(self._explain, given.command, directory, given.inside)
+
+    def _explain(self, command: str, directory: Path, inside: bool) -> dict[str, Any]:
+        decision: Ruling = self._book.explain(command, directory, inside=inside)
+        rule = next((one for one in self._book.listed(directory) if one.rule == decision.rule), None)
+        shown = None if rule is None else _shown(rule)
+        return present({"effect": decision.effect, "reason": visible(decision.reason), "rule": shown})
+
+    async def confirm(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        confirmed = await anyio.to_thread.run_sync(self._book.confirm, str(request.path_params["rule_id"]))
+        return {"confirmed": _shown(confirmed)}
+
+    async def remove(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        removed = await anyio.to_thread.run_sync(self._book.remove, str(request.path_params["rule_id"]))
+        return {"removed": _shown(removed)}
+
+
+def _directory_of_rules(directory: str | None) -> Path | None:
+    if directory is None:
+        return None
+    path = expand_home(directory)
+    if not path.is_absolute():
+        raise InvalidInput(
+            f"directory cannot be {directory!r:.80}. Write the whole path, from / or ~ on.", parameter="directory"
+        )
+    return path
+
+
+def _shown(rule: ListedRule) -> dict[str, Any]:
+    shown = {name: visible(value) if isinstance(value, str) else value for name, value in rule.as_dict().items()}
+    return present({name: value for name, value in shown.items() if value is not False})
+
+
+# --- Routes of a rewind: preview and execution ------------------------------------------------------------------------
+
+
+class ShownRewindInput(Input):
+    to: int | str | None = None
+    part: RewindPart | None = None
+    undo: bool = False
+
+
+class DoneRewindInput(ShownRewindInput):
+    digest: str
+
+
+class RewindRoutes:
+    """Shows rewinds, and does them."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._helm = helm
+
+    async def show(self, request: Request) -> dict[str, Any]:
+        given = ShownRewindInput.read(dict(request.query_params), whole="query")
+        preview = await self._helm.extras.rewinding.preview(
+            session_id(request), to=given.to, part=given.part, undo=given.undo
+        )
+        return _told(preview, done=False)
+
+    async def do(self, request: Request) -> dict[str, Any]:
+        given = await body(request, DoneRewindInput)
+        done = await self._helm.extras.rewinding.rewind(
+            session_id(request), digest=given.digest, to=given.to, part=given.part, undo=given.undo
+        )
+        return _told(done, done=True)
+
+
+def _told(rewind: Rewind, *, done: bool) -> dict[str, Any]:
+    shown = rewind_as_dict(rewind, done=done)
+    told: dict[str, Any] = safe({**shown, "lines": rewind_in_words(shown)})
+    told.pop("diff", None)
+    return told
+
+
+# --- Routes of the form for a new session: models, directories, images, effective configuration; and its start --------
+
+IMAGE_BYTES: Final = 8 * 1024 * 1024
+_KEPT_SECONDS: Final = 7 * 24 * 3600.0
+"""Lifetime of images, which queued messages still need. The agent keeps those that it was shown."""
+_DIRECTORIES: Final = 50
+_LOOKED_AT: Final = 10_000
+_KINDS: Final = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF87a": "gif", b"GIF89a": "gif"}
+
+
+class NewSessionInput(FleetStartInput):
+    agent: str | None = None
+    unenforced: bool = False
+
+
+class ImageInput(Input):
+    data: str
+
+
+class NewSessions:
+    """Answers them."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._helm = helm
+
+    async def start(self, request: Request) -> dict[str, Any]:
+        given = await body(request, NewSessionInput)
+        await anyio.to_thread.run_sync(self._refuse_taken, given.working_directory or ".")
+        return started(await self._helm.start(given.prompt, **given.options())).as_dict()
+
+    def _refuse_taken(self, directory: str) -> None:
+        """Refuse the worktree of another session: its changes would be applied or discarded together with that
+        session's.
+        """
+        place = from_here(directory).absolute()
+        for tree in read_records(self._helm.settings.state_dir):
+            if tree.session_id is not None and is_inside(place, [tree.path.resolve()]):
+                raise InvalidInput(
+                    f"{place} is the worktree of session {tree.session_id}. Send that session a message, or begin in "
+                    f"{tree.repository}.",
+                    parameter="workingDirectory",
+                )
+
+    async def models(self, request: Request) -> dict[str, Any]:
+        models = await self._helm.extras.account.models(text(request, "agent"))
+        return {"models": safe([fields_as_dict(model) for model in models])}
+
+    async def in_force(self, request: Request) -> dict[str, Any]:
+        directory = text(request, "directory")
+        if directory is None:
+            raise InvalidInput("directory is missing. Say where the session is to work.", parameter="directory")
+        agent = text(request, "agent")
+        return dict(safe(present(fields_as_dict(await self._helm.extras.configuration.in_force(directory, agent)))))
+
+    async def directories(self, request: Request) -> dict[str, Any]:
+        return {"directories": await anyio.to_thread.run_sync(self._directories, text(request, "begins") or "")}
+
+    def _directories(self, begins: str) -> list[str]:
+        """Return the completions of a path. Nothing outside the allowed roots is listed."""
+        roots = self._helm.settings.allowed_roots
+        path = from_here(begins) if begins.startswith("~") else Path(begins)
+        if not path.is_absolute() or "\0" in begins:
+            return [str(root) for root in roots][:_DIRECTORIES]
+        parent, name = (path, "") if begins.endswith(os.sep) else (path.parent, path.name)
+        if roots and not is_inside(parent, roots):
+            return [str(root) for root in roots if str(root).startswith(str(path))][:_DIRECTORIES]
+        return sorted(_below(parent, name))[:_DIRECTORIES]
+
+    async def image(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ImageInput)
+        return {"path": await anyio.to_thread.run_sync(self._keep, given.data)}
+
+    def _keep(self, data: str) -> str:
+        try:
+            content = base64.b64decode(data, validate=True)
+        except (binascii.Error, ValueError):
+            raise InvalidInput("data is no base64. Send the bytes of an image.", parameter="data") from None
+        if len(content) > IMAGE_BYTES:
+            raise TooLarge(f"The image is larger than {IMAGE_BYTES // 1024**2} MiB. Send a smaller one.")
+        kind = next((kind for mark, kind in _KINDS.items() if content.startswith(mark)), None)
+        if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+            kind = "webp"
+        if kind is None:
+            raise InvalidInput("This is no PNG, JPEG, GIF or WebP. Send an image of these types.", parameter="data")
+        folder = ensure_state_dir(self._helm.settings.state_dir) / PICTURES
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for old in folder.iterdir():
+            if time.time() - old.stat().st_mtime > _KEPT_SECONDS:
+                old.unlink(missing_ok=True)
+        path = folder / f"{secrets.token_hex(16)}.{kind}"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        return str(path)
+
+
+def _below(parent: Path, name: str) -> Iterator[str]:
+    """Yield the directories whose names have this prefix, hidden ones only if it begins with a dot."""
+    try:
+        with os.scandir(parent) as entries:
+            for _, entry in zip(range(_LOOKED_AT), entries, strict=False):
+                is_hidden = entry.name.startswith(".") and not name.startswith(".")
+                if entry.name.startswith(name) and not is_hidden and entry.is_dir() and entry.name.isprintable():
+                    yield entry.path
+    except OSError:
+        return
+
+
+# --- Routes of jobs: start one, and show its outcome with the evidence ------------------------------------------------
+
+
+class JobRoutes:
+    """Begins jobs, and shows them."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._helm = helm
+
+    async def begin(self, request: Request) -> dict[str, Any]:
+        kind: str = request.path_params["kind"]
+        if kind not in INPUTS:
+            raise NotFound(f"There is no outcome {kind}. Use one of: {', '.join(INPUTS)}.")
+        given = await body(request, INPUTS[kind])
+        if given.task_id is not None or given.wait_sec is not None or given.timeout_sec is not None:
+            raise InvalidInput("Begin one here; its task is at /api/tasks.", parameter="taskId")
+        task = await self._helm.extras.outcomes.start(given.wanted(), idempotency_key=given.idempotency_key)
+        chosen, *_ = selected_agents(task)
+        return {"taskId": task.id, "status": task.status, "agent": chosen.agent, "why": safe(chosen.why)}
+
+    async def shown(self, request: Request) -> dict[str, Any]:
+        task = await self._helm.tasks.get(request.path_params["task_id"])
+        if task.job is None:
+            raise NotFound(f"{task.id} is no job, but a turn of a session. Look there.")
+        results = await self._helm.tasks.results(task)
+        change = await anyio.to_thread.run_sync(coloured_diff, results.diff or "")
+        return {
+            "task": safe(task_as_dict(results.task, self._helm.task_writer)),
+            "sessions": list(task.job_sessions),
+            **present({"report": safe(results.report), "files": change["files"] or None, "cut": change.get("cut")}),
+        }
+
+
+# --- Routes for login and logout: a code for a cookie, a proof for a code ---------------------------------------------
+
+
+class LoginInput(Input):
+    code: str = Field(max_length=200)
+
+
+class ProofInput(Input):
+    nonce: str = Field(min_length=20, max_length=200)
+
+
+class CodeInput(ProofInput):
+    challenge: str = Field(max_length=400)
+    proof: str = Field(max_length=200)
+
+
+class WrongCode(HelmsmanError):
+    """Code was used, has expired, or never existed."""
+
+    code = "wrong_code"
+
+
+class WrongProof(HelmsmanError):
+    """Proof does not show that its sender has the token."""
+
+    code = "wrong_proof"
+
+
+class LoginRoutes:
+    """Answers those who want to get in, and lets people out."""
+
+    def __init__(self, logins: Logins, challenges: Challenges) -> None:
+        self._logins = logins
+        self._challenges = challenges
+
+    async def log_in(self, request: Request) -> Response:
+        given = await body(request, LoginInput)
+        if not self._logins.redeem(given.code):
+            raise WrongCode(
+                "This code is wrong, has expired or was used already. `helmsman dashboard --server URL` prints a new one."
+            )
+        response = respond({"ok": True})
+        self._logins.log_in(request.scope, response)
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        await body(request, NothingInput)
+        response = respond({"ok": True})
+        self._logins.log_out(request.scope, request.headers, response)
+        return response
+
+    async def new_code(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return self._code()
+
+    async def prove(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ProofInput)
+        challenge, proof = self._challenges.answer(given.nonce, _place(request))
+        return {"challenge": challenge, "proof": proof}
+
+    async def new_code_for_proof(self, request: Request) -> dict[str, Any]:
+        given = await body(request, CodeInput)
+        if not self._challenges.accept(given.nonce, given.challenge, given.proof, _place(request)):
+            raise WrongProof("This does not prove that you have the token. Ask for a new challenge.")
+        return self._code()
+
+    def _code(self) -> dict[str, Any]:
+        code = self._logins.new_code()
+        return {
+            "code": code.value,
+            "path": code.path,
+            "expiresAt": iso_time(datetime.fromtimestamp(code.expires_at, UTC)),
+        }
+
+
+def _place(request: Request) -> str:
+    """Our end of the connection. The Host is what the client says, and so nothing to rely on."""
+    host, port = request.scope["server"]
+    return place(host, port)
 
 
 class MessageInput(Input):
@@ -126,3 +546,78 @@ def _by(request: Request) -> AnsweredBy:
 def state_of(session: Session) -> dict[str, Any]:
     """Return the result of an action on a session."""
     return {"sessionId": session.id, "status": session.status}
+
+
+# --- Routes of a session's menu: rename, hand over, archive, fork, forget turns, review, compact ----------------------
+
+
+class NameBody(Input):
+    name: str
+
+
+class HandBody(Input):
+    to: str | None = None
+
+
+class ForkBody(Input):
+    message: str | None = None
+    from_turn: int | None = Field(None, ge=1)
+
+
+class RollBackBody(Input):
+    turns: int = Field(1, ge=1)
+
+
+class ReviewBody(Input):
+    instructions: str | None = None
+
+
+class UpkeepRoutes:
+    """Endpoints of the session menu.
+
+    An action that an agent does not support is refused with a list of agents that do (409 unsupported).
+    """
+
+    def __init__(self, helm: HelmsmanService, live: Live) -> None:
+        self._helm = helm
+        self._live = live
+
+    async def rename(self, request: Request) -> dict[str, Any]:
+        given = await body(request, NameBody)
+        session = await self._helm.extras.upkeep.rename(session_id(request), given.name)
+        return {"sessionId": session.id, "name": session.state.name}
+
+    async def hand(self, request: Request) -> dict[str, Any]:
+        given = await body(request, HandBody)
+        session = await self._helm.hand(session_id(request), given.to)
+        self._live.mark(session.id, ["details"])
+        owner = session.opened_by
+        return present({"sessionId": session.id, "client": None if owner is None else owner.title})
+
+    async def archive(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        await self._helm.extras.upkeep.archive(session_id(request))
+        return {"sessionId": session_id(request)}
+
+    async def unarchive(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return state_of(await self._helm.extras.upkeep.unarchive(session_id(request)))
+
+    async def fork(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ForkBody)
+        message = (given.message or "").strip() or None
+        return state_of(await self._helm.fork(session_id(request), message, from_turn=given.from_turn))
+
+    async def roll_back(self, request: Request) -> dict[str, Any]:
+        given = await body(request, RollBackBody)
+        return state_of(await self._helm.extras.upkeep.roll_back(session_id(request), given.turns))
+
+    async def review(self, request: Request) -> dict[str, Any]:
+        given = await body(request, ReviewBody)
+        instructions = (given.instructions or "").strip() or None
+        begun = await self._helm.extras.reviews.start(session_id=session_id(request), instructions=instructions)
+        return {"nothing": begun.nothing} if begun.session is None else state_of(begun.session)
+
+    async def compact(self, request: Request) -> dict[str, Any]:
+        await body(request, NothingInput)
+        return state_of(await self._helm.extras.upkeep.compact(session_id(request)))

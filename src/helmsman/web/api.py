@@ -239,22 +239,24 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.routing import Route
 
-from helmsman.web.acting import Acting
+from helmsman.web.acting import (
+    Acting,
+    JobRoutes,
+    LoginRoutes,
+    NewSessions,
+    RewindRoutes,
+    Rules,
+    ScheduleRoutes,
+    UpkeepRoutes,
+)
 from helmsman.web.hosts import HostRoutes
-from helmsman.web.jobs import JobRoutes
 from helmsman.web.json_http import NotFound, answering, text
 from helmsman.web.live import Live
-from helmsman.web.login_routes import LoginRoutes
-from helmsman.web.new_sessions import NewSessions
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
 from helmsman.web.publishing import PublishingRoutes
 from helmsman.web.reading import Reading
 from helmsman.web.review import ReviewRoutes
-from helmsman.web.rewinds import RewindRoutes
-from helmsman.web.rules import Rules
-from helmsman.web.schedules import ScheduleRoutes
 from helmsman.web.transcripts import Transcripts
-from helmsman.web.upkeep import UpkeepRoutes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, cast, get_args
 
@@ -12,20 +15,20 @@ from helmsman.agents.registry import engine_overviews
 from helmsman.base.caller_context import current
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.truncate import shortened
-from helmsman.capabilities.usage_report import GroupBy
+from helmsman.capabilities.usage_report import GroupBy, tokens
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.model.events import ModelUsage, UserMessage
 from helmsman.model.options import DEFAULT_AGENT
+from helmsman.model.prompts import is_own
 from helmsman.shapes.agents import all_agents
 from helmsman.shapes.listed_sessions import found_sessions, listed_session, listed_sessions, with_repositories
 from helmsman.shapes.questions import question_in_full
 from helmsman.shapes.rendering import budget_as_dict, fields_as_dict, json_line, spent_as_dict, task_as_dict
-from helmsman.shapes.safe_values import one_line, safe
+from helmsman.shapes.safe_values import one_line, safe, shown_item
 from helmsman.shapes.session_status import session_in_full
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, session_id, switch, text
-from helmsman.web.session_costs import SessionSpendings
-from helmsman.web.views import entry, in_list, turn_in_timeline
-from helmsman.worktrees.places import projects
+from helmsman.worktrees.records import projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -33,10 +36,122 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from helmsman.agents.protocol import SessionInfo
+    from helmsman.capabilities.usage_report import UsageGroup
+    from helmsman.model.events import Item
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
-    from helmsman.web.transcripts import Transcripts
+    from helmsman.web.transcripts import Transcripts, Turn
+
+# --- Sessions in a list, turns and entries as the API shows them (`helmsman.web.api` says what the fields mean) -------
+
+_PROMPT_CHARS: Final = 500
+
+
+# --- sessions --------------------------------------------------------------------------------------------------------
+
+
+def in_list(session: dict[str, Any]) -> dict[str, Any]:
+    """Return a session for a list (`helmsman.shapes.listed_sessions`), with sanitized texts."""
+    texts = {"summary": one_line(session.get("summary")), "name": safe(session.get("name"))}
+    texts |= {"excerpt": safe(session.get("excerpt"))}
+    return present({**session, **texts, "note": safe(session.get("note"))})
+
+
+# --- turns and entries -----------------------------------------------------------------------------------------------
+
+
+def turn_in_timeline(number: int, turn: Turn, task: Task | None, times: Mapping[str, Any]) -> dict[str, Any]:
+    """`times` has `startedAt`, `endedAt` and `usage` as Codex recorded them; a task knows them better."""
+    kinds: dict[str, int] = {}
+    for item in turn.items:
+        kinds[item.type] = kinds.get(item.type, 0) + 1
+    began = task.created_at if task is not None else times.get("began")
+    ended = (task.completed_at if task is not None else None) or times.get("ended")
+    usage = task.usage if task is not None and task.usage is not None else times.get("usage")
+    until = datetime.now(UTC) if turn.status == "active" else ended
+    return present(
+        {
+            "number": number,
+            "turnId": turn.id,
+            "status": turn.status,
+            "prompt": one_line(turn.prompt, _PROMPT_CHARS),
+            "firstIndex": turn.first,
+            "items": len(turn.items),
+            "kinds": kinds,
+            "startedAt": iso_time(began),
+            "endedAt": iso_time(ended) if turn.status != "active" else None,
+            "seconds": round((until - began).total_seconds(), 1) if began is not None and until is not None else None,
+            "taskId": None if task is None else task.id,
+            "usage": None if usage is None else fields_as_dict(usage),
+        }
+    )
+
+
+def entry(index: int, number: int, turn: Turn, item: Item, *, text_limit: int) -> dict[str, Any]:
+    """Return one item of a transcript, with truncated texts."""
+    shown, missing = shown_item(item, text_limit)
+    by = "helmsman" if isinstance(item, UserMessage) and is_own(item.text) else None
+    about = {"index": index, "turn": number, "turnId": turn.id, "item": shown, "by": by}
+    return present(about | {"cut": missing or None})
+
+
+log = logging.getLogger(__name__)
+
+# --- Cost and working time of listed sessions -------------------------------------------------------------------------
+
+# A loaded session knows its own. Tasks know it immediately if all turns of a session were tasks. For the rest, the
+# agents' files are summed up in the background, at most once a minute while the page is open.
+
+_EVERY_SECONDS: Final = 60.0
+
+
+class SessionSpendings:
+    """Knows it for the sessions of a Helmsman."""
+
+    def __init__(self, helm: HelmsmanService) -> None:
+        self._helm = helm
+        self._known: Mapping[str, UsageGroup] = {}
+        self._read_at = -_EVERY_SECONDS
+        self._reading = False
+
+    def now(self) -> Mapping[str, UsageGroup]:
+        """Return the known costs of all sessions, by id."""
+        if not self._reading and time.monotonic() - self._read_at >= _EVERY_SECONDS:
+            self._reading = True
+            self._helm.in_background(self._read)
+        return self._known
+
+    async def _read(self) -> None:
+        try:
+            report = await self._helm.extras.usage.report(group_by="session")
+            self._known = {group.key: group for group in report.groups if group.key is not None}
+        except HelmsmanError as error:
+            log.warning("what sessions have cost is not known: %s", error)
+        finally:
+            self._read_at = time.monotonic()
+            self._reading = False
+
+    def of(self, session_id: str, tasks: Sequence[Task], known: Mapping[str, UsageGroup]) -> dict[str, Any]:
+        """Return the fields of one session."""
+        turns = [task for task in tasks if not task.is_waiting]
+        ends = ((task, task.completed_at or datetime.now(UTC)) for task in turns)
+        seconds = sum((end - task.created_at).total_seconds() for task, end in ends)
+        shown: dict[str, Any] = {"seconds": round(seconds, 1) if turns else None}
+        session = self._helm.sessions.get(session_id)
+        if session is not None:
+            parts = session.state.usage_by_model
+            return shown | _spent(tokens(session.usage), self._helm.tasks.prices.cost_of(parts))
+        spent = known.get(session_id)
+        if spent is not None and spent.turns >= sum(task.usage is not None for task in turns):
+            return shown | _spent(spent.tokens, spent.cost_usd)
+        usages = [ModelUsage(task.model, task.usage) for task in turns if task.usage is not None]
+        return shown | _spent(sum(tokens(one.usage) for one in usages), self._helm.tasks.prices.cost_of(usages))
+
+
+def _spent(used: int, cost: float | None) -> dict[str, Any]:
+    return {"tokens": used, "costUsd": cost} if used else {}
+
 
 _SESSIONS: Final = 50
 _MAX_SESSIONS: Final = 200

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from helmsman.worktrees.applying import Applied, apply
-    from helmsman.worktrees.changes import TreeDiff, diff, diff_of_directory
+    from helmsman.worktrees.changes import TreeDiff, Unsaved, diff, diff_of_directory, unsaved
     from helmsman.worktrees.lifecycle import Discarded, Leftover, adopt, assign, create, discard, leftovers, prune
     from helmsman.worktrees.records import worktree_of
-    from helmsman.worktrees.unsaved_work import Unsaved, unsaved
 
 __all__ = [
     "Applied",
@@ -37,10 +36,9 @@ __all__ = [
 
 _MODULES: Final = {
     "applying": ("Applied", "apply"),
-    "changes": ("TreeDiff", "diff", "diff_of_directory"),
+    "changes": ("TreeDiff", "Unsaved", "diff", "diff_of_directory", "unsaved"),
     "lifecycle": ("Discarded", "Leftover", "adopt", "assign", "create", "discard", "leftovers", "prune"),
     "records": ("worktree_of",),
-    "unsaved_work": ("Unsaved", "unsaved"),
 }
 
 

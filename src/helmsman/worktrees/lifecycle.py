@@ -20,6 +20,7 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.model.worktree import Worktree
 from helmsman.settings import WORKSPACES, WORKTREES, ensure_state_dir
+from helmsman.worktrees.changes import Unsaved, changed_files, lost_commits, unsaved
 from helmsman.worktrees.included_files import include
 from helmsman.worktrees.records import (
     BRANCH_PREFIX,
@@ -32,7 +33,6 @@ from helmsman.worktrees.records import (
     write_record,
 )
 from helmsman.worktrees.turn_snapshots import forget_snapshots
-from helmsman.worktrees.unsaved_work import Unsaved, changed_files, lost_commits, unsaved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.agents.protocol import Finding
-from helmsman.capabilities.outcomes.check_discovery import find_check
 from helmsman.capabilities.outcomes.check_files import ChangedFiles, as_before, own_files_in, own_kind
 from helmsman.capabilities.outcomes.claims import (
     CitedLines,
     PlannedFile,
+    Reviewed,
     ShownDiff,
+    joined,
+    merge_findings,
     places_exist,
     planned_files_exist,
+    verdict,
     within_scope,
 )
-from helmsman.capabilities.outcomes.evidence import joined, verdict
-from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
-from helmsman.capabilities.outcomes.interfaces import compare_interfaces
+from helmsman.capabilities.outcomes.experiments import compare_interfaces
+from helmsman.capabilities.outcomes.job_checks import find_check
 from tests.capabilities.outcomes.conftest import write
 
 if TYPE_CHECKING:

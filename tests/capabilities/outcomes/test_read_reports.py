@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from helmsman.agents.protocol import Finding
-from helmsman.capabilities.outcomes.agent_reports import (
+from helmsman.capabilities.outcomes.agent_selection import TABLE, preferred_agents
+from helmsman.capabilities.outcomes.claims import Reviewed, merge_findings
+from helmsman.capabilities.outcomes.failures import not_checked
+from helmsman.capabilities.outcomes.job_checks import find_check
+from helmsman.capabilities.outcomes.reports import (
     entries_of,
     places_of,
     quoted,
@@ -18,11 +22,7 @@ from helmsman.capabilities.outcomes.agent_reports import (
     text_of,
     texts_of,
 )
-from helmsman.capabilities.outcomes.agent_selection import TABLE, preferred_agents
-from helmsman.capabilities.outcomes.check_discovery import find_check
-from helmsman.capabilities.outcomes.failures import not_checked
-from helmsman.capabilities.outcomes.findings import Reviewed, merge_findings
-from helmsman.capabilities.prompted_reviews import ask_for_review, read_answer
+from helmsman.capabilities.reviews import ask_for_review, read_answer
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import ConfigFile
 

@@ -14,11 +14,10 @@ from helmsman.base.git import find_git
 from helmsman.base.structs import replace
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.agent_selection import choose
-from helmsman.capabilities.outcomes.claims import within_scope
+from helmsman.capabilities.outcomes.claims import require_repository, within_scope
 from helmsman.capabilities.outcomes.planning import plan
 from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.capabilities.outcomes.reviewing import review, target_of
-from helmsman.capabilities.outcomes.scope_check import require_repository
 from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
 from helmsman.capabilities.review_scope import commit_named

@@ -14,26 +14,31 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.capabilities.outcomes.agent_reports import (
+from helmsman.capabilities.outcomes.candidates import opinion_on
+from helmsman.capabilities.outcomes.claims import (
+    Evidence,
+    PlannedFile,
+    inside,
+    look,
+    planned_files_exist,
+    require_repository,
+    untouched,
+)
+from helmsman.capabilities.outcomes.experiments import trial
+from helmsman.capabilities.outcomes.job_checks import find_the_check, runner_for
+from helmsman.capabilities.outcomes.reports import (
     ReportUnreadable,
+    as_markdown,
     asked_for,
     entries_of,
+    for_agent,
     planned_files_of,
     read_report,
     text_of,
     texts_of,
 )
-from helmsman.capabilities.outcomes.applying import apply_change, diff_data
-from helmsman.capabilities.outcomes.claims import PlannedFile, inside, planned_files_exist
-from helmsman.capabilities.outcomes.comparing import opinion_on
-from helmsman.capabilities.outcomes.evidence import Evidence
-from helmsman.capabilities.outcomes.experiments import trial
-from helmsman.capabilities.outcomes.job_checks import find_the_check, runner_for
-from helmsman.capabilities.outcomes.replacing import first_able, makers_of
-from helmsman.capabilities.outcomes.report_text import as_markdown, for_agent
-from helmsman.capabilities.outcomes.scope_check import look, require_repository, untouched
-from helmsman.capabilities.outcomes.solving import SENT_BACK
-from helmsman.capabilities.outcomes.work import Found
+from helmsman.capabilities.outcomes.solving import SENT_BACK, apply_change, diff_data
+from helmsman.capabilities.outcomes.work import Found, first_able, makers_of
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.questions import APPROVE, REVISE, STOP, Prompt, own_question
 from helmsman.tasks.jobs import TurnGate

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, verdict
+from helmsman.capabilities.outcomes.claims import Evidence, Verdict, verdict
 from helmsman.capabilities.outcomes.failures import normalised, not_checked
 from helmsman.sessions.progress import read_tally
 

@@ -16,8 +16,21 @@ from msgspec import structs
 
 from helmsman.agents.protocol import Capability, Finding
 from helmsman.base.structs import replace
-from helmsman.capabilities.outcomes.agent_reports import (
+from helmsman.capabilities.outcomes.agent_selection import Chosen, choose
+from helmsman.capabilities.outcomes.claims import (
+    Evidence,
+    MergedFinding,
+    Reviewed,
+    ShownDiff,
+    look,
+    merge_findings,
+    require_repository,
+    untouched,
+    verdict,
+)
+from helmsman.capabilities.outcomes.reports import (
     ReportUnreadable,
+    as_markdown,
     asked_for,
     entries_of,
     quoted,
@@ -25,14 +38,7 @@ from helmsman.capabilities.outcomes.agent_reports import (
     share_of,
     text_of,
 )
-from helmsman.capabilities.outcomes.agent_selection import Chosen, choose
-from helmsman.capabilities.outcomes.claims import ShownDiff
-from helmsman.capabilities.outcomes.evidence import Evidence, verdict
-from helmsman.capabilities.outcomes.findings import MergedFinding, Reviewed, merge_findings
-from helmsman.capabilities.outcomes.replacing import first_able
-from helmsman.capabilities.outcomes.report_text import as_markdown
-from helmsman.capabilities.outcomes.scope_check import look, require_repository, untouched
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone
+from helmsman.capabilities.outcomes.work import Found, TurnNotDone, first_able
 from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve
 from helmsman.capabilities.reviews import Reviews
 from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable

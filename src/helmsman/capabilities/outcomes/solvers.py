@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio.to_thread
 
-from helmsman.capabilities.outcomes.agent_reports import (
+from helmsman.capabilities.outcomes.claims import Evidence, Verdict, joined, places_exist, verdict, within_scope
+from helmsman.capabilities.outcomes.job_checks import find_the_check
+from helmsman.capabilities.outcomes.reports import (
     ReportUnreadable,
     asked_for,
     place_data,
@@ -16,9 +18,6 @@ from helmsman.capabilities.outcomes.agent_reports import (
     read_report,
     text_of,
 )
-from helmsman.capabilities.outcomes.claims import places_exist, within_scope
-from helmsman.capabilities.outcomes.evidence import Evidence, Verdict, joined, verdict
-from helmsman.capabilities.outcomes.job_checks import find_the_check
 from helmsman.capabilities.outcomes.reproduction import came_to_its_end, fixed, reproduced
 from helmsman.capabilities.outcomes.solving import Solver, Solving, Verified
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.model.unified_diff import files_of, stat_of
 from helmsman.testing.repository import git
 from helmsman.worktrees import diff_of_directory
-from helmsman.worktrees.patch_stat import files_of, stat_of
 
 if TYPE_CHECKING:
     from pathlib import Path
