@@ -9,7 +9,7 @@ import pytest
 
 from helmsman.agents import agent_process as replay_window
 from helmsman.agents.agent_process import ReplayWindow
-from helmsman.agents.codex.watching import AppServerOutput
+from helmsman.agents.codex.watching import AppServerOutput, CodexWatcher
 from helmsman.agents.supervisor.relay import OutputLine
 
 
@@ -18,15 +18,19 @@ class Codex:
 
     def __init__(self) -> None:
         self.window = ReplayWindow(0)
+        self.watcher = CodexWatcher()
         self._output = AppServerOutput(self.window)
         self._end = 0
 
     def says(self, method: str, params: dict[str, Any] | None = None, **more: Any) -> int:
         message = {"method": method, **more, "params": {"threadId": "T", **(params or {})}}
+        if "id" in more:
+            message = {"method": method, "id": more["id"], **message}
         return self.writes(json.dumps(message, separators=(",", ":")))
 
     def writes(self, line: str) -> int:
         said = OutputLine(self._end, line.encode())
+        self.watcher.on_output(said.line, said.offset)
         self._output.read(said)
         self.window.read(said.end)
         self._end = said.end
@@ -71,16 +75,15 @@ def test_the_oldest_of_several_turns_counts() -> None:
 def test_a_question_is_read_again_until_it_is_answered_withdrawn_or_its_turn_ends() -> None:
     codex = Codex()
     asked = [codex.says("item/commandExecution/requestApproval", id=number) for number in range(3)]
-    again = codex.says("item/commandExecution/requestApproval", id=0)  # because a terminal has joined
-    assert codex.window.start == asked[0]
-    assert codex.window.answer(0) == [asked[0], again]
-    assert codex.window.answer(0) == []
-    assert codex.window.start == asked[1]
+    codex.says("item/commandExecution/requestApproval", id=0)  # because a terminal has joined
+    assert codex.watcher.open == {0: asked[0], 1: asked[1], 2: asked[2]}
+    codex.watcher.on_input(b'{"id":0,"result":{}}')
+    codex.watcher.on_input(b'{"id":0,"result":{}}')
+    assert codex.watcher.open == {1: asked[1], 2: asked[2]}
     codex.says("serverRequest/resolved", {"requestId": 1})
-    assert (codex.window.start, codex.window.take_dropped()) == (asked[2], [asked[1]])
+    assert codex.watcher.open == {2: asked[2]}
     codex.says("turn/completed", {"turn": {"id": "U"}})
-    assert (codex.window.start, codex.window.take_dropped()) == (codex.end, [asked[2]])
-    assert codex.window.take_dropped() == []
+    assert codex.watcher.open == {}
 
 
 def test_of_a_turn_that_is_very_long_only_its_questions_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +93,7 @@ def test_of_a_turn_that_is_very_long_only_its_questions_are_read_again(monkeypat
     asked = codex.says("item/commandExecution/requestApproval", id=1)
     for number in range(20):
         codex.says("item/completed", {"item": {"id": str(number), "text": "x" * 200}})
-    assert codex.window.start == asked
-    codex.window.answer(1)
-    assert codex.window.start == codex.end
+    assert (codex.window.start, codex.watcher.open) == (codex.end, {1: asked})
 
 
 @pytest.mark.parametrize(

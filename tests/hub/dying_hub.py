@@ -17,8 +17,6 @@ from helmsman.base.structs import replace
 from tests.hub_service import hub_service
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from helmsman.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
@@ -57,10 +55,10 @@ def settings_for(env: dict[str, str], state_dir: Path, claude_path: str | None) 
 async def _die(order: dict[str, Any]) -> None:
     send = SupervisedProcess.send
 
-    async def send_or_die(child: SupervisedProcess, line: str, *, drop: Sequence[int] = ()) -> None:
+    async def send_or_die(child: SupervisedProcess, line: str) -> None:
         is_it = order["prompt"] in line
         if not is_it or order["when"] == "after":
-            await send(child, line, drop=drop)
+            await send(child, line)
         if is_it:
             os.kill(os.getpid(), signal.SIGKILL)
 

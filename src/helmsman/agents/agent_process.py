@@ -64,9 +64,10 @@ def error_line(stderr: str) -> str:
 
 
 # --- replay ----------------------------------------------------------------------------------------------------------
-# The next owner of a supervised agent reads all output since the oldest running turn began again, without the questions
-# that were answered. The log of a session has most of these events already, and says up to which line. The rest of the
-# state of the turn (items in progress, open questions) comes from the same lines as it did for the owner before.
+# The next owner of a supervised agent reads all output since the oldest running turn began again, and the questions that
+# wait for an answer, which the supervisor knows. The log of a session has most of these events already, and says up to
+# which line. The rest of the state of the turn (items in progress, open questions) comes from the same lines as it did for
+# the owner before.
 
 
 REPLAYED_BYTES: Final = 128 * 1024 * 1024
@@ -74,13 +75,11 @@ REPLAYED_BYTES: Final = 128 * 1024 * 1024
 
 
 class ReplayWindow:
-    """The running turns of a process, by a key, and its open questions, by the ids of their requests."""
+    """The running turns of a process, by a key."""
 
     def __init__(self, offset: int) -> None:
         self._end = offset
         self._turns: dict[str, int] = {}
-        self._questions: dict[RequestId, tuple[str, list[int]]] = {}
-        self._dropped: list[int] = []
 
     def read(self, end: int) -> None:
         """Note how far the output was read."""
@@ -96,32 +95,12 @@ class ReplayWindow:
     def end_turn(self, key: str) -> None:
         """A turn has ended, and all of it was delivered."""
         self._turns.pop(key, None)
-        for request_id in [one for one, (turn, _) in self._questions.items() if turn == key]:
-            self.withdraw(request_id)
-
-    def ask(self, request_id: RequestId, offset: int, key: str) -> None:
-        """A question was asked in a turn, or asked again."""
-        self._questions.setdefault(request_id, (key, []))[1].append(offset)
-
-    def answer(self, request_id: RequestId) -> list[int]:
-        """Return the lines of a question that is about to be answered."""
-        return self._questions.pop(request_id, ("", []))[1]
-
-    def withdraw(self, request_id: RequestId) -> None:
-        """The agent does not wait for an answer any more."""
-        self._dropped += self.answer(request_id)
-
-    def take_dropped(self) -> list[int]:
-        """Return the lines that the next owner must not read, once."""
-        dropped, self._dropped = self._dropped, []
-        return dropped
 
     @property
     def start(self) -> int:
         """The offset from which the next owner has to read."""
         turns = (offset for offset in self._turns.values() if self._end - offset <= REPLAYED_BYTES)
-        questions = (lines[0] for _, lines in self._questions.values())
-        return min((*turns, *questions), default=self._end)
+        return min(turns, default=self._end)
 
 
 # --- transports ------------------------------------------------------------------------------------------------------
@@ -181,7 +160,7 @@ class StdioTransport:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return
 
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
+    async def send(self, message: str) -> None:
         try:
             await self._child.stdin.send(message.encode() + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError) as error:
@@ -227,12 +206,6 @@ async def open_stdio(
         yield transport
 
 
-class OutputWatcher(Protocol):
-    """Notes in a `ReplayWindow` which turns and questions the lines of an agent begin and end."""
-
-    def read(self, said: OutputLine) -> None: ...
-
-
 class SupervisedTransport:
     """See `base.jsonrpc.Transport`. The agent is called `title` when it is lost."""
 
@@ -240,15 +213,18 @@ class SupervisedTransport:
         self,
         child: SupervisedProcess,
         window: ReplayWindow,
-        watcher: OutputWatcher,
         title: str,
         answer: Mapping[str, Any] | None = None,
+        read: Callable[[OutputLine], None] = lambda said: None,
     ) -> None:
-        """`answer` is what was read of the answer to the greeting; by default, the result of a JSON-RPC request."""
+        """`answer` is what was read of the answer to the greeting; by default, the result of a JSON-RPC request.
+
+        `read` gets each line before it counts as read, where turns begin with lines of the agent.
+        """
         self._child = child
         self._window = window
-        self._watcher = watcher
         self._title = title
+        self._read = read
         self._offsets: list[int] = []
         self.position = OutputPosition(child.process)
         if answer is None:
@@ -267,13 +243,13 @@ class SupervisedTransport:
     async def messages(self) -> AsyncIterator[list[bytes]]:
         async for lines in self._child.lines():
             for said in lines:
-                self._watcher.read(said)
+                self._read(said)
                 self._window.read(said.end)
             self._offsets = [said.offset for said in lines]
             yield [said.line for said in lines]
             # The reader has handled these lines when it asks for more.
             try:
-                await self._child.commit(self._window.start, drop=self._window.take_dropped())
+                await self._child.commit(self._window.start)
             except EngineLost:
                 continue  # its last output may still come
 
@@ -281,8 +257,13 @@ class SupervisedTransport:
         """Move to a message of those that came last; None after all of them."""
         self.position.offset = None if index is None else self._offsets[index]
 
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
-        await self._child.send(message, drop=() if answering is None else self._window.answer(answering))
+    def was_answered(self, request_id: RequestId) -> bool:
+        """Return whether the request in the current line has its answer already."""
+        offset = self.position.offset
+        return offset is not None and self._child.was_answered(request_id, offset)
+
+    async def send(self, message: str) -> None:
+        await self._child.send(message)
 
     async def loss(self) -> EngineLost:
         ended = self._child.ended
@@ -442,8 +423,8 @@ class Greeting:
     """How an agent is greeted, and what is read from its lines. An agent that is not greeted cannot be supervised.
 
     `request` has the id `GREETING_ID`, to which the names in `answer` lead in its answer. `read_answer` returns what matters
-    of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`),
-    `output` notes turns and questions in a `ReplayWindow`. `advice` ends the error of an agent that does not come up.
+    of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`). `advice`
+    ends the error of an agent that does not come up.
     """
 
     agent: str
@@ -451,7 +432,6 @@ class Greeting:
     request: Mapping[str, Any] | None
     read_answer: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     watcher: str
-    output: Callable[[ReplayWindow], OutputWatcher] | None
     seconds: float
     advice: str
     answer: tuple[str, ...] = ("id", GREETING_ID)
@@ -539,14 +519,18 @@ class AgentProcess:
                 yield line
             self.transport.on_message(None)
 
-    async def send(self, line: Mapping[str, Any], *, answering: RequestId | None = None) -> None:
-        """Send a line, the answer to a request of its or not.
+    def was_answered(self, request_id: RequestId) -> bool:
+        """Return whether the request in the current line was answered by an earlier owner, or withdrawn."""
+        return isinstance(self.transport, SupervisedTransport) and self.transport.was_answered(request_id)
+
+    async def send(self, line: Mapping[str, Any]) -> None:
+        """Send a line.
 
         Raises:
             EngineLost: It is gone.
         """
         with anyio.CancelScope(shield=True):  # half a line would spoil the next one
-            await self.transport.send(json.dumps(line), answering)
+            await self.transport.send(json.dumps(line))
 
     async def send_last(self, content: str) -> None:
         """Send all that it is ever told, which is no line of JSON, and close its input. It may have ended."""
@@ -695,8 +679,7 @@ async def open_supervised_agent(
         except EngineProtocolError as error:
             await process.end()
             raise EngineStartFailed(error.message) from error
-        assert greeting.output is not None
-        transport = SupervisedTransport(process, window, greeting.output(window), greeting.title, answer)
+        transport = SupervisedTransport(process, window, greeting.title, answer)
         yield AgentProcess(transport, answer, supervised=_Supervised(process, record, window))
 
 

@@ -67,8 +67,8 @@ class Transport(Protocol):
         """Incoming messages until the other side is gone, as they come together. May raise `EngineProtocolError`."""
         ...
 
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
-        """Send one message, the answer to a request of the other side or not; raises `EngineLost` when that is gone."""
+    async def send(self, message: str) -> None:
+        """Send one message; raises `EngineLost` when the other side is gone."""
         ...
 
     async def loss(self) -> EngineLost:
@@ -90,16 +90,16 @@ class Waiter:
 
 class _Outgoing(Value, frozen=True):
     text: str
-    answering: RequestId | None
     on_sent: Callable[[], None]
 
 
 class IncomingRequest(Value, frozen=True):
-    """Request of the other side, waiting for `Peer.respond` or `Peer.refuse`."""
+    """Request of the other side, waiting for `Peer.respond` or `Peer.refuse`, unless an earlier owner has answered it."""
 
     id: RequestId
     method: str
     params: Mapping[str, Any]
+    was_answered: bool = False
 
 
 class Peer:
@@ -114,6 +114,7 @@ class Peer:
         on_request: Callable[[IncomingRequest], bool],
         on_close: Callable[[HelmsmanError], None] = lambda reason: None,
         on_message: Callable[[int | None], None] = lambda index: None,
+        was_answered: Callable[[RequestId], bool] = lambda request_id: False,
         join: Callable[[list[Message]], list[Message]] = lambda messages: messages,
         with_version: bool = False,
     ) -> None:
@@ -122,12 +123,13 @@ class Peer:
         `join` may merge messages of one batch into fewer; their meaning must stay the same.
 
         `on_message` is called before each message is dispatched, with its place in its batch, and with None after all of
-        them.
+        them. `was_answered` says of the request in the current message whether an earlier owner has answered it.
 
         `other` is the name of the other side in errors. `with_version` puts `"jsonrpc": "2.0"` into every sent message.
         """
         self._join = join
         self._on_message = on_message
+        self._was_answered = was_answered
         self._other = other
         self._envelope: Message = {"jsonrpc": "2.0"} if with_version else {}
         self._transport = transport
@@ -227,7 +229,7 @@ class Peer:
     def _answer(self, request_id: RequestId, message: Mapping[str, Any]) -> bool:
         if request_id not in self._unanswered or self._closed is not None:
             return False
-        self._send(message, answering=request_id)
+        self._send(message)
         self._unanswered.discard(request_id)
         return True
 
@@ -235,7 +237,6 @@ class Peer:
         self,
         message: Mapping[str, Any],
         *,
-        answering: RequestId | None = None,
         on_sent: Callable[[], None] = lambda: None,
     ) -> None:
         if self._closed is not None:
@@ -248,7 +249,7 @@ class Peer:
             raise InvalidInput(
                 f"That cannot be sent to {self._other}: {error}. Use plain JSON values and valid text."
             ) from None
-        self._outbox.send_nowait(_Outgoing(text, answering, on_sent))
+        self._outbox.send_nowait(_Outgoing(text, on_sent))
 
     # --- the two loops -----------------------------------------------------------------------------------------------
 
@@ -279,7 +280,7 @@ class Peer:
     async def _write(self) -> None:
         try:
             async for message in self._outgoing:
-                await self._transport.send(message.text, message.answering)
+                await self._transport.send(message.text)
                 message.on_sent()
         except EngineLost as error:
             log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
@@ -335,13 +336,14 @@ class Peer:
             if request_id is None:
                 self._guarded(method, self._on_notification, method, params)
             elif isinstance(request_id, int | str):
-                self._receive_request(IncomingRequest(request_id, method, params))
+                self._receive_request(IncomingRequest(request_id, method, params, self._was_answered(request_id)))
             return
         if isinstance(request_id, int | str):
             self._receive_response(request_id, message)
 
     def _receive_request(self, request: IncomingRequest) -> None:
-        self._unanswered.add(request.id)
+        if not request.was_answered:
+            self._unanswered.add(request.id)
         if not self._guarded(request.method, self._on_request, request):
             self.refuse(request.id, f"Helmsman does not answer {request.method}")
 

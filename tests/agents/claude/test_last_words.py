@@ -45,7 +45,7 @@ HELLO = {
     "answer": json.dumps({"response": {"subtype": "success", "response": {}}}),
     "from": 0,
     "size": 0,
-    "dropped": [],
+    "open": [],
 }
 STARTED = {"type": "command_lifecycle", "state": "started", "command_uuid": "turn"}
 TO_BE_REFUSED = {"type": "control_request", "request_id": "1", "request": {"subtype": "nobody_knows"}}

@@ -54,12 +54,13 @@ class Asked:
     def __init__(self, record: ProcessRecord | None = None) -> None:
         self._record = record
         self.times = 0
+        self.open: dict[int | str, int] = {}
 
     def activity(self) -> Activity:
         self.times += 1
         return Activity() if self._record is None else self._record.activity()
 
-    def on_output(self, line: bytes) -> None: ...
+    def on_output(self, line: bytes, offset: int) -> None: ...
 
     def on_input(self, line: bytes) -> None: ...
 

@@ -22,16 +22,21 @@ GREETING = '{"id": "helmsman"}'
 
 
 class StandInWatcher:
-    """See `helmsman.agents.supervisor.relay.Watcher`: at work from `work` to `done`."""
+    """At work from `work` to `done`; `question 1` waits for `answer 1`. See `helmsman.agents.supervisor.relay.Watcher`."""
 
     def __init__(self) -> None:
         self._working = False
+        self.open: dict[int | str, int] = {}
 
-    def on_output(self, line: bytes) -> None:
+    def on_output(self, line: bytes, offset: int) -> None:
         self._working = self._working and line != b"done"
+        if line.startswith(b"question "):
+            self.open.setdefault(line.split()[1].decode(), offset)
 
     def on_input(self, line: bytes) -> None:
         self._working = self._working or line == b"work"
+        if line.startswith(b"answer "):
+            self.open.pop(line.split()[1].decode(), None)
 
     def activity(self) -> Activity:
         return Activity(("it",) if self._working else ())

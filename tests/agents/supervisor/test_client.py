@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 
 POLL = 0.01
-HELLO = {"epoch": 5, "inputs": 0, "answer": "", "from": 0, "size": 0, "dropped": []}
+HELLO = {"epoch": 5, "inputs": 0, "answer": "", "from": 0, "size": 0, "open": []}
 SECONDS = 10
 
 

@@ -7,12 +7,10 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.agent_process import TURN, Greeting, Launch
+from helmsman.agents.agent_process import Greeting, Launch
 from helmsman.agents.process_engine import AgentDialect, AgentTurn, Conversation
 from helmsman.agents.protocol import Capabilities, Capability, Opened, Trust
 from helmsman.agents.supervisor.client import GREETING_ID
-from helmsman.agents.supervisor.relay import read_line
-from helmsman.base.json_values import text
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import AgentMessage, ItemEnded, QuestionAsked, TurnEnded, TurnStarted
 from helmsman.model.questions import APPROVE, DENY, Prompt, Question
@@ -20,23 +18,11 @@ from helmsman.model.questions import APPROVE, DENY, Prompt, Question
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.agents.agent_process import AgentProcess, ReplayWindow
+    from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
-    from helmsman.agents.supervisor.relay import OutputLine
     from helmsman.model.events import PastTurn
     from helmsman.model.options import SessionOptions, TurnInput
     from helmsman.model.questions import Choice
-
-
-class ToyOutput:
-    """Finds its questions."""
-
-    def __init__(self, window: ReplayWindow) -> None:
-        self._window = window
-
-    def read(self, said: OutputLine) -> None:
-        if question := text(read_line(said.line).get("ask")):
-            self._window.ask(question, said.offset, TURN)
 
 
 class ToyConversation(Conversation):
@@ -56,7 +42,7 @@ class ToyConversation(Conversation):
             elif "text" in line:
                 item = AgentMessage(id=turn.id, text=line["text"])
                 self.deliver(ItemEnded(session_id=session_id, turn_id=turn.id, item=item))
-            elif "ask" in line:
+            elif "ask" in line and not self.process.was_answered(line["ask"]):
                 self.question = line["ask"]
                 prompt = Prompt(text="Toy asks to run a command.", options=(APPROVE, DENY))
                 question = Question(
@@ -90,9 +76,9 @@ class ToyConversation(Conversation):
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
         if self.question is None:
             raise QuestionNotOpen.any_more(question.id)
-        asked, self.question = self.question, None
+        self.question = None
         yes = choices is not None and choices[0].value == APPROVE
-        await self.process.send({"answer": yes}, answering=asked)
+        await self.process.send({"answer": yes})
         return False
 
     def end_turn(self, turn: AgentTurn) -> None:
@@ -133,7 +119,6 @@ class ToyDialect(AgentDialect):
         request={"id": GREETING_ID},
         read_answer=lambda answer: answer,
         watcher="tests.agents.toy.watching:ToyWatcher",
-        output=ToyOutput,
         seconds=30,
         advice="",
     )

@@ -35,7 +35,7 @@ from helmsman.agents.acp.updates import (
     write_answer,
 )
 from helmsman.agents.process_engine import AgentTurn, Conversation, State, as_words, session_not_found
-from helmsman.base.json_values import amount, integer, mapping, optional_text, rows, sequence, text, texts
+from helmsman.base.json_values import amount, integer, mapping, optional_text, sequence, text, texts
 from helmsman.base.jsonrpc import Peer
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
@@ -118,8 +118,6 @@ class AcpTurn(AgentTurn):
     """The calls whose input it has told. It may ask several questions about one."""
     asked: set[str] = field(default_factory=set[str])
     """The calls that it has asked about."""
-    only_asked: list[Mapping[str, Any]] = field(default_factory=list["Mapping[str, Any]"])
-    """Calls of tools that were said in a question alone, each with its line: the line is dropped once it is answered."""
     usage: Usage | None = None
     answer: Mapping[str, Any] = field(default_factory=dict[str, Any])
     answered_at: int | None = None
@@ -135,19 +133,15 @@ class AcpTurn(AgentTurn):
             "prompts": self.prompts,
             "later": self.later,
             "reasons": self.reasons,
-            "only_asked": self.only_asked,
             "interrupted": self.interrupted,
             "declined": sorted(self.items.declined),
-            "asked": sorted(self.asked),
         }
 
     def recall(self, noted: Mapping[str, Any]) -> None:
         """Restore the facts that an earlier owner has recorded."""
         self.later, self.reasons = texts(noted.get("later")), texts(noted.get("reasons"))
-        self.only_asked = rows(noted.get("only_asked"))
         self.interrupted = noted.get("interrupted") is True
         self.items.declined.update(texts(noted.get("declined")))
-        self.asked.update(texts(noted.get("asked")))
 
     def decline(self, request: IncomingRequest) -> None:
         """Record that a request was refused."""
@@ -215,6 +209,7 @@ class AcpConversation(Conversation):
             on_request=self.on_request,
             on_close=self._on_close,
             on_message=process.transport.on_message,
+            was_answered=process.was_answered,
             join=lambda messages: joined(self._profile, messages),
             other=self.title,
             with_version=True,
@@ -496,9 +491,6 @@ class AcpConversation(Conversation):
             waiter = self.peer.expect(prompt_id, _PROMPT)
             waiter.on_answer = partial(self._note_answer, turn)
             self._await_answer(turn, partial(self.peer.answer, waiter, timeout=math.inf))
-        for asked in turn.only_asked:
-            with self.process.position.at(integer(asked.get("offset"))):
-                self._emit(turn.items.call(mapping(asked.get("call"))))
         if len(sent) < len(prompts):
             message = f"A message did not reach {self.title}, since the hub had ended. Send it again."
             self.deliver(Notice(session_id=session.id, kind="warning", message=message))
@@ -602,6 +594,8 @@ class AcpConversation(Conversation):
 
     def on_request(self, request: IncomingRequest) -> bool:
         """Handle a request. Return False if it needs no answer of a user."""
+        if request.was_answered and request.method != REQUEST:
+            return True
         if request.method == _STEERING and self._profile.steering == "when asked":
             return self._give_later(request)
         if request.method != REQUEST:
@@ -614,11 +608,9 @@ class AcpConversation(Conversation):
         before = turn.items.known(call_id)
         announced = None if before is None else optional_text(before.fields.get("title"))
         turn.asked.add(call_id)
-        if before is None:
-            turn.only_asked.append({"offset": self.process.position.offset, "call": asked})
-        if before is None or not self._profile.acts_unasked:
-            self.note(turn)
         self._emit(turn.items.call(asked))
+        if request.was_answered:
+            return True
         answers = self.access.answers
         if answers is not None:
             return self._answer_unasked(turn, request, answers == "yes")

@@ -21,13 +21,12 @@ import anyio.to_thread
 
 from helmsman._version import __version__
 from helmsman.agents.acp.conversation import DATA, AcpConversation
-from helmsman.agents.agent_process import TURN, Greeting, Launch
+from helmsman.agents.agent_process import Greeting, Launch
 from helmsman.agents.found_programs import check_command
 from helmsman.agents.process_engine import AgentDialect, note_on
 from helmsman.agents.protocol import Capability, Opened, is_enforced
 from helmsman.agents.sandbox import Confined, clear_up, refuse_planted
 from helmsman.agents.supervisor.client import GREETING_ID
-from helmsman.agents.supervisor.relay import read_line
 from helmsman.base.files import replace_file
 from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
@@ -41,11 +40,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.acp.profile import AgentHome, Profile
-    from helmsman.agents.agent_process import AgentProcess, ReplayWindow
+    from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
     from helmsman.agents.protocol import Trust
     from helmsman.agents.sandbox import Sandbox
-    from helmsman.agents.supervisor.relay import OutputLine
     from helmsman.model.events import PastTurn
     from helmsman.model.options import SessionOptions, TurnInput
 
@@ -206,31 +204,12 @@ def _show(real: Path, shown: Path, *, copied: bool) -> None:
 PROTOCOL_VERSION: Final = 1
 PLACES: Final = "agents"
 """Directory for files of agents, in the state directory."""
-_UPDATE: Final = b'"session/update"'
-_LOOKED_AT: Final = 200
-"""Number of bytes to inspect: a line's first bytes have its kind. One with a list of commands had half a megabyte."""
-
 # No `fs` and no `terminal`: with them some agents write files through the client, and nothing is gained on one machine.
 _CLIENT: Final = {
     "protocolVersion": PROTOCOL_VERSION,
     "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
     "clientInfo": {"name": "helmsman", "title": "Helmsman", "version": __version__},
 }
-
-
-class _Output:
-    """Finds the requests in its output. See `helmsman.agents.agent_process.OutputWatcher`."""
-
-    def __init__(self, window: ReplayWindow) -> None:
-        self._window = window
-
-    def read(self, said: OutputLine) -> None:
-        if _UPDATE in said.line[:_LOOKED_AT]:
-            return
-        message = read_line(said.line)
-        request_id = message.get("id")
-        if "method" in message and isinstance(request_id, int | str):
-            self._window.ask(request_id, said.offset, TURN)
 
 
 def greeting_of(profile: Profile) -> Greeting:
@@ -258,7 +237,6 @@ def greeting_of(profile: Profile) -> Greeting:
         request={"jsonrpc": "2.0", "id": GREETING_ID, "method": "initialize", "params": _CLIENT},
         read_answer=read_answer,
         watcher="helmsman.agents.acp.watching:AcpWatcher",
-        output=_Output,
         seconds=profile.start_seconds,
         advice=advice,
     )

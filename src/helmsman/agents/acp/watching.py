@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.agents.supervisor.relay import Activity, read_line
+from helmsman.agents.supervisor.relay import SessionWatcher, read_line
 from helmsman.base.json_values import mapping
 
 if TYPE_CHECKING:
@@ -16,27 +16,27 @@ _LOOKED_AT: Final = 200
 _UPDATE: Final = b'"session/update"'
 
 
-class AcpWatcher:
-    """Observed session: its open prompt, and its open questions. See `helmsman.agents.supervisor.relay`."""
+class AcpWatcher(SessionWatcher):
+    """Observed session: its unanswered prompts, and its open requests. See `helmsman.agents.supervisor.relay`."""
 
     def __init__(self) -> None:
-        self._session = "session"
+        super().__init__()
         self._prompts = set[Any]()
-        self._open = set[Any]()
 
-    def on_output(self, line: bytes) -> None:
+    def on_output(self, line: bytes, offset: int) -> None:
         if _UPDATE in line[:_LOOKED_AT]:
             return
         message = read_line(line)
         request_id = message.get("id")
         if not isinstance(request_id, int | str):
             return
-        if message.get("method") == "session/request_permission":
-            self._open.add(request_id)
-        elif "method" not in message and request_id in self._prompts:
+        if "method" in message:
+            self.open[request_id] = offset
+        elif request_id in self._prompts:
             self._prompts.discard(request_id)
-            if not self._prompts:
-                self._open.clear()
+            self.is_running = bool(self._prompts)
+            if not self.is_running:
+                self.open.clear()
 
     def on_input(self, line: bytes) -> None:
         message = read_line(line)
@@ -44,21 +44,17 @@ class AcpWatcher:
         if not isinstance(request_id, int | str):
             return
         if message.get("method") == "session/prompt":
+            self.is_running = True
             self._prompts.add(request_id)
-            self._session = str(mapping(message.get("params")).get("sessionId"))
+            self.session = str(mapping(message.get("params")).get("sessionId"))
         elif "method" not in message:
-            self._open.discard(request_id)
-
-    def activity(self) -> Activity:
-        if not self._prompts:
-            return Activity()
-        return Activity(waiting=(self._session,)) if self._open else Activity(working=(self._session,))
+            self.open.pop(request_id, None)
 
     def interrupt(self) -> Sequence[bytes]:
         """Cancel the turn and its open questions: some agents do not end a cancelled turn while a question is open."""
-        if not self._prompts:
+        if not self.is_running:
             return []
         cancelled = {"outcome": {"outcome": "cancelled"}}
-        cancel = {"method": "session/cancel", "params": {"sessionId": self._session}}
-        said: list[dict[str, Any]] = [*({"id": one, "result": cancelled} for one in self._open), cancel]
+        cancel = {"method": "session/cancel", "params": {"sessionId": self.session}}
+        said: list[dict[str, Any]] = [*({"id": one, "result": cancelled} for one in self.open), cancel]
         return [json.dumps({"jsonrpc": "2.0", **one}).encode() for one in said]

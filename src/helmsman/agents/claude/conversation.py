@@ -162,7 +162,7 @@ class ClaudeConversation(Conversation):
             await self.process.send(control("cancel_async_message", message_uuid=message_id))
         for asked in list(self._questions.values()):
             self._withdraw(self._questions.pop(asked.question.id))
-            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+            await self.process.send(refused(asked, "Stopped.", stop=True))
         with anyio.move_on_after(TAKEN_UP_SECONDS):
             await turn.taken_up.wait()  # a message that is only queued would begin after the interrupt
         await self.process.send(control("interrupt"))
@@ -174,11 +174,8 @@ class ClaudeConversation(Conversation):
         stops = choices is not None and choices[0].value in ("abort", "cancel")
         if stops and self.session.turn is not None:
             self.session.turn.interrupted = True
-        await self._send_answer(asked, write_answer(asked, choices))
+        await self.process.send(write_answer(asked, choices))
         return False  # a refusal that stops the turn says so
-
-    async def _send_answer(self, asked: Asked, answer: Mapping[str, Any]) -> None:
-        await self.process.send(answer, answering=asked.request_id)
 
     async def request(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a request to the program, and wait for its answer. The caller bounds the wait."""
@@ -266,25 +263,27 @@ class ClaudeConversation(Conversation):
 
     async def _ask(self, line: Mapping[str, Any]) -> None:
         turn, request_id, session = self._turn, text(line.get("request_id")), self.session
+        if self.process.was_answered(request_id):
+            return
         place = None if session.directory is None else str(session.directory)
         sandbox = self.access.enforced and self.access.writes != "anything"
         turn_id = None if turn is None else turn.id
         asked = read_question(line, session.id, turn_id, place, "inside" if sandbox else "outside")
         if asked is None:
             subtype = text(mapping(line.get("request")).get("subtype"))
-            await self.process.send(not_answered(request_id, subtype), answering=request_id)
+            await self.process.send(not_answered(request_id, subtype))
         elif turn is None or turn.interrupted:
-            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+            await self.process.send(refused(asked, "Stopped.", stop=True))
         elif self.access.plans and asked.tool == EXIT_PLAN:
             turn.planned = True
-            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+            await self.process.send(refused(asked, "Stopped.", stop=True))
         elif not self.access.asks_about(asked):
             await self._decide(asked)
         elif (
             other := self._questions.pop(asked.question.id, None)
         ) is not None:  # an answer to either would be to both
             self._withdraw(other)
-            await self._send_answer(asked, refused(asked, "Stopped.", stop=True))
+            await self.process.send(refused(asked, "Stopped.", stop=True))
         else:
             self._questions[asked.question.id] = asked
             event = QuestionAsked(session_id=session.id, turn_id=turn_id, question=asked.question)
@@ -293,7 +292,7 @@ class ClaudeConversation(Conversation):
     async def _decide(self, asked: Asked) -> None:
         """Answer without the user, as the policy of the session says."""
         yes = self.access.answers == "allow" and asked.question.type != "user_input"
-        await self._send_answer(asked, allowed(asked) if yes else refused(asked, NOBODY_ASKED))
+        await self.process.send(allowed(asked) if yes else refused(asked, NOBODY_ASKED))
 
     def _withdraw(self, asked: Asked) -> None:
         """Report that Claude Code no longer waits for the answer to a question."""

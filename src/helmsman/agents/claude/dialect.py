@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.agent_process import TURN, Greeting, Launch, open_child_agent
+from helmsman.agents.agent_process import Greeting, Launch, open_child_agent
 from helmsman.agents.claude.access import TRUST, WRITABLE_AT_HOME, access_of, plan_launch
 from helmsman.agents.claude.binary import CLAUDE, TITLE, ClaudeBinary, capabilities
 from helmsman.agents.claude.conversation import COMPACT, ClaudeConversation, control
@@ -25,7 +25,6 @@ from helmsman.agents.protocol import Account, Model, Opened, is_enforced
 from helmsman.agents.sandbox import refuse_planted
 from helmsman.agents.sandbox_view import cloud_logins, cloud_variables
 from helmsman.agents.supervisor.client import GREETING_ID
-from helmsman.agents.supervisor.relay import read_line
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
 from helmsman.base.git_of_agents import careful_environment
@@ -38,18 +37,15 @@ from helmsman.model.options import TurnInput
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
-    from helmsman.agents.agent_process import AgentProcess, ReplayWindow
+    from helmsman.agents.agent_process import AgentProcess
     from helmsman.agents.claude.access import PlannedLaunch
     from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.process_engine import AgentSession, EngineContext
-    from helmsman.agents.supervisor.relay import OutputLine
     from helmsman.model.events import PastTurn
     from helmsman.model.options import SessionOptions
 
 _START_SECONDS: Final = 30.0
 _REPLY_SECONDS: Final = 20.0
-_LOOKED_AT: Final = 400
-"""Length of a line's beginning that shows its kind."""
 _CLOUDS: Final = {
     "CLAUDE_CODE_USE_BEDROCK": "aws",
     "CLAUDE_CODE_USE_VERTEX": "google",
@@ -65,20 +61,6 @@ def _read_greeting(answer: Mapping[str, Any]) -> Mapping[str, Any]:
     return mapping(response.get("response"))
 
 
-class _Output:
-    """Finds the questions in its output. See `helmsman.agents.agent_process.OutputWatcher`."""
-
-    def __init__(self, window: ReplayWindow) -> None:
-        self._window = window
-
-    def read(self, said: OutputLine) -> None:
-        head = said.line[:_LOOKED_AT]
-        if b'"type":"control_request"' in head:
-            self._window.ask(text(read_line(said.line).get("request_id")), said.offset, TURN)
-        elif b'"type":"control_cancel_request"' in head:
-            self._window.withdraw(text(read_line(said.line).get("request_id")))
-
-
 _GREETING: Final = Greeting(
     agent=CLAUDE,
     title=TITLE,
@@ -89,7 +71,6 @@ _GREETING: Final = Greeting(
     },
     read_answer=_read_greeting,
     watcher="helmsman.agents.claude.watching:ClaudeWatcher",
-    output=_Output,
     seconds=_START_SECONDS,
     advice="Run `helmsman doctor` to find out why.",
     answer=("response", "request_id", GREETING_ID),

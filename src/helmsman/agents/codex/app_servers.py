@@ -200,7 +200,7 @@ async def open_recorded(
     async def connect(_tasks: TaskGroup) -> AsyncIterator[SupervisedTransport]:
         async with attach(record, epoch=epoch, title=TITLE) as process:
             window = ReplayWindow(process.offset)
-            yield SupervisedTransport(process, window, AppServerOutput(window), TITLE)
+            yield SupervisedTransport(process, window, TITLE, read=AppServerOutput(window).read)
 
     engine = connect_app_server(
         CodexBinary.connected(Path(record.about["path"]), Version.parse(record.about["version"])),

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.codex.binary import CodexBinary
     from helmsman.agents.protocol import ConfigEdit
-    from helmsman.base.jsonrpc import RequestId
     from helmsman.model.client_tools import ToolDefinition
     from helmsman.model.options import TurnInput
 
@@ -455,7 +454,7 @@ class WebSocketTransport:
                     "resumed, its history may be too large to be read as a whole."
                 ) from error
 
-    async def send(self, message: str, answering: RequestId | None = None) -> None:
+    async def send(self, message: str) -> None:
         from websockets.exceptions import ConnectionClosed
 
         try:

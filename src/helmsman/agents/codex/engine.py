@@ -228,14 +228,17 @@ class AppServerEngine(RoutedEngine):
             self._router.position = transport.position
         self._binary = binary
         self._codex_home = codex_home
+        watched: dict[str, Any] = {}
+        if isinstance(transport, SupervisedTransport):
+            watched = {"on_message": transport.on_message, "was_answered": transport.was_answered}
         self._peer = Peer(
             transport,
             other=TITLE,
             on_notification=self._on_notification,
             on_request=self._on_request,
             on_close=self._on_close,
-            on_message=transport.on_message if isinstance(transport, SupervisedTransport) else lambda _: None,
             join=join_pieces,
+            **watched,
         )
         self._api = AppServer(self._peer, binary)
         self._configuration = Configuration(self._api.config, codex_home, is_local=binary.remote is None)
@@ -601,6 +604,8 @@ class AppServerEngine(RoutedEngine):
         self._questions.answer_tool(call, result)
 
     def _on_request(self, request: IncomingRequest) -> bool:
+        if request.was_answered:
+            return True
         later = self._router.position.bound(partial(self._questions.take_or_refuse, request))
         if self._held.hold_request(request, later):
             return True

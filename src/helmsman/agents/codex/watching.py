@@ -1,7 +1,7 @@
 """Find turns and questions in the lines of a Codex app-server.
 
 The supervisor uses `CodexWatcher` (see `helmsman.agents.supervisor.relay`), so this module imports nothing large. The next
-owner of an engine uses `AppServerOutput` (see `helmsman.agents.agent_process`).
+owner of an engine uses `AppServerOutput`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ class CodexWatcher:
 
     def __init__(self) -> None:
         self._running: dict[str, str] = {}
-        self._open: dict[Any, str] = {}
+        self._threads: dict[Any, str] = {}
+        """Threads of the open requests."""
+        self.open: dict[int | str, int] = {}
 
-    def on_output(self, line: bytes) -> None:
+    def on_output(self, line: bytes, offset: int) -> None:
         is_request = _REQUEST.match(line) is not None
         if not is_request and not any(mark in line for mark in _TURNS):
             return
@@ -40,24 +42,26 @@ class CodexWatcher:
             method, params = message.get("method"), message.get("params") or {}
             thread_id = str(params.get("threadId") or params.get("conversationId"))
             if is_request:
-                self._open[message["id"]] = thread_id
+                self._threads[message["id"]] = thread_id
+                self.open.setdefault(message["id"], offset)
             elif method == "turn/started":
                 self._running[thread_id] = str(params["turn"]["id"])
             elif method == "turn/completed":
                 self._running.pop(thread_id, None)
-                self._open = {key: thread for key, thread in self._open.items() if thread != thread_id}
+                for request_id in [one for one in self.open if self._threads[one] == thread_id]:
+                    del self.open[request_id]
             elif method == "serverRequest/resolved":
-                self._open.pop(params.get("requestId"), None)
+                self.open.pop(params["requestId"], None)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return  # nothing that Codex would say
 
     def on_input(self, line: bytes) -> None:
         answer = _ANSWER.match(line)
         if answer is not None:
-            self._open.pop(json.loads(answer[1]), None)
+            self.open.pop(json.loads(answer[1]), None)
 
     def activity(self) -> Activity:
-        waiting = {thread_id for thread_id in self._open.values() if thread_id in self._running}
+        waiting = {thread for one in self.open if (thread := self._threads[one]) in self._running}
         return Activity(tuple(one for one in self._running if one not in waiting), tuple(sorted(waiting)))
 
     def interrupt(self) -> Sequence[bytes]:
@@ -71,15 +75,13 @@ class CodexWatcher:
         ]
 
 
-_OF_INTEREST: Final = re.compile(
-    rb'"method":"(?:turn/started|turn/completed|item/started|serverRequest/resolved)"|"id":'
-)
+_OF_INTEREST: Final = re.compile(rb'"method":"(?:turn/started|turn/completed|item/started)"')
 _LOOKED_AT: Final = 300
 """Length of a line's beginning that shows its kind. The rest may be long."""
 
 
 class AppServerOutput:
-    """See `helmsman.agents.agent_process.OutputWatcher`. A turn has the id of its thread as the key.
+    """Notes the turns in the output. A turn has the id of its thread as the key.
 
     Some versions of Codex send `turn/started` beside the events of the turn, so that its first items may come before.
     """
@@ -93,18 +95,10 @@ class AppServerOutput:
         if _OF_INTEREST.search(said.line, 0, _LOOKED_AT) is None:
             return
         message = json_object(said.line) or {}
-        method, request_id = message.get("method"), message.get("id")
+        method = message.get("method")
         params = mapping(message.get("params"))
         thread_id = str(params.get("threadId"))
-        if not isinstance(method, str):
-            return
-        if isinstance(request_id, int | str):
-            self._window.ask(request_id, said.offset, thread_id)
-        elif method == "serverRequest/resolved":
-            resolved = params.get("requestId")
-            if isinstance(resolved, int | str):
-                self._window.withdraw(resolved)
-        elif method in ("turn/started", "item/started"):
+        if method in ("turn/started", "item/started"):
             self._begin(thread_id, turn_id(params), said.offset)
         elif method == "turn/completed":
             self._window.end_turn(thread_id)

@@ -133,7 +133,8 @@ class SupervisedProcess:
         self._writing = anyio.Lock()
         self._output = OutputReader(Path(hello["output"]))
         self._offset, self._size = int(hello["from"]), int(hello["size"])
-        self._dropped = frozenset(hello["dropped"])
+        self._read_before, self._open = self._size, frozenset(hello["open"])
+        """What an earlier owner could read, and the questions in it that wait for an answer."""
         self.process = Path(hello["output"]).parent.name
         """Unique id of the supervised process."""
         self.epoch = int(hello["epoch"])
@@ -183,8 +184,7 @@ class SupervisedProcess:
         with suppress(FileNotFoundError):  # the process has ended, and its supervisor could not wait
             while lines := self._output.read(self._offset, end):
                 self._offset = lines[-1].end
-                if wanted := [line for line in lines if line.offset not in self._dropped]:
-                    yield wanted
+                yield lines
                 await anyio.lowlevel.checkpoint()
 
     async def _receive(self) -> None:
@@ -210,17 +210,20 @@ class SupervisedProcess:
         """Offset after the output that was read."""
         return self._offset
 
-    async def send(self, line: str, *, drop: Sequence[int] = ()) -> None:
-        """Send a line to the process. An answer drops the lines of its question in the same step."""
+    def was_answered(self, request_id: int | str, offset: int) -> bool:
+        """Return whether the request in the line at an offset has its answer already, or was withdrawn."""
+        return offset < self._read_before and request_id not in self._open
+
+    async def send(self, line: str) -> None:
+        """Send a line to the process."""
         async with self._writing:
             self.inputs += 1
-            await self._write(f"i{','.join(map(str, (self.inputs, *drop)))} {line}\n")
+            await self._write(f"i{self.inputs} {line}\n")
 
-    async def commit(self, offset: int, *, drop: Sequence[int] = ()) -> None:
-        """Commit the output before an offset, and drop lines behind it. The next owner reads the rest."""
-        frames = [*(f"d{one}\n" for one in drop), f"a{offset}\n"]
+    async def commit(self, offset: int) -> None:
+        """Commit the output before an offset. The next owner reads the rest, and the questions that wait."""
         async with self._writing:
-            await self._write("".join(frames))
+            await self._write(f"a{offset}\n")
 
     async def end(self) -> None:
         """End the process."""

@@ -2,20 +2,20 @@
 
     owner → supervisor   e<epoch>             first: become the owner; 0 accepts the current epoch, -1 only asks for it
                          a<offset>            commit: nothing before this offset is needed any more
-                         d<offset>            drop this line: no later owner reads it
-                         i<n>[,<offset>…] line    input n, passed on once; drops the lines at these offsets
+                         i<n> line            input n, passed on once
                          t                    end the agent
                          ?                    instead of e: what is under way, then disconnect
-    supervisor → owner   {"epoch", "inputs", "answer", "output", "from", "size", "dropped"}
+    supervisor → owner   {"epoch", "inputs", "answer", "output", "from", "size", "open"}
                          +<size>              there is more output, up to this offset
                          w<n>                 the agent has input n
                          x<code> {"stderr": …}    the agent has ended
                          r<epoch>             another client with this later epoch is, or was, the owner
 
 An agent speaks lines on its standard streams, or messages on a WebSocket, of which each is logged as a line. Only whole
-frames count: if an owner dies while it sends one, the agent gets nothing of it. There is one owner at a time; the newest
-wins unless its epoch is older. Output is logged with and without an owner. Frames of the owner are read even while the agent
-reads no input, so that the owner can end the agent.
+frames count: if an owner dies while it sends one, the agent gets nothing of it. An answer reaches the agent and closes its
+question in one step: `open` has the ids of the questions that still wait, for an owner that reads their lines again. There
+is one owner at a time; the newest wins unless its epoch is older. Output is logged with and without an owner. Frames of the
+owner are read even while the agent reads no input, so that the owner can end the agent.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from helmsman.base.peers import why_refused
 from helmsman.base.processes import is_marked, parents_of, read_proc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from websockets.client import ClientProtocol
@@ -55,7 +55,12 @@ class Watcher(Protocol):
     It is created before the agent starts, so its module imports little.
     """
 
-    def on_output(self, line: bytes) -> None:
+    @property
+    def open(self) -> Mapping[int | str, int]:
+        """Requests of the agent without an answer, by their ids, each with the offset of its line."""
+        ...
+
+    def on_output(self, line: bytes, offset: int) -> None:
         """Handle a line from the agent."""
         ...
 
@@ -70,6 +75,20 @@ class Watcher(Protocol):
     def interrupt(self) -> Sequence[bytes]:
         """Return the lines that make the agent stop what runs."""
         ...
+
+
+class SessionWatcher:
+    """Watcher of an agent that has one session. Each agent says how its lines are read."""
+
+    def __init__(self) -> None:
+        self.session = "session"
+        self.is_running = False
+        self.open: dict[int | str, int] = {}
+
+    def activity(self) -> Activity:
+        if not self.is_running:
+            return Activity()
+        return Activity(waiting=(self.session,)) if self.open else Activity(working=(self.session,))
 
 
 def is_answer(message: object, awaited: Sequence[str]) -> bool:
@@ -91,8 +110,8 @@ def read_line(line: bytes) -> dict[str, Any]:
 
 # --- the output log --------------------------------------------------------------------------------------------------
 # Output is an append-only file of lines, in segments named after the offset of their first byte. The supervisor
-# appends. The owner reads from the committed offset, and commits an offset behind which nothing is needed. Answered
-# questions are dropped: no later owner reads them. A segment without an uncommitted line is removed.
+# appends. The owner reads from the committed offset, and commits an offset before which nothing is needed. A segment
+# without an uncommitted line is removed.
 #
 # The output is on disk before secrets are redacted: files are 0600, in a directory of this user alone, and are removed
 # with the process.
@@ -133,8 +152,11 @@ class OutputLog:
         self.size = 0
         """Offset after the last whole line in the file."""
         self.committed = 0
-        self.dropped: set[int] = set()
-        """Uncommitted lines that the next owner must not read: questions that were answered or withdrawn."""
+
+    @property
+    def end(self) -> int:
+        """Offset of the next line."""
+        return self._written + len(self._unwritten)
 
     @property
     def is_blocked(self) -> bool:
@@ -177,13 +199,7 @@ class OutputLog:
     def commit(self, offset: int) -> None:
         """Mark everything before this offset as no longer needed."""
         self.committed = max(self.committed, min(offset, self.size))
-        self.dropped = {one for one in self.dropped if one >= self.committed}
         self._remove_segments()
-
-    def drop(self, offset: int) -> None:
-        """Have no later owner read this line."""
-        if offset >= self.committed:
-            self.dropped.add(offset)
 
     def _remove_segments(self) -> None:
         """Remove the segments that hold no line for the next owner, except the one that is written to."""
@@ -488,7 +504,13 @@ class Relay:
         if reply := self._framing.reply():
             self._unwritten.append((0, memoryview(reply)))
             self._write_child()
-        self._log_output([line for line in lines if not self._is_greeting_answer(line)])
+        offset, wanted = self._output.end, list[bytes]()
+        for line in lines:
+            if not self._is_greeting_answer(line):
+                self._watcher.on_output(line, offset)
+                offset += len(line) + 1
+                wanted.append(line)
+        self._log_output(wanted)
         return True
 
     def _log_output(self, lines: Sequence[bytes]) -> None:
@@ -511,7 +533,6 @@ class Relay:
         self._want(self._stdout, selectors.EVENT_READ, not self._output.is_blocked, lambda _: self.read_child())
 
     def _is_greeting_answer(self, line: bytes) -> bool:
-        self._watcher.on_output(line)
         if not self._awaited or not is_answer(read_line(line), self._awaited):
             return False
         self._awaited = ()
@@ -586,26 +607,26 @@ class Relay:
             return
         order, rest = frame[:1], frame[1:]
         if order == b"a":
-            self._output.commit(int(rest))
+            self._commit(int(rest))
             if not self._has_closed_output:
                 self._read_child_if_possible()
-        elif order == b"d":
-            self._output.drop(int(rest))
         elif order == b"i":
-            numbers, _, line = rest.partition(b" ")
-            number, *dropped = map(int, numbers.split(b","))
-            self._input(number, dropped, line)
+            number, _, line = rest.partition(b" ")
+            self._input(int(number), line)
         elif order == b"t":
             self._end()
 
-    def _input(self, number: int, dropped: Sequence[int], line: bytes) -> None:
+    def _commit(self, offset: int) -> None:
+        """Commit the output before an offset, except for questions that wait: the next owner reads these again."""
+        waiting = () if self._has_closed_output else self._watcher.open.values()
+        self._output.commit(min((offset, *waiting)))
+
+    def _input(self, number: int, line: bytes) -> None:
         if number <= self._inputs:
             if self._owner is not None:
                 self._send(self._owner, b"w%d\n" % number)  # repeated by an owner that did not get the confirmation
             return
         self._inputs = number
-        for offset in dropped:
-            self._output.drop(offset)
         self.send_to_child(line, number)
 
     def _greet(self, connection: _Connection, frame: bytes) -> None:
@@ -634,7 +655,7 @@ class Relay:
             "output": str(self._output.directory),
             "from": self._output.committed,
             "size": self._output.size,
-            "dropped": sorted(self._output.dropped),
+            "open": list(self._watcher.open),
         }
         self._send(connection, json.dumps(hello).encode() + b"\n")
 

@@ -257,7 +257,6 @@ class ExecDialect(AgentDialect):
         request=None,
         read_answer=dict,
         watcher="",
-        output=None,
         seconds=START_TIMEOUT,
         advice="",
     )
