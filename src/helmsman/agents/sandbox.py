@@ -25,7 +25,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents import sandbox_launcher
-from helmsman.agents.codex.agent import find_agent
+from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.sandbox import bubblewrap_directory
 from helmsman.agents.sandbox_view import LISTS, TEMPORARY, SandboxView, sandbox_environment
 from helmsman.agents.supervisor.directory import private_directory
 from helmsman.base.caller_context import environment
@@ -242,22 +243,21 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
     if os.name != "posix":
         raise _refusal("On this system there is no sandbox for it", "Use the agent codex")
     try:
-        binary = await find_agent(settings, env)
+        binary = await find_codex(explicit=settings.codex_path, env=env, state_dir=settings.state_dir)
     except CodexNotFound as error:
         raise _refusal(f"The sandbox for it is Codex's own, of {NEEDED} or newer, and there is no Codex") from error
     used = environment() if env is None else env
     view = await anyio.to_thread.run_sync(SandboxView.of, settings, used)
+    bubblewrap = await anyio.to_thread.run_sync(bubblewrap_directory, binary.path, settings.state_dir)
     status, home = binary.path.stat(), settings.state_dir.resolve() / "sandbox"
-    key = repr(
-        (binary.path, status.st_size, status.st_mtime_ns, binary.bubblewrap, home, view, settings.sandbox_variables)
-    )
+    key = repr((binary.path, status.st_size, status.st_mtime_ns, bubblewrap, home, view, settings.sandbox_variables))
 
     def make() -> Sandbox:
         sandbox = Sandbox(
             codex=binary.path,
             home=private_directory(home),
             view=view,
-            bubblewrap=binary.bubblewrap,
+            bubblewrap=bubblewrap,
             variables=settings.sandbox_variables,
             scoped=sandbox_launcher.can_scope(),
         )
