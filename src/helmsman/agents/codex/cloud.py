@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.codex.processes import CommandOutput, codex_environment, run_command
+from helmsman.agents.codex.processes import ProgramOutput, codex_environment, run_command
 from helmsman.base.git import current_branch
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, text, timestamp
 from helmsman.base.patches import apply_patch, diff_digest
@@ -567,7 +567,7 @@ class CloudClient:
 
     # --- the process -------------------------------------------------------------------------------------------------
 
-    async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> CommandOutput:
+    async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> ProgramOutput:
         """Run `codex cloud <command>` to its end; a prompt goes in over standard input."""
         if not self._binary.has_cloud:
             raise Unsupported(

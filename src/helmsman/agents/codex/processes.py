@@ -139,7 +139,7 @@ def start_failed(error: HelmsmanError) -> EngineStartFailed:
 # --- one command -----------------------------------------------------------------------------------------------------
 
 
-class CommandOutput(NamedTuple):
+class ProgramOutput(NamedTuple):
     """What a command printed. The exit code is None if its time was up, or it printed too much."""
 
     exit_code: int | None
@@ -156,7 +156,7 @@ async def run_command(
     seconds: float,
     given: bytes = b"",
     limit: int = 1024 * 1024,
-) -> CommandOutput:
+) -> ProgramOutput:
     """Run a command of Codex to its end. Its time and its output are bounded, and nothing of it is left behind.
 
     Raises:
@@ -172,11 +172,11 @@ async def run_command(
             async for chunk in child.stdout:
                 output += chunk
                 if len(output) > limit:
-                    return CommandOutput(None, "", child.stderr_tail, is_cut=True)
+                    return ProgramOutput(None, "", child.stderr_tail, is_cut=True)
             await child.wait()
             await child.stderr_ended()
-            return CommandOutput(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
-        return CommandOutput(None, output.decode("utf-8", "replace"), child.stderr_tail)
+            return ProgramOutput(child.exit_code, output.decode("utf-8", "replace"), child.stderr_tail)
+        return ProgramOutput(None, output.decode("utf-8", "replace"), child.stderr_tail)
 
 
 # --- shell snapshots -------------------------------------------------------------------------------------------------
