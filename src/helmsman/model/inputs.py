@@ -10,7 +10,7 @@ import functools
 import inspect
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from helmsman.base.caller_context import expand_home, from_here
 from helmsman.base.config_values import over, read_value
@@ -23,10 +23,9 @@ from helmsman.model.options import (
     ASKS,
     DEFAULT_AGENT,
     WRITES,
-    ApprovalPolicy,
+    Name,
     Placement,
     SafetyOptions,
-    SandboxMode,
     SessionOptions,
     StartOptions,
     TurnInput,
@@ -37,13 +36,12 @@ from helmsman.model.options import (
     sandbox_word,
 )
 from helmsman.model.request import TurnRequest
-from helmsman.settings import OnLimit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from helmsman.model.options import PathLike, TurnKind
-    from helmsman.settings import Settings
+    from helmsman.settings import OnLimit, Settings
 
 MAX_PROMPT_CHARS: Final = 1_048_576
 """Codex's own limit since 0.115. Older versions fail on longer prompts instead of refusing them."""
@@ -93,8 +91,36 @@ _POLICY_KEYS: Final = ("sandbox_mode", "approval_policy", "default_permissions",
 _CHOSEN: Final = frozenset({"agent", "cwd", "asks", "writes", "writable_roots", "unenforced", "tools"})
 _STAYS: Final = tuple(name for name in SessionOptions.__struct_fields__ if name not in _CHOSEN)
 """Options that stay when others change. The policy stays too (`changed_options`)."""
-_SWITCHES: Final = tuple(name for name, kind in SessionOptions.__annotations__.items() if kind == "bool")
+_AS_GIVEN: Final = frozenset(StartOptions.__annotations__).intersection(SessionOptions.__struct_fields__)
+"""Options of callers that a session has under the same name."""
 _OF_TURN: Final = tuple(name for name in TurnInput.__struct_fields__ if name != "text")
+
+
+_KINDS: Final = {
+    name: get_args(kind)[0] if type(None) in get_args(kind) else kind
+    for name, kind in get_type_hints(TurnOptions, include_extras=True).items()
+}
+"""Type of each option, without None."""
+
+
+def _checked(options: WorkOptions) -> dict[str, Any]:
+    """Return the options that are given, each checked as its type is declared.
+
+    Raises:
+        InvalidInput: A value is none of those that its type allows.
+    """
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in _KINDS and value is not None}
+    for name, value in given.items():
+        kind = _KINDS[name]
+        if kind is bool and not isinstance(
+            value, bool
+        ):  # a text such as "false" is true in Python, and would grant access
+            raise InvalidInput(f"{name} cannot be {value!r}. Use True or False.", parameter=name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise InvalidInput(f"{name} cannot be {value!r}. Use one of: {', '.join(get_args(kind))}.", parameter=name)
+        if kind is Name and (not value.strip() or any(not char.isprintable() for char in value)):
+            raise InvalidInput(f"{name} cannot be {value!r}. Give a name, or leave it out.", parameter=name)
+    return given
 
 
 def session_options(
@@ -112,45 +138,34 @@ def session_options(
     Raises:
         InvalidInput: An option is missing, wrong, or contradicts another one.
     """
-    approval = _one_of("approval_policy", options.get("approval_policy"), get_args(ApprovalPolicy))
-    sandbox = _one_of("sandbox", options.get("sandbox"), get_args(SandboxMode))
-    if _switch(options, name := "full_auto"):
+    given = _checked(cast("WorkOptions", options))
+    approval, sandbox = given.get("approval_policy"), given.get("sandbox")
+    if given.get(name := "full_auto"):
         approval, sandbox = _preset(name, approval, "on-request"), _preset(name, sandbox, "workspace-write")
-    if _switch(options, name := "dangerously_bypass_approvals_and_sandbox"):
+    if given.get(name := "dangerously_bypass_approvals_and_sandbox"):
         approval, sandbox = _preset(name, approval, "never"), _preset(name, sandbox, "danger-full-access")
     place = directory("cwd", cwd) if cwd is not None else None
-    roots = tuple(directory("writable_roots", root) for root in _several(options.get("writable_roots")))
-    agent = _clean("agent", options.get("agent")) or default_agent
-    model, profile = _clean("model", options.get("model")), _clean("profile", options.get("profile"))
-    config = {key: read_value(key, value) for key, value in (options.get("config") or {}).items()}
+    roots = tuple(directory("writable_roots", root) for root in _several(given.get("writable_roots")))
+    agent = given.get("agent", default_agent)
+    config = {key: read_value(key, value) for key, value in given.get("config", {}).items()}
+    defaulted: dict[str, Any] = {"agent": agent, "writable_roots": roots, "config": config}
     if defaults is not None and agent == DEFAULT_AGENT:  # the defaults are in Codex's terms
-        model = model or (None if "model" in config else defaults.default_model)
+        model = None if "model" in config else defaults.default_model
         if defaults.default_config:
-            config = over(_default_config(defaults, profile), config)
-        profile = profile or defaults.default_profile
-    _refuse_misspelt_policy(config)
+            defaulted["config"] = over(_default_config(defaults, given.get("profile")), config)
+        defaulted |= {"model": given.get("model", model), "profile": given.get("profile", defaults.default_profile)}
+    _refuse_misspelt_policy(defaulted["config"])
     for path in (*([place] if place is not None else ()), *roots) if allowed_roots else ():
         refuse_outside(path, allowed_roots, "cwd")
-    switches: Any = {name: _switch(options, name) for name in _SWITCHES}
-    for parameter, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", switches["unenforced"])):
+    for name, is_free in (("sandbox", sandbox == "danger-full-access"), ("unenforced", given.get("unenforced"))):
         if allowed_roots and is_free:  # report it now; the engine compares whole policies
             raise InvalidInput(
                 "Without a sandbox a session could write outside the allowed roots. Use workspace-write.",
-                parameter=parameter,
+                parameter=name,
             )
-    return SessionOptions(
-        agent=agent,
-        cwd=place,
-        model=model,
-        asks=ASKS.get(approval or ""),
-        writes=WRITES.get(sandbox or ""),
-        writable_roots=roots,
-        profile=profile,
-        config=config,
-        base_instructions=options.get("base_instructions"),
-        developer_instructions=options.get("developer_instructions"),
-        **switches,
-    )
+    as_given = {name: value for name, value in given.items() if name in _AS_GIVEN}
+    policy: Any = {"asks": ASKS.get(approval or ""), "writes": WRITES.get(sandbox or "")}
+    return SessionOptions(cwd=place, **policy, **{**as_given, **defaulted})
 
 
 def _default_config(defaults: Settings, profile: str | None) -> Mapping[str, Any]:
@@ -203,25 +218,22 @@ def turn_request(
     Raises:
         InvalidInput: See `turn_input`; or an option is wrong.
     """
-    options = cast("TurnOptions", options)
-    of_turn: Any = {name: options[name] for name in _OF_TURN if name in options}  # type: ignore[literal-required]
+    given = _checked(options)
+    of_turn = {name: value for name, value in given.items() if name in _OF_TURN}
     return TurnRequest(
         turn=turn_input(text, **of_turn, allowed_roots=image_roots),
         options=session,
-        limits=_turn_limits(limits, options, settings),
-        max_cost_usd=options.get("max_cost_usd"),
-        placement=options.get("placement"),
+        limits=_turn_limits(given.get("limits", limits), given.get("on_limit"), settings),
+        max_cost_usd=given.get("max_cost_usd"),
+        placement=given.get("placement"),
     )
 
 
-def _turn_limits(known: TurnLimits | None, options: TurnOptions, settings: Settings) -> TurnLimits | None:
-    given = options.get("limits")
-    limits = known if given is None else given
-    choice = _one_of("on_limit", options.get("on_limit"), get_args(OnLimit))
-    if choice is None:
+def _turn_limits(limits: TurnLimits | None, on_limit: OnLimit | None, settings: Settings) -> TurnLimits | None:
+    if on_limit is None:
         return limits
     usual = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
-    return replace(usual if limits is None else limits, on_limit=choice)
+    return replace(usual if limits is None else limits, on_limit=on_limit)
 
 
 def turn_input(
@@ -250,7 +262,7 @@ def turn_input(
         text=_encodable(text),
         images=tuple(_image(image, allowed_roots) for image in images),
         output_schema=_schema(output_schema) if output_schema is not None else None,
-        effort=_clean("effort", effort),
+        effort=effort,
         kind=kind,
     )
 
@@ -325,20 +337,6 @@ def _image(path: PathLike, allowed_roots: Sequence[Path]) -> Path:
     return image
 
 
-def _one_of(parameter: str, value: Any, allowed: tuple[Any, ...]) -> Any:
-    if value is None or value in allowed:
-        return value
-    raise InvalidInput(f"{parameter} cannot be {value!r}. Use one of: {', '.join(allowed)}.", parameter=parameter)
-
-
-def _switch(options: StartOptions, name: str) -> bool:
-    """Return an option that must be a bool. A text such as "false" counts as true in Python, and would grant access."""
-    value = options.get(name)
-    if value is None or isinstance(value, bool):
-        return bool(value)
-    raise InvalidInput(f"{name} cannot be {value!r}. Use True or False.", parameter=name)
-
-
 def _several(roots: Sequence[PathLike] | None) -> Sequence[PathLike]:
     """Refuse a single text where several directories belong: it is a sequence of characters, and one may be `/`."""
     if isinstance(roots, str | bytes | os.PathLike):
@@ -363,12 +361,6 @@ def _refuse_misspelt_policy(config: Mapping[str, Any]) -> None:
 def _preset(name: str, given: Any, value: Any) -> Any:
     if given not in (None, value):
         raise InvalidInput(f"{name} means {value} and contradicts {given}. Leave one of them out.", parameter=name)
-    return value
-
-
-def _clean(parameter: str, value: str | None) -> str | None:
-    if value is not None and (not value.strip() or any(not char.isprintable() for char in value)):
-        raise InvalidInput(f"{parameter} cannot be {value!r}. Give a name, or leave it out.", parameter=parameter)
     return value
 
 

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, TypeVar, get_args
 
 from msgspec import field
 from msgspec.structs import force_setattr
@@ -197,6 +197,8 @@ class TurnLimits(Value, frozen=True):
 # --- what callers pass -------------------------------------------------------------------------------------------------
 
 PathLike = str | os.PathLike[str]
+Name = Annotated[str, "a name"]
+"""Text on one line, which is not blank."""
 
 
 class SafetyOptions(TypedDict, total=False):
@@ -209,14 +211,14 @@ class SafetyOptions(TypedDict, total=False):
 class StartOptions(SafetyOptions, total=False):
     """Options of a session, all optional. The agent's own configuration decides what is left out."""
 
-    agent: str | None
-    model: str | None
+    agent: Name | None
+    model: Name | None
     approval_policy: ApprovalPolicy | None
     sandbox: SandboxMode | None
     full_auto: bool
     dangerously_bypass_approvals_and_sandbox: bool
     writable_roots: Sequence[PathLike]
-    profile: str | None
+    profile: Name | None
     config: Mapping[str, Any] | None
     base_instructions: str | None
     developer_instructions: str | None
@@ -227,7 +229,7 @@ class WorkOptions(StartOptions, total=False):
     """Options of a session and of work in it, which may begin later."""
 
     output_schema: Mapping[str, Any] | None
-    effort: str | None
+    effort: Name | None
     max_cost_usd: float | None
 
 
