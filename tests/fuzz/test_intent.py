@@ -9,13 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.router import vocabulary, words
-from helmsman.router.intent import Hints, parse
-from helmsman.router.verbs import RouterVerb
+from helmsman.router.intent import Hints, RouterVerb, parse
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
 
 if TYPE_CHECKING:
-    from helmsman.router.markers import Mode
+    from helmsman.router.intent import Mode
 
 LABELLED = sorted({entry.request for entry in labelled_requests()})
 IDS = ["T-local-3f9a1c0b7d2e", "T-cloud-c51d07e9ab34"]

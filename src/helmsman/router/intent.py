@@ -5,42 +5,43 @@ Order of the rules:
 1. hints
 2. markers that announce work: "run: …" and "in the cloud: …"
 3. orders with a text after a colon: "deny it: …", "continue with the last task: …"
-4. commands, each a form that the whole request must match: set up, cancel, wait, results, check, answers, lists
-5. looser rules for a request with a task id
+4. commands of the table, each of which the whole request must match: set up, cancel, apply, answers, choices
+5. looks: requests in everyday words alone, without an order, which ask for a wait, for results or for the state
 6. requests that may be about tasks: the caller is asked
 7. everything else is work
 
 Mistakes differ in cost. Treating work as a check costs one more question. Treating work as a cancel destroys work, and
 treating it as an approval allows an action without consent. So a cancel or an approval must match completely: an
-imperative, its object, for a cancel at most a common reason, and no other word. A question about tasks never starts
-work.
+imperative, its object, and no other word. A question about tasks never starts work.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, Literal, cast
 
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.router import forms
 from helmsman.router import vocabulary as v
-from helmsman.router.about_tasks import is_plain_question, is_question, may_be_about_tasks, turns_an_answer_round
-from helmsman.router.markers import Mode, read_marker, where_to_run
 from helmsman.router.talk import (
     TALK_VERBS,
     command_abroad,
     is_exact_approval,
+    is_mere_word,
     is_odd,
     is_talk,
     is_yes_or_no,
     reason_of_refusal,
 )
-from helmsman.router.verbs import RouterVerb
 from helmsman.router.words import (
+    DURATION,
     ID,
     LONGEST_COMMAND,
+    NUMBER,
     REFERENCES,
+    SLUG,
     is_session_id,
     is_task_id,
     own_words,
@@ -51,21 +52,24 @@ from helmsman.router.words import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from helmsman.router.words import Words
 
+RouterVerb = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
+Mode = Literal["local", "cloud"]
 Action = Literal[RouterVerb, "choose", "none"]
 """`choose`: ambiguous between tasks and work, so the caller is asked."""
 AnswerKind = Literal["approve", "deny", "text"]
-ReferenceKind = Literal["id", "alias", "number", "last", "running", "description", "several"]
+ReferenceKind = Literal["id", "alias", "number", "last", "running", "several"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
     """Reference to a task.
 
-    `value` is the id, the alias, the number (1 is the first choice), the describing words, or several ids separated by
-    spaces; empty for `last` and `running`. If `sure` is False and no task matches, the request is work.
+    `value` is the id, the alias, the number (1 is the first choice), or several ids separated by spaces; empty for
+    `last` and `running`. If `sure` is False and no task matches, the request is work.
     """
 
     kind: ReferenceKind
@@ -133,8 +137,7 @@ def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> 
         raise InvalidInput("hints.taskId is empty. Give the id of a task, or leave it out.")
     found = _read_words(request, called)
     trace = found.trace
-    if hints.operation is not None:
-        action = hints.operation
+    if (action := hints.operation) is not None:
         trace = (f"The hint asks for {action}.",)
         if action == "run" and found.action != "run":
             found = Intent(action="run", mode=where_to_run(request))
@@ -144,8 +147,10 @@ def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> 
             found = replace(found, action=action, reference=reference, answer=answer)
     if hints.task_id is not None:
         if found.action == "choose":  # with a named task, it is a question or the next message
-            found = replace(found, action="check" if is_question(request) else "run", mode=None)
-        found, trace = _with_task_hint(found, hints.task_id, asked=hints.operation is not None, trace=trace)
+            words = read(request)
+            is_question = words is not None and bool(words.words) and _asks(words)
+            found = replace(found, action="check" if is_question else "run", mode=None)
+        found, trace = _with_task_hint(found, hints.task_id.strip(), hints.operation, trace)
     if found.action == "run" and (not request or request.isspace()):
         found = replace(found, action="none", reference=None)
         trace = (*trace, "There is no work in the request.")
@@ -153,40 +158,31 @@ def parse(request: str, hints: Hints = NO_HINTS, called: Sequence[str] = ()) -> 
     if hints.mode is not None and hints.mode != "auto":
         mode = hints.mode
         trace = (*trace, f"The hint asks for {mode}.")
+    may_be_work = found.reference is not None and not found.reference.sure
     return replace(
         found,
         mode=mode,
-        instruction=(found.instruction or request) if found.action in ("run", "choose") or _may_be_work(found) else "",
+        instruction=(found.instruction or request) if found.action in ("run", "choose") or may_be_work else "",
         timeout_ms=hints.timeout_ms or found.timeout_ms,
         poll_frequency_ms=hints.poll_frequency_ms,
         trace=trace,
     )
 
 
-def _may_be_work(found: Intent) -> bool:
-    return found.reference is not None and not found.reference.sure
-
-
 def _with_task_hint(
-    found: Intent, task_id: str, *, asked: bool, trace: tuple[str, ...]
+    found: Intent, task_id: str, operation: RouterVerb | None, trace: tuple[str, ...]
 ) -> tuple[Intent, tuple[str, ...]]:
-    task_id = task_id.strip()
     named = Reference("id" if is_task_id(task_id) else "alias", task_id)
-    trace = (*trace, f"The hint names the task {named.value}.")
+    trace = (*trace, f"The hint names the task {task_id}.")
     said = found.reference
-    if (
-        said is not None
-        and said.value
-        and said.kind in ("id", "alias", "several")
-        and task_id not in said.value.split()
-    ):
-        named = Reference("several", f"{said.value} {task_id}", sure=said.sure)  # these may be names of one task
-    if found.action == "none" and not asked:
+    if said is not None and said.kind in ("id", "alias", "several") and task_id not in (names := said.value.split()):
+        named = Reference("several", " ".join([*names, task_id]), sure=said.sure) if names else named
+    if found.action == "none" and operation is None:
         return replace(found, action="check", reference=named), (*trace, "Without words, that asks how it is.")
     return replace(found, reference=named), trace
 
 
-def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:
+def _reference_of_ids(ids: Sequence[str]) -> Reference | None:
     if not ids:
         return None
     if len(ids) > 1:
@@ -194,13 +190,115 @@ def _reference_of_ids(ids: tuple[str, ...]) -> Reference | None:
     return Reference("id", ids[0], sure=not is_session_id(ids[0]))
 
 
-# --- commands --------------------------------------------------------------------------------------------------------
+# --- markers: "in the cloud: …", "new task: …", "… in the cloud" ------------------------------------------------------
+
+# At the beginning, with its colon, a marker is removed. At the end of a sentence, "in the cloud" may belong to the work, so
+# it counts only after verbs that exclude that meaning, and is not removed.
+
+_HEAD: Final = 400
+"""Characters searched for markers at the beginning and the end of a request."""
+_PLACE_MARKER: Final = re.compile(
+    r"""\s*(?:please\s+)?
+    (?:(?:run|do|start|execute|submit|send|use|handle|launch)\s+(?:(?:this|it|the\s+following)\s+)?)?
+    (?:(?:in|on|to|with|via|using|as)\s+)?(?:the\s+|a\s+|my\s+)?
+    (?:(?P<cloud>(?:codex\s+)?cloud)|(?P<local>locally|local|machine))(?:\s+task)?(?:\s+please)?\s*[:：]\s*(?=\S)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_WORK_MARKER: Final = re.compile(
+    r"\s*(?:please\s+)?(?:run|do|task|new\s+task|job|new\s+job)\s*[:：]\s*(?=\S)(?!T-(?:local|cloud)-)", re.IGNORECASE
+)
+_CLOUD_FIRST: Final = re.compile(
+    r"\s*(?:please\s+)?(?:use|with|using|via)\s+(?:the\s+)?(?:codex\s+)?cloud\s+(?:to|and)\s", re.IGNORECASE
+)
+_CLOUD_LAST: Final = re.compile(
+    r"\s(?:in|on|using|with|via)\s+(?:the\s+)?(?P<codex>codex\s+)?cloud(?:[\s,]+please)?[\s.!]*\Z", re.IGNORECASE
+)
+_LOCAL_LAST: Final = re.compile(
+    r"\s(?:locally|on\s+(?:my|this)\s+(?:machine|computer|laptop))(?:[\s,]+please)?[\s.!]*\Z", re.IGNORECASE
+)
+_ABOUT_THE_CLOUD: Final = re.compile(r"\b(?:that|which|where|who|about|when|how|why|if|whose)\b", re.IGNORECASE)
+_RUNS_THERE: Final = re.compile(
+    r"""\s*(?:please\s+)?(?:run|execute|start|do|fix|refactor|implement|test|review|investigate|debug|port|upgrade|solve|handle
+    |work|try|lint|rerun|retry|analyse|analyze)\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Verbs after which "… in the cloud" names the place of the work. Deploying or storing in a cloud does not."""
+
+
+def _marked(request: str) -> Intent | None:
+    """Parse work after "in the cloud: " or "run: "; None without such a marker."""
+    head = request[:_HEAD]
+    if place := _PLACE_MARKER.match(head):
+        mode: Mode = "cloud" if place["cloud"] else "local"
+        return Intent(
+            action="run", mode=mode, instruction=request[place.end() :], trace=(f"The request asks for {mode}.",)
+        )
+    if marker := _WORK_MARKER.match(head):
+        trace = ("The request says that work follows.",)
+        return Intent(action="run", mode=where_to_run(request), instruction=request[marker.end() :], trace=trace)
+    return None
+
+
+def where_to_run(request: str) -> Mode | None:
+    """Return the place of the work, if it is stated without a marker."""
+    head, end = request[:_HEAD], request[-_HEAD:]
+    if _CLOUD_FIRST.match(head):
+        return "cloud"
+    if not _RUNS_THERE.match(head):
+        return None
+    if _LOCAL_LAST.search(end):
+        return "local"
+    cloud = _CLOUD_LAST.search(end) if len(request) <= _HEAD else None
+    return "cloud" if cloud and (cloud["codex"] is not None or not _ABOUT_THE_CLOUD.search(request)) else None
+
+
+# --- the table of commands -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Form of a command: first words, words that may follow, and sets that must each occur."""
+
+    leads: AbstractSet[str]
+    rest: AbstractSet[str]
+    needs: tuple[AbstractSet[str], ...] = ()
+
+    def fits(self, said: list[str]) -> bool:
+        needed = all(any(word in need for word in said) for need in self.needs)
+        return bool(said) and said[0] in self.leads and _only(said[1:], self.rest) and needed
+
+
+def _only(said: list[str], allowed: AbstractSet[str]) -> bool:
+    return all(word in allowed or word in REFERENCES for word in said) and said.count(SLUG) <= 1
+
+
+_NAMED: Final = REFERENCES | v.PRONOUNS | v.TASK_NOUNS | v.LAST | v.RUNNING
+_APPROVAL: Final = Form(v.APPROVE_VERBS, v.ANSWER_REST)
+_WIDE_APPROVAL: Final = Form(v.APPROVE_VERBS | {"always"}, v.WIDE_REST, (v.WIDE, v.APPROVE_VERBS))
+_DENIAL: Final = Form(v.DENY_VERBS, v.ANSWER_REST)
+_ANSWER: Final = Form(v.ANSWER_VERBS | {"the", "my", "in"}, v.ANSWER_REST | v.ANSWER_VERBS, (v.ANSWER_VERBS,))
+_FOLLOW_UP: Final = Form(v.FOLLOW_VERBS, v.FOLLOW_REST, (_NAMED,))
+
+_COMMANDS: Final[tuple[tuple[RouterVerb, Form, str], ...]] = (
+    # "Apply the changes" is ambiguous, so the task has to be named.
+    ("apply", Form({"apply"}, v.APPLY_REST, ({ID, SLUG},)), "The whole request asks to apply what a task has changed."),
+    ("check", Form(v.CHOOSE_VERBS, v.CHOOSE_REST, ({NUMBER},)), "The request asks for another of the tasks."),
+    ("check", Form(v.NUMBERED | {NUMBER}, v.NUMBERED, ({NUMBER},)), "The request is a number of the choices."),
+    ("environments", Form(v.ENVIRONMENTS_REST, v.ENVIRONMENTS_REST, (v.ENVIRONMENTS, {"cloud", "codex"})),
+     "The whole request asks which cloud environments there are."),
+    ("setup", Form({"setup", "github"}, frozenset()), "The whole request is about setting up GitHub or the cloud."),
+    ("setup", Form(v.SETUP_LEADS, v.SETUP_REST, (v.SETUP_THINGS, {"github", "cloud"})),
+     "The whole request is about setting up GitHub or the cloud."),
+    ("cancel", Form(v.CANCEL_ALONE, v.CANCEL_REST), "The whole request is an order to cancel."),
+    ("cancel", Form(v.CANCEL_VERBS, v.CANCEL_REST, (_NAMED,)), "The whole request is an order to cancel."),
+    ("cancel", Form({ID, *v.TASK_NOUNS}, v.TASK_NOUNS | v.CANCEL_ALONE, ({ID}, v.CANCEL_ALONE)),
+     "The whole request is an order to cancel."),
+)  # fmt: skip
 
 
 def _read_words(request: str, called: Sequence[str]) -> Intent:
-    if marked := read_marker(request):
-        said = "The request says that work follows." if marked.mode is None else f"The request asks for {marked.mode}."
-        return Intent(action="run", mode=marked.mode, instruction=marked.instruction, trace=(said,))
+    if (marked := _marked(request)) is not None:
+        return marked
     if (with_text := _with_text(request, called)) is not None:
         return with_text
     if (operation := command_abroad(request)) is not None:
@@ -213,30 +311,64 @@ def _read_words(request: str, called: Sequence[str]) -> Intent:
         return _with_material(words, request, called)
     if not words.words:
         return Intent(action="none", may_answer=is_yes_or_no(request), trace=("The request asks for nothing.",))
-    if words.mind:
-        words.words[0] = v.GERUNDS.get(words.words[0], words.words[0])
-    if words.slugs and (is_talk(request) or turns_an_answer_round(words)):  # "applique-le" looks like an alias
+    if words.slugs and (is_talk(request) or _turns_an_answer_round(words)):  # "applique-le" looks like an alias
         return _talk(words, request)
-    command = _command(words, request, called) or (_about_an_id(words) if words.ids else None)
-    if command is not None:
-        return command
+    if (found := _command(words, request, called)) is not None:
+        return found
     if (reason := reason_of_refusal(request)) is not None:
         return _answer(words, PlainAnswer("deny", reason), "The request says no, and why.")
-    if tuple(words.words) in v.GO_AHEAD:
-        ahead = _of_task("choose", words, "The request says to go ahead, not with what.")
-        return replace(ahead, instruction=request, may_answer=True)
-    if is_plain_question(words):
-        return _of_task("check", words, "The request asks how something is, and speaks of nothing but tasks.")
     if is_yes_or_no(request):
         return Intent(action="none", may_answer=True, trace=("The request is a mere yes or no.",))
+    if (look := _look(words)) is not None:
+        return look
     if not words.ids and (is_talk(request) or is_talk(" ".join(words.words))):
         return _talk(words, request)
-    if may_be_about_tasks(words):
-        why = "The request may be about tasks and is no plain command."
-        return replace(_of_task("choose", words, why), instruction=request)
+    if _may_be_about_tasks(words):
+        found = _of_task("choose", words, "The request may be about tasks and is no plain command.")
+        return replace(found, instruction=request, may_answer=len(words.words) > 1 and not _asks(words))
     work = _work(request, "The request is no command from beginning to end, so it is work.")
     aliases = words.slugs if len(words.words) <= _SHORT else ()
     return replace(work, may_answer=_may_answer(words.words), mentions=(*words.ids, *aliases))
+
+
+def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None:
+    """Return the command of the table that a request is. An order about which there is a doubt becomes a look."""
+    said = words.words
+    if v.PLEASANTRIES.issuperset(said) and (words.pleasant or not v.CLOSERS.isdisjoint(said)):
+        return Intent(action="none", may_answer=is_yes_or_no(request), trace=("The request is courtesy alone.",))
+    if " ".join(said) in v.HELP:
+        return Intent(action="none", trace=("The request asks what one can say.",))
+    if (answer := _plain_answer(said)) is not None:
+        found = _answer(words, answer, f"The whole request is to {answer.kind} what a task asks.")
+        is_approval = answer.kind == "approve" and not answer.wide
+        is_doubtful = words.unsure if not is_approval else words.said_no or not is_exact_approval(request, called)
+    else:
+        action, why = next(((action, why) for action, form, why in _COMMANDS if form.fits(said)), (None, ""))
+        if action is None or (action == "cancel" and said[1:2] and said[1] in v.AIMS):
+            return None
+        picks = action == "check" and not (words.asks and said[0] not in v.CHOOSE_VERBS)  # "2?" asks for its state
+        found = replace(_of_task(action, words, why), picks=picks, again=picks and said[0] in v.CHOOSE_VERBS)
+        is_doubtful = words.unsure or is_odd(request)
+    if is_doubtful and found.action in ("respond", "apply", "cancel"):
+        look = _of_task("check", words, f"The request wonders about {found.action}, so nothing is done but a look.")
+        return replace(look, may_answer=found.action == "respond")
+    return found
+
+
+def _plain_answer(said: list[str]) -> PlainAnswer | None:
+    said = _of_me(said)
+    if _WIDE_APPROVAL.fits(said):
+        return PlainAnswer("approve", wide=True)
+    rest = said[1:]
+    # "Allow it", but not "allow edits" or "allow only one run", which describe a program.
+    of_a_question = (
+        said[0] in v.JUDGING_VERBS
+        or any(word in v.DEFINITE or word in REFERENCES for word in rest)
+        or v.PRONOUNS.issuperset(rest)
+    )
+    if of_a_question and _APPROVAL.fits(said):
+        return PlainAnswer("approve")
+    return PlainAnswer("deny") if of_a_question and _DENIAL.fits(said) else None
 
 
 def _with_material(words: Words, request: str, called: Sequence[str]) -> Intent:
@@ -258,46 +390,34 @@ def _with_material(words: Words, request: str, called: Sequence[str]) -> Intent:
     return _work(request, "The request brings text to work on, so it is work.")
 
 
-def _talk(words: Words, request: str) -> Intent:
-    talk = _of_task("choose", words, "The request has no object of its own, so it speaks of running work.")
-    return replace(talk, instruction=request, may_answer=True)
-
-
-def _may_answer(said: list[str]) -> bool:
-    if said[0] in v.MAY_BEGIN_ANSWER:
-        return len(said) <= _SHORT
-    if said[0] in v.WORK_VERBS:
-        return False
-    return len(said) <= _FEW or (len(said) <= _MEDIUM and any(word in v.MAY_ANSWER for word in said))
-
-
 def _with_text(request: str, called: Sequence[str]) -> Intent | None:
     """Parse an order with a text after a colon: "deny it: touches production", "continue with the last task: …"."""
-    parts = split_at_colon(request) or _split_at_because(request)
+    parts = split_at_colon(request)
+    if parts is None and (head := request[:LONGEST_COMMAND].partition(" because "))[2].strip():
+        parts = (head[0], head[2].strip())
+        if not v.DENY_VERBS.intersection(head[0].lower().split()[:1]):
+            return None
     words = None if parts is None else read(parts[0], called)
     if parts is None or words is None or not words.words or words.said_no or words.material:
         return None
     text, said = parts[1], words.words
-    if forms.is_denial(_of_me(said)) and not words.unsure:
+    answer = _plain_answer(said)
+    if answer is not None and answer.kind == "deny" and not words.unsure:
         return _answer(words, PlainAnswer("deny", text), "The request denies what a task asks, with a reason.")
-    if said[-1] == "reason" and words.ids:
-        said.pop()
-        if said and forms.is_cancel(words) and not words.unsure:
-            found = _of_task("cancel", words, "The request is an order to cancel, and says why.")
-            return replace(found, reason=text)
-    if forms.ANSWER.fits(said):
+    if (
+        said[-1] == "reason"
+        and words.ids
+        and said[0] in v.CANCEL_VERBS
+        and not words.unsure
+        and _only(said[1:-1], v.NAMING)
+    ):
+        return replace(_of_task("cancel", words, "The request is an order to cancel, and says why."), reason=text)
+    if _ANSWER.fits(said):
         return _answer(words, PlainAnswer("text", text), "The request answers what a task asks.")
-    if forms.FOLLOW_UP.fits(said) or (said == [ID] and _begins_work(text)):
+    if _FOLLOW_UP.fits(said) or (said == [ID] and _begins_work(text)):
         reference = _reference(words) or Reference("last")
         return Intent(action="run", reference=reference, instruction=text, trace=("The request goes on with a task.",))
     return None
-
-
-def _split_at_because(request: str) -> tuple[str, str] | None:
-    head, because, text = request[:LONGEST_COMMAND].partition(" because ")
-    words = read(head) if because and text.strip() else None
-    denies = words is not None and words.words and words.words[0] in v.DENY_VERBS
-    return (head, text.strip()) if denies else None
 
 
 def _of_me(said: list[str]) -> list[str]:
@@ -320,76 +440,9 @@ def _work(request: str, why: str) -> Intent:
     return Intent(action="run", mode=mode, mentions=task_ids(request), trace=trace)
 
 
-def _command(words: Words, request: str, called: Sequence[str]) -> Intent | None:
-    found = _order(words)
-    if found is None:
-        return None
-    if found.action == "none":
-        return replace(found, may_answer=is_yes_or_no(request))
-    if found.answer is not None and found.answer.kind == "approve":
-        is_doubtful = not (found.answer.wide or is_exact_approval(request, called))
-    elif found.answer is not None:
-        is_doubtful = words.unsure
-    else:
-        is_doubtful = words.unsure or is_odd(request)
-    if is_doubtful and found.action in ("respond", "apply", "cancel"):
-        look = _of_task("check", words, f"The request wonders about {found.action}, so nothing is done but a look.")
-        return replace(look, may_answer=found.action == "respond")
-    return found
-
-
-def _order(words: Words) -> Intent | None:
-    said = words.words
-    if forms.is_pleasant(words):
-        return Intent(action="none", trace=("The request is courtesy alone.",))
-    if said in forms.HELP:
-        return Intent(action="none", trace=("The request asks what one can say.",))
-    if (answer := _answers(words)) is not None:
-        return answer
-    if forms.APPLY.fits(said):
-        return _of_task("apply", words, "The whole request asks to apply what a task has changed.")
-    if forms.CHOICE.fits(said):
-        return replace(_of_task("check", words, "The request asks for another of the tasks."), again=True, picks=True)
-    if forms.NUMBER_ALONE.fits(said):
-        picks = not words.asks  # "2?" asks for the state of that task
-        return replace(_of_task("check", words, "The request is a number of the choices."), picks=picks)
-    if forms.ENVIRONMENTS.fits(said):
-        return Intent(action="environments", trace=("The whole request asks which cloud environments there are.",))
-    if forms.is_setup(said):
-        return Intent(action="setup", trace=("The whole request is about setting up GitHub or the cloud.",))
-    if forms.is_cancel(words):
-        return _of_task("cancel", words, "The whole request is an order to cancel.")
-    if forms.is_refused_cancel(said):
-        return _of_task("check", words, "The request says not to cancel, so nothing is done but a look.")
-    if forms.is_wait(said):
-        intent = _of_task("wait", words, "The whole request is about waiting.")
-        return replace(intent, timeout_ms=words.duration_ms)
-    if forms.is_results(said):
-        return _of_task("results", words, "The whole request asks for results.")
-    if forms.is_check(said):
-        return _of_task("check", words, "The whole request asks how a task is.")
-    return _described(words)
-
-
-def _answers(words: Words) -> Intent | None:
-    if words.material:
-        return None
-    said = _of_me(words.words)
-    if forms.WIDE_APPROVAL.fits(said):
-        return _answer(words, PlainAnswer("approve", wide=True), "The request approves for more than one question.")
-    if forms.is_approval(said):
-        if words.said_no:
-            look = _of_task("check", words, "The request begins with a no, so nothing is approved but shown.")
-            return replace(look, may_answer=True)
-        return _answer(words, PlainAnswer("approve"), "The whole request approves what a task asks.")
-    if forms.is_denial(said):
-        return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
-    if forms.REFUSED_APPROVAL.fits(said):
-        if "approve" in said:  # may mean "not yet"
-            look = _of_task("check", words, "The request says not to approve, so nothing is done but a look.")
-            return replace(look, may_answer=True)
-        return _answer(words, PlainAnswer("deny"), "The whole request denies what a task asks.")
-    return None
+def _talk(words: Words, request: str) -> Intent:
+    talk = _of_task("choose", words, "The request has no object of its own, so it speaks of running work.")
+    return replace(talk, instruction=request, may_answer=True)
 
 
 def _of_task(action: Action, words: Words, why: str) -> Intent:
@@ -403,7 +456,7 @@ def _of_task(action: Action, words: Words, why: str) -> Intent:
 
 def _reference(words: Words) -> Reference | None:
     if words.ids:
-        return _reference_of_ids(tuple(dict.fromkeys(words.ids)))
+        return _reference_of_ids(list(dict.fromkeys(words.ids)))
     if words.slugs:
         slug = words.slugs[0]
         like_an_id = slug.startswith("t-") and any(char.isdigit() for char in slug)
@@ -411,73 +464,186 @@ def _reference(words: Words) -> Reference | None:
     if words.numbers:
         return Reference("number", words.numbers[0])
     said = set(words.words)
-    if said & v.SEVERAL:
-        return Reference("several")
-    if said & v.LAST:
-        return Reference("last")
-    return Reference("running") if said & {"current", "ongoing", "active"} else None
-
-
-_GOING: Final = frozenset(["going", "doing", "along", "progressing"])
-_DONE: Final = frozenset(["done", "finished", "ready", "complete", "completed", "finish"])
-_LONGEST_DESCRIPTION: Final = 6
-
-
-def _described(words: Words) -> Intent | None:
-    """Parse a question about a task that is described by its work: "how is the login fix going?"."""
-    said = words.words
-    sure = False
-    if said[0] in ("how", "how's") and said[-1] in _GOING:
-        begin = 1 if said[0] == "how's" else 2
-        end = len(said) - (2 if said[-2:] == ["coming", "along"] else 1)
-        sure = True
-    elif said[0] in ("is", "are", "has", "did") and said[-1] in _DONE:
-        begin, end = 1, len(said) - 1
-    elif said[0] in ("status", "progress") and said[1:2] in (["of"], ["on"], ["for"]):
-        begin, end = 2, len(said)
-    else:
-        return None
-    description = [word for word in said[begin:end] if word not in ("the", "my", "a", "our")]
-    if not 1 <= len(description) <= _LONGEST_DESCRIPTION or any(word in REFERENCES for word in description):
-        return None
-    reference = Reference("description", " ".join(description), sure=sure)
-    return Intent(
-        action="check", reference=reference, trace=(f"The request asks how something is: {reference.value}.",)
+    kinds: tuple[tuple[AbstractSet[str], ReferenceKind], ...] = (
+        (v.SEVERAL, "several"),
+        (v.LAST, "last"),
+        (v.RUNNING - {"running"}, "running"),
     )
+    return next((Reference(kind) for names, kind in kinds if said & names), None)
 
 
-# --- requests with a task id -----------------------------------------------------------------------------------------
+# --- looks, and requests that may be about tasks ---------------------------------------------------------------------
 
 _FEW: Final = 3
 """While a question is open, a request of up to this many words may answer it in any language."""
 _SHORT: Final = 6
 _MEDIUM: Final = 14
+_IT: Final = v.word_set(
+    "it that everything anything nothing you codex things thing one ones still somebody anybody someone anyone"
+)
+_ORDERS: Final = (
+    v.APPROVE_VERBS
+    | v.DENY_VERBS
+    | v.CANCEL_VERBS
+    | v.ANSWER_VERBS
+    | TALK_VERBS
+    | v.word_set("make let's run go do don't dont never not take call")
+)
+"""First words of requests that order more than a look."""
 
 
-def _about_an_id(words: Words) -> Intent | None:
-    """Classify a request that is no complete command but names a task: a question, or work that mentions it."""
+def _asks(words: Words) -> bool:
+    return words.asks or words.words[0] in v.QUESTION_LEADS
+
+
+def _strange(said: list[str]) -> int:
+    """Return the number of words that are neither everyday words nor references to tasks."""
+    known = said[0] in v.ASKING_LEADS
+    return sum(word not in v.EVERYDAY and word not in REFERENCES and word != DURATION for word in said[known:])
+
+
+def _has_work(words: Words) -> bool:
+    """Return whether a clause begins with a work verb, or something must be verified."""
     said = words.words
-    if any(said[place] in v.WORK_VERBS for place in words.clauses if place < len(said)) or len(said) > _MEDIUM:
+    if said[0] == "check" and said[1:2] and said[1] in ("that", "if", "whether"):
+        return _strange(said) > 0 or not v.CANCEL_VERBS.isdisjoint(said)
+    if said[0] in v.ASKING_LEADS and not (
+        said[0] == "update" and said[1:2] and said[1] not in ("me", "on", "about", "for")
+    ):
+        return False
+    return any(said[place] in v.WORK_VERBS for place in words.clauses if place < len(said))
+
+
+def _look(words: Words) -> Intent | None:
+    """Return which look a request in everyday words asks for: a wait, results, or the state. Looks are free."""
+    said, first = words.words, words.words[0]
+    if _strange(said) or len(said) > _MEDIUM or said.count(SLUG) > 1:
         return None
-    if any(said[place] in ("and", "then", "to") and said[place + 1] in v.WORK_VERBS for place in range(len(said) - 1)):
+    waits = first in v.WAIT_LEADS or said[-1] in v.WAIT_LEADS or not v.WHENS.isdisjoint(said[1:4])
+    if waits and (first in v.WAIT_LEADS | v.HOLD_LEADS | REFERENCES or (first in v.TELL_LEADS and "me" in said)):
+        waiting = _of_task("wait", words, "The whole request is about waiting.")
+        return replace(waiting, timeout_ms=words.duration_ms)
+    if first in v.NEGATIONS or said[:2] == ["do", "not"]:
+        look = _of_task("check", words, "The request says not to, so nothing is done but a look.")
+        return replace(look, may_answer=True)
+    if first in _ORDERS or _has_work(words):
         return None
-    first = said[0]
-    if "what" in said and said[-1] in v.DEEDS - {"say"}:
-        return _of_task("results", words, "The request asks what the task it names has done.")
-    if first in v.NEGATIONS:
-        return _of_task("check", words, "The request says not to, so nothing is done but a look.")
-    if first in v.CANCEL_VERBS:
-        return None
-    if first in v.QUESTION_LEADS:
-        if first in ("what", "what's") and any(word in v.DEEDS or word in v.RESULT_NOUNS for word in said):
-            return _of_task("results", words, "The request asks what the task it names has done.")
-        return _of_task("check", words, "The request is a question about the task it names.")
-    if first in v.WAIT_LEADS or (first in v.TELL_LEADS and any(word in v.WHENS for word in said)):
-        return replace(
-            _of_task("wait", words, "The request asks to wait for the task it names."), timeout_ms=words.duration_ms
+    names = any(word in REFERENCES or word in v.TASK_NOUNS or word in _IT for word in said)
+    asks_state = not v.STATES.isdisjoint(said)
+    of_deeds = (
+        "what" in said
+        and (names or len(said) == 2)
+        and not v.DEEDS.isdisjoint(said[1:])
+        and v.CANCEL_VERBS.isdisjoint(said)
+    )
+    if (not v.RESULT_NOUNS.isdisjoint(said) or of_deeds) and not (asks_state and first in v.ASKING_LEADS):
+        return _of_task("results", words, "The whole request asks for results.")
+    if first == "show" and names and not asks_state and v.SEVERAL.isdisjoint(said):
+        return _of_task("results", words, "The whole request asks for what a task has done.")
+    is_state = asks_state or first == "check" or not {"task", "tasks", "jobs"}.isdisjoint(said)
+    asks = (
+        _asks(words)
+        and (len(said) > 1 or said == ["how"])
+        and (not _IT.isdisjoint(said) or v.CANCEL_VERBS.isdisjoint(said))
+    )
+    if is_state or asks or not REFERENCES.isdisjoint(said):
+        return _of_task("check", words, "The whole request asks how a task is.")
+    return None
+
+
+def _may_answer(said: list[str]) -> bool:
+    """Return whether work may be meant as an answer, while a question is open."""
+    if said[0] in v.MAY_BEGIN_ANSWER:
+        return len(said) <= _SHORT
+    if said[0] in v.WORK_VERBS:
+        return False
+    return len(said) <= _FEW or (len(said) <= _MEDIUM and any(word in v.MAY_ANSWER for word in said))
+
+
+_JUDGEMENTS: Final = (
+    v.APPROVE_VERBS | v.DENY_VERBS | v.word_set("approved approval approves denies allowed denied granted decision")
+)
+_FORM_WORDS: Final = v.word_set(
+    "yes no y n true false on off ok it this that all always once now none null answer action response reply kind type value"
+)
+_JUDGED: Final = v.word_set("it that this them those these anything everything no")
+_PREPOSITIONS: Final = v.word_set("on for as in via with through from instead like")
+_CONDITIONS: Final = v.word_set("from when if unless in while until should must on at after before every never")
+"""Words that turn an order to stop "it" into one about a program: "stop it when it is idle"."""
+_SHORTENED_ID: Final = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,}")
+_MY: Final = v.word_set(
+    "my that this your our last latest current previous running other which any cloud local codex the"
+)
+
+
+def _is_code(word: str) -> bool:
+    return any(char in word for char in "()_=/.{}$")
+
+
+def _may_be_about_tasks(words: Words) -> bool:
+    """Return whether a request that is not a command may ask or order something about a task."""
+    said, first = words.words, words.words[0]
+    strange, orders = _strange(said), v.APPROVE_VERBS | v.DENY_VERBS | v.CANCEL_ALONE
+    parts = re.findall(r"[^\W\d_]+", " ".join(said))
+    if not _JUDGEMENTS.isdisjoint(parts) and set(parts) <= _JUDGEMENTS | _FORM_WORDS:
+        return True  # an answer as code or as a form: "approve=yes", `{"decision": "approve"}`
+    if len(said) == 1:
+        return first not in v.WORK_VERBS and is_mere_word(first)
+    if any(map(_is_code, said)) or len(said) > _MEDIUM:
+        return False
+    shortened = any(map(_SHORTENED_ID.fullmatch, said[1:]))
+    if shortened and len(said) <= _FEW + 1 and first in orders | v.ANSWER_VERBS | TALK_VERBS:
+        return True
+    if _has_work(words) and first not in orders:
+        return first != "check" and _strange(said[1:]) == 0 and (said[1] in v.PRONOUNS or _speaks_of_a_task(said))
+    if (said[-1] in _ENDINGS and first in v.QUESTION_LEADS) or (first in v.STATES and said[1] in ("of", "on", "for")):
+        return len(said) <= _SHORT + 2  # "how is the login fix going?"
+    if first in v.CANCEL_ALONE:
+        also = "and" in said and (said[1] in v.PRONOUNS or _speaks_of_a_task(said))  # "cancel it and fix the tests"
+        alone = strange <= (said[1] == "it") and _CONDITIONS.isdisjoint(said) and not _has_work(words)
+        return also or alone
+    if first in v.JUDGING_VERBS and len(said) <= _SHORT and said[1] in _PREPOSITIONS:
+        return True
+    if first in v.JUDGING_VERBS and len(said) <= _FEW:
+        return any(word in v.EVERYDAY or not (word.isascii() and word.isalpha()) for word in said[1:])
+    if first in orders | v.ANSWER_VERBS and first not in v.JUDGING_VERBS:
+        return (
+            NUMBER in said[1:_FEW] or (said[1] == "it" and strange <= 1) or (len(said) <= _SHORT and "behalf" in said)
         )
-    if len(said) > _SHORT or any(word in v.WORK_VERBS for word in said):
-        return None
-    if any(word in v.RESULT_NOUNS for word in said) or first == "show":
-        return _of_task("results", words, "The request names a task and asks for its results.")
-    return _of_task("check", words, "The request names a task and orders nothing else.")
+    if first in v.JUDGING_VERBS and (NUMBER in said[1:_FEW] or said[1] == "it"):
+        return True
+    judged = any(a in v.JUDGING_VERBS and b in _JUDGED for a, b in pairwise(said))  # "should I approve it?"
+    if judged or (len(said) <= _FEW and not {"approves", "approved", "denies", "denied"}.isdisjoint(said[1:])):
+        return True
+    asks = _asks(words) and not _IT.isdisjoint(said)
+    speaks = asks or _speaks_of_a_task(said)
+    if _asks(words) and not speaks and not v.CANCEL_ALONE.isdisjoint(said):
+        return False  # "what does cancel do?"
+    return strange == 0 or (strange == 1 and _OF_CODE.isdisjoint(said) and speaks)
+
+
+_ENDINGS: Final = v.word_set("going doing along coming done finished finish ready complete completed")
+_OF_CODE: Final = v.word_set(
+    """possible safe worth necessary better supposed expected thread-safe correct wrong true legal valid used
+    implemented configured called tested stored handled documented defined deprecated should must shouldn't
+    mustn't why ui endpoint function class method file module code api page button"""
+)
+"""Words that make a question one about code."""
+
+
+def _speaks_of_a_task(said: list[str]) -> bool:
+    """Match "my task seems frozen", but not "my task list is too long" or "show a toast when the task is done"."""
+    if said[0] in v.ASKING_LEADS and said[1:2] != ["me"]:
+        return False
+    named = {"task", "tasks", "job", "jobs"}
+    return any(
+        a in _MY and b in named and c in v.EVERYDAY | {""}
+        for a, b, c in zip(said, said[1:], [*said[2:], ""], strict=False)
+    )
+
+
+def _turns_an_answer_round(words: Words) -> bool:
+    """Return whether a request begins with a prefixed answer ("un-approve it"), which is not a task alias."""
+    said, (prefix, _, verb) = words.words, words.slugs[0].rpartition("-")
+    is_one = prefix in {"un", "dis", "de", "re", "pre", "auto", "non", "not"} and verb in _JUDGEMENTS | v.CANCEL_ALONE
+    return is_one and said[0] == SLUG and all(word in v.ANSWER_REST for word in said[1:])

@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from helmsman.base.structs import replace
@@ -24,15 +25,14 @@ from helmsman.model.questions import (
     read_answers,
 )
 from helmsman.router.intent import PlainAnswer, Reference
-from helmsman.router.markers import may_take_long
+from helmsman.router.vocabulary import word_set
 from helmsman.router.words import is_session_id, is_task_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from helmsman.model.questions import Prompt, Question
-    from helmsman.router.intent import Action, Intent
-    from helmsman.router.markers import Mode
+    from helmsman.router.intent import Action, Intent, Mode
     from helmsman.tasks.model import Task
 
 # --- Stateless tokens that confirm a plan -----------------------------------------------------------------------------
@@ -146,6 +146,20 @@ MOST_CHOICES: Final = 3
 MOST_SHOWN: Final = 20
 _NONE_YET: Final = "There is no {} yet. Say what is to be done to start one."
 _ALIKE: Final = 0.75
+_ALL_OF: Final = word_set("full entire whole complete all every each across")
+_MUCH: Final = word_set(
+    """tests test suite suites integration e2e end-to-end regression databases browsers platforms versions matrix
+    codebase repository monorepo repo packages services modules benchmarks fuzz"""
+)
+_LONG: Final = word_set("overnight hours exhaustive exhaustively")
+
+
+def may_take_long(request: str) -> bool:
+    """Return whether the work may take hours: a comprehensive task on something large."""
+    words = {word.strip(".,:;!?\"'()") for word in request[:400].lower().split()}
+    return bool(words & _LONG or (words & _ALL_OF and words & _MUCH))
+
+
 _FEW_WORDS: Final = 6
 """Maximum words of a request that names a missing task and is not treated as work."""
 
@@ -420,17 +434,6 @@ def _choose(
         return _by_name(planned, intent, reference, tasks, place)
     if reference is not None and reference.kind == "several" and reference.value:
         return _among(planned, reference, tasks)
-    if reference is not None and reference.kind == "description":
-        described = [task for task in tasks if _answers_to(task, reference.value)]
-        if len(described) == 1:
-            return _chosen(planned, described[0], f"It is the only task about {reference.value}.")
-        if described:
-            return _ask(planned, described, f"Several tasks are about {reference.value}.")
-        if not reference.sure:
-            return _ask(
-                replace(planned, action="choose"), _meant(intent, tasks, now), f"No task is about {reference.value}."
-            )
-
     if intent.mode is not None:
         tasks = [task for task in tasks if task.origin == intent.mode]
     if not tasks and intent.mode == "cloud" and planned.action == "check" and kind == "several":
@@ -513,11 +516,6 @@ def _among(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route
     return _ask(planned, known, "It names several tasks, and one is done at a time.")
 
 
-def _answers_to(task: Task, description: str) -> bool:
-    known = set(task.alias.split("-")) | set(task.instruction[:1000].lower().split())
-    return all(word in known for word in description.split())
-
-
 def _numbered(
     planned: Route, reference: Reference, now_offered: Sequence[Task], tasks: Sequence[Task], offered: Offer
 ) -> Route:
@@ -560,25 +558,15 @@ def _work_after_all(planned: Route, intent: Intent, place: Place, why: str) -> R
     return _place_work(work, intent, place)
 
 
-def _near(reference: Reference, tasks: Sequence[Task]) -> tuple[str, ...]:
-    wanted = reference.value.lower()
-    names = [name for task in tasks for name in ((task.id,) if reference.kind == "id" else (task.alias, task.id))]
-    rated = {name: _likeness(name.lower(), wanted) for name in names}
-    near = [name for name in rated if rated[name] >= _ALIKE]
-    return tuple(sorted(near, key=lambda name: -rated[name])[:MOST_CHOICES])
-
-
-def _likeness(name: str, wanted: str) -> float:
-    """Return the similarity of two names by common prefix and suffix; 1 if one is a prefix of the other.
-
-    Finds a typo, a shortened name or another case, at a hundredth of the cost of `difflib`.
-    """
-    shorter, longer = min(len(name), len(wanted)), max(len(name), len(wanted))
-    begin = next((place for place in range(shorter) if name[place] != wanted[place]), shorter)
-    if begin == len(wanted):
-        return 1.0
-    end = next((place for place in range(shorter - begin) if name[-1 - place] != wanted[-1 - place]), shorter - begin)
-    return (begin + end) / longer
+def _near(reference: Reference, tasks: Sequence[Task]) -> list[str]:
+    """Return the names of tasks that are nearly this one: a typo, a shortened name, or another case."""
+    names = {
+        name.lower(): name
+        for task in tasks
+        for name in ((task.id,) if reference.kind == "id" else (task.alias, task.id))
+    }
+    close = get_close_matches(reference.value.lower(), names, n=MOST_CHOICES, cutoff=_ALIKE)
+    return [names[name] for name in close]
 
 
 def _not_found(planned: Route, reference: Reference, tasks: Sequence[Task]) -> Route:

@@ -17,7 +17,7 @@ from helmsman.router.words import SESSION_ID_FORM
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.router.verbs import RouterVerb
+    from helmsman.router.intent import RouterVerb
 
 _LONGEST: Final = 120
 _MOST_WORDS: Final = 8
@@ -245,3 +245,12 @@ def _words(request: str) -> list[str]:
     folded = unicodedata.normalize("NFKD", request.casefold().replace("ß", "ss"))
     plain = "".join(char for char in folded if not unicodedata.combining(char))
     return re.findall(r"[^\W\d_]+|\d+", plain)
+
+
+def is_mere_word(word: str) -> bool:
+    """Return whether a word alone says nothing: "danke", "+1". In some scripts it may be a sentence."""
+    letters = [char for char in word if char.isalpha()]
+    if not letters:
+        return any(map(str.isalnum, word))
+    dense = ("CJK", "HIRAGANA", "KATAKANA", "HANGUL", "THAI", "LAO", "KHMER")  # scripts that write without spaces
+    return word.isalpha() and (len(word) <= 3 or not any(unicodedata.name(one, "").startswith(dense) for one in word))

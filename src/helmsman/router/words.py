@@ -1,9 +1,4 @@
-"""Tokenize a request: normalize typography, remove courtesy, correct typos, mark references to tasks.
-
-Pasted text (code blocks, quoted lines) is material and is left out; `material` records that. Only a request of a few
-lines can be a command, so a longer one is not parsed (`read` returns None): a request of 20 MB costs no more than a
-short one.
-"""
+"""Words of a request, for `helmsman.router.intent`: without courtesy, with placeholders for ids, numbers and durations."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from helmsman.router import vocabulary
+from helmsman.router import vocabulary as v
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,17 +36,16 @@ _MARKS_OF_MATERIAL: Final = re.compile(r"```(?:\w*$)?|^[ \t]*>+", re.MULTILINE)
 _DURATION: Final = re.compile(
     r"\b(\d{1,6}) ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?)\b", re.IGNORECASE
 )
+_MILLISECONDS: Final = {"ms": 1, "mil": 1, "m": 60_000, "s": 1_000, "h": 3_600_000}
 _AT_ONCE: Final = re.compile(
     r"\b(?:right (?:now|away)|at once|for me|as soon as possible|at the moment|any more)\b", re.IGNORECASE
 )
-_MILLISECONDS: Final = {"m": 60_000, "s": 1_000, "h": 3_600_000}
 _SLUG: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)+")
 _SMALL_NUMBER: Final = re.compile(r"#?([1-9]\d?)")
 
-_DASHES: Final = "‐‑‒–−"
 _PLAIN: Final = str.maketrans(
     {
-        **dict.fromkeys(_DASHES, "-"),
+        **dict.fromkeys("‐‑‒–−", "-"),
         **dict.fromkeys("’‘ʼ´", "'"),
         **dict.fromkeys("「」『』【】〈〉《》«»‹›„“”‚¿¡|", " "),
         **dict.fromkeys("。、！？：；…—", ", "),
@@ -77,7 +71,6 @@ class Words:
     slugs: list[str] = field(default_factory=list)
     duration_ms: int | None = None
     material: bool = False
-    mind: bool = False
     asks: bool = False
     """Ends with a question mark."""
     pleasant: bool = False
@@ -102,16 +95,19 @@ def read(request: str, called: Sequence[str] = ()) -> Words | None:
     if len(request) > LONGEST_COMMAND:
         return None
     text = _MATERIAL.sub(" , ", request)
-    material = text != request
-    text = text.replace("？", "? ")
-    found = Words(material=material, asks=text.rstrip().endswith("?"))
-    text = unicodedata.normalize("NFKC", text.translate(_PLAIN)).translate(_PLAIN)
+    found = Words(material=text != request, asks=text.replace("？", "?").rstrip().endswith("?"))
+    text = unicodedata.normalize("NFKC", text.replace("？", "? ").translate(_PLAIN)).translate(_PLAIN)
     if not text.isascii():  # invisible characters must not turn a word into another one
         text = "".join(char for char in text if unicodedata.category(char) not in ("Cf", "Mn", "Me"))
-    text = _take_ids(_SLASH.sub(" ", _TAG.sub(" ", text)), found)
+    found.ids = _TASK_ID.findall(text := _SLASH.sub(" ", _TAG.sub(" ", text)))
+    text = _TASK_ID.sub(f" {ID} ", text)
     for name in called:
         text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "codex", text, flags=re.IGNORECASE)
-    text = _AT_ONCE.sub("now", _take_duration(text, found))
+    if lasting := _DURATION.search(text):
+        unit = lasting[2].lower()
+        found.duration_ms = int(lasting[1]) * next(_MILLISECONDS[one] for one in _MILLISECONDS if unit.startswith(one))
+        text = _DURATION.sub(f" {DURATION} ", text, count=1)
+    text = _AT_ONCE.sub("now", text)
     _split(text, found)
     if len(found.words) > _MOST_WORDS:
         return None
@@ -150,39 +146,17 @@ def is_session_id(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
 
 
-def _take_ids(text: str, found: Words) -> str:
-    def take(match: re.Match[str]) -> str:
-        found.ids.append(match[0])
-        return f" {ID} "
-
-    return _TASK_ID.sub(take, text)
-
-
-def _take_duration(text: str, found: Words) -> str:
-    def take(match: re.Match[str]) -> str:
-        unit = match[2].lower()
-        found.duration_ms = int(match[1]) * (1 if unit.startswith(("ms", "mil")) else _MILLISECONDS[unit[0]])
-        return f" {DURATION} "
-
-    return _DURATION.sub(take, text, count=1)
-
-
 def _split(text: str, found: Words) -> None:
-    begins = True  # the next word begins a clause
     for line in text.lower().splitlines():
-        begins = True
+        begins = True  # the next word begins a clause
         for chunk in line.split():
-            if chunk in (ID, DURATION):
-                word = chunk
-            elif "()" in chunk:
-                word = chunk  # a function call, not "stop" with punctuation
-            else:
-                word = chunk.strip(_AROUND)
+            # "stop()" is a function call, not "stop" with punctuation
+            word = chunk if chunk in (ID, DURATION) or "()" in chunk else chunk.strip(_AROUND).partition("!")[0]
             if not any(char.isalnum() for char in word):
                 begins = True
                 continue
             begins = begins or chunk[0] in _CLAUSE_ENDS
-            if word and word not in vocabulary.FILLERS:
+            if word not in v.FILLERS:
                 if begins:
                     found.clauses.add(len(found.words))
                 begins = False
@@ -191,26 +165,22 @@ def _split(text: str, found: Words) -> None:
 
 
 def _add(word: str, found: Words) -> None:
-    if word in (ID, DURATION):
-        found.words.append(word)
-    elif number := _SMALL_NUMBER.fullmatch(word):
-        if found.words[-1:] == ["no"]:  # "no. 2"
+    before = found.words[-1:]
+    if number := v.ORDINALS.get(word) or ((small := _SMALL_NUMBER.fullmatch(word)) and small[1]):
+        if before == ["no"]:  # "no. 2"
             found.words.pop()
-        found.numbers.append(number[1])
-        found.words.append(NUMBER)
-    elif word in vocabulary.ORDINALS:
-        found.numbers.append(vocabulary.ORDINALS[word])
+        found.numbers.append(number)
         found.words.append(NUMBER)
     elif _SLUG.fullmatch(word):
         found.slugs.append(word)
         found.words.append(SLUG)
-    elif word in vocabulary.PLURALS and found.words[-1:] == [NUMBER]:
+    elif word in v.PLURALS and before == [NUMBER]:  # a count, not an index
         found.numbers.pop()
         found.words[-1] = word
-    elif word == "up" and found.words[-1:] == ["set"]:
+    elif word == "up" and before == ["set"]:
         found.words[-1] = "setup"
     else:
-        found.words.append(corrected(word))
+        found.words.append(v.SLIPS.get(word, word))
 
 
 def _drop_openers(found: Words) -> bool:
@@ -218,56 +188,21 @@ def _drop_openers(found: Words) -> bool:
     asked_to = False
     while found.words:
         said = found.words
-        opener = next(
-            (opener for opener in vocabulary.OPENERS.get(said[0], ()) if tuple(said[: len(opener)]) == opener), ()
-        )
+        opener = next((opener for opener in v.OPENERS.get(said[0], ()) if tuple(said[: len(opener)]) == opener), ())
         if opener:
-            found.mind = found.mind or opener[-1] == "mind"
-            found.pleasant = found.pleasant or opener[0] in vocabulary.PLEASANT
-            found.said_no = found.said_no or opener[0] in vocabulary.SECOND_THOUGHTS
-            found.unsure = found.unsure or opener[-1] in vocabulary.WONDERING
+            found.pleasant = found.pleasant or opener[0] in v.CLOSERS
+            found.said_no = found.said_no or opener[0] in v.SECOND_THOUGHTS
+            found.unsure = found.unsure or opener[-1] in v.WONDERING
             asked_to = asked_to or not {"you", "u"}.isdisjoint(opener)
             found.drop_first(len(opener))
-        elif said[0] == "wait" and said[1:2] and said[1] in {"no", *vocabulary.CANCEL_ALONE} and 1 in found.clauses:
+            if opener[-1] == "mind" and found.words:
+                found.words[0] = v.GERUNDS.get(found.words[0], found.words[0])
+        elif said[0] == "wait" and said[1:2] and said[1] in {"no", *v.CANCEL_ALONE} and 1 in found.clauses:
             found.drop_first(1)  # an interjection
-        elif said[:2] == ["tell", "me"] and said[2:3] and said[2] in vocabulary.ASKED:
+        elif said[:2] == ["tell", "me"] and said[2:3] and said[2] in v.ASKED:
             found.drop_first(2)
-        elif said[:3] == ["let", "me", "know"] and said[3:4] and said[3] in vocabulary.ASKED:
+        elif said[:3] == ["let", "me", "know"] and said[3:4] and said[3] in v.ASKED:
             found.drop_first(3)
         else:
             break
     return asked_to
-
-
-# --- typing errors ---------------------------------------------------------------------------------------------------
-
-
-def corrected(word: str) -> str:
-    """Return the intended word, if it is a likely typo of a word in the vocabulary."""
-    if word in vocabulary.MISSPELT:
-        return vocabulary.MISSPELT[word]
-    if word in vocabulary.KNOWN or not 3 <= len(word) <= 12 or not word.isalpha():
-        return word
-    for meant in vocabulary.MENDABLE:
-        if abs(len(meant) - len(word)) <= 1 and _is_slip(word, meant, careful=meant in vocabulary.CANCEL_VERBS):
-            return meant
-    return word
-
-
-def _is_slip(word: str, meant: str, *, careful: bool) -> bool:
-    """Return whether two letters are swapped, one is missing, or one is extra; cancel verbs must match more closely."""
-    if len(word) == len(meant):
-        differing = [place for place in range(len(word)) if word[place] != meant[place]]
-        return (
-            len(differing) == 2
-            and differing[1] == differing[0] + 1
-            and (word[differing[0]], word[differing[1]]) == (meant[differing[1]], meant[differing[0]])
-        )
-    short, long = sorted((word, meant), key=len)
-    places = [place for place in range(len(long)) if long[:place] + long[place + 1 :] == short]
-    if not places:
-        return False
-    if len(word) < len(meant):  # a letter left out
-        return len(meant) >= (6 if careful else 5)
-    doubled = any(long[place] in (long[place - 1 : place], long[place + 1 : place + 2]) for place in places)
-    return len(meant) >= 5 and (doubled or not careful)
