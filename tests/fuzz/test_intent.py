@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.router import vocabulary, words
-from helmsman.router.intent import Hints, RouterVerb, parse
+from helmsman.router.intent import Hints, parse
+from helmsman.router.vocabulary import RouterVerb
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from helmsman.errors import InvalidInput
 from helmsman.router import vocabulary
-from helmsman.router.intent import Hints, Reference, RouterVerb, parse
+from helmsman.router.intent import Hints, Reference, parse
+from helmsman.router.vocabulary import RouterVerb
 from tests.router.shelf import labelled_requests
 
 ID = "T-local-3f9a1c0b7d2e"

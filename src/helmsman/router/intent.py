@@ -35,6 +35,7 @@ from helmsman.router.talk import (
     is_yes_or_no,
     reason_of_refusal,
 )
+from helmsman.router.vocabulary import RouterVerb
 from helmsman.router.words import (
     DURATION,
     ID,
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 
     from helmsman.router.words import Words
 
-RouterVerb = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
 Mode = Literal["local", "cloud"]
 Action = Literal[RouterVerb, "choose", "none"]
 """`choose`: ambiguous between tasks and work, so the caller is asked."""

@@ -17,7 +17,7 @@ from helmsman.router.words import SESSION_ID_FORM
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.router.intent import RouterVerb
+    from helmsman.router.vocabulary import RouterVerb
 
 _LONGEST: Final = 120
 _MOST_WORDS: Final = 8

@@ -6,7 +6,9 @@ command. "Stop the task" is a command; "stop the task runner" has an extra word,
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
+
+RouterVerb = Literal["run", "check", "wait", "cancel", "results", "respond", "apply", "environments", "setup"]
 
 
 def word_set(text: str) -> frozenset[str]:

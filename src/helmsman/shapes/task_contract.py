@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from helmsman.model.options import ApprovalPolicy, SandboxMode
-from helmsman.router.intent import RouterVerb
+from helmsman.router.vocabulary import RouterVerb
 from helmsman.shapes.contract import (
     ChangedFile,
     ErrorOutput,
