@@ -55,13 +55,13 @@ def _redact(text: str) -> str:
     # A pattern takes much longer than to see that a word is not there without which it cannot match.
     if "private key" in folded:
         text = _PRIVATE_KEY.sub(REDACTED, text)
-    if "-" in folded or "nmcli" in folded:
+    if not _PROGRAM_WORDS.isdisjoint(_WORDS.findall(text)):
         text = _redact_spans(text, secret_spans(text))
     if "authorization" in folded or "cookie" in folded:
         text = _HEADER.sub(rf"\g<name>{REDACTED}", text)
     if "bearer" in folded or "basic" in folded:
         text = _BEARER.sub(rf"\g<scheme>{REDACTED}", text)  # before `token: Bearer …` loses the word that gives it away
-    if any(word in folded for word in _IN_SECRET_NAMES):
+    if any(word in folded for word in _IN_SECRET_NAMES) and _may_assign(folded):
         text = _redact_assignments(text)
     if "?" in folded or "&" in folded:
         text = _SIGNATURE.sub(rf"\g<name>{REDACTED}", text)
@@ -69,17 +69,31 @@ def _redact(text: str) -> str:
         text = _URL_PASSWORD.sub(rf"\g<before>{REDACTED}@", text)
     if any(place in folded for place in _IN_WEBHOOKS):
         text = _WEBHOOK.sub(rf"\g<before>{REDACTED}", text)
-    if _TOKEN.search(" ".join([word for word in text.split() if len(word) >= _SHORTEST_TOKEN])):
+    if _TOKEN.search(" ".join(_LONG_WORDS.findall(text))):
         text = _TOKEN.sub(REDACTED, text)
     return text
+
+
+def _may_assign(folded: str) -> bool:
+    """Return whether a text in lower case may assign a value to a secret name. Most texts only mention one."""
+    return (
+        _NAME_BEFORE_SEPARATOR.search(folded) is not None
+        or ("-" in folded and _NAME_BEFORE_BLANK.search(folded) is not None)
+        or "value" in folded
+        or "set" in folded
+    )
 
 
 _IN_SECRET_NAMES: Final = ("pass", "secret", "token", "credential", "auth", "cookie", "key", "pwd", "psk", "pat")
 """Each name that `is_secret_name` recognizes contains one of these."""
 _IN_WEBHOOKS: Final = ("hook", "api.telegram.org/", "maker.ifttt.com/", "hc-ping.com/", "ntfy.sh/")
 """Each address that `_WEBHOOK` matches contains one of these."""
-_SHORTEST_TOKEN: Final = 15
-"""Tokens are at least this long, without blanks."""
+_NAME_BEFORE_SEPARATOR: Final = re.compile(rf"""(?:{"|".join(_IN_SECRET_NAMES)})[\w./-]*+(?:\\?["'=:]|[ \t]++[=:])""")
+_NAME_BEFORE_BLANK: Final = re.compile(rf"(?:{'|'.join(_IN_SECRET_NAMES)})[\w-]*+[ \t]")
+"""Options with a secret value match this: `--password …`."""
+_LONG_WORDS: Final = re.compile(r"[^\s\"',;(){}\[\]<>]{15,}+")
+"""Each token is part of such a word."""
+_WORDS: Final = re.compile(r"[\w-]+")
 
 _HARMLESS: Final = re.compile(
     r"[\w.-]{0,14}|[A-Za-z]{0,19}|[0-9a-f-]{0,100}|[0-9-]{10}T[0-9:.]{5,15}(?:[+-][0-9:]{5}|Z)?"
@@ -456,6 +470,8 @@ _BUNDLE: Final = re.compile(r"-[A-Za-z]{2,10}")
 
 _NAMES: Final = "|".join(re.escape(name) for name in sorted(_PROGRAMS, key=len, reverse=True))
 _PROGRAM: Final = re.compile(rf"(?:(?<![\w.-])|(?<=\\[bfnrt]))(?:{_NAMES})(?=[\s\"'\\])")
+_PROGRAM_WORDS: Final = frozenset(f"{escape}{name}" for name in _PROGRAMS for escape in ("", *"bfnrt"))
+"""Programs as words of a text. The last letter of an escape sequence, such as `\\n` in JSON, may be in front."""
 _TOKEN_WORD: Final = re.compile(
     r"""(?P<redacted>\[redacted\])
       | (?P<gap>(?:[ \t,\]()]|\[(?!redacted\])|\\\r?\n|\r?\n(?<=[,\[]\n)|\r?\n(?<=[,\[]\r\n))++)
