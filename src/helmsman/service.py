@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from helmsman.hub.service_client import Backend, ServiceClient
     from helmsman.model.events import Event
     from helmsman.sessions.session import Session
-    from helmsman.steering.session_loader import SpentTurn
+    from helmsman.steering.turn_recovery import SpentTurn
     from helmsman.tasks.jobs import RunningJob
     from helmsman.tasks.model import Task
 

@@ -33,7 +33,7 @@ async def test_nothing_is_begun_that_could_not_be_written_down_however_much_else
     writer = TaskWriter(tmp_path, AgentRecords(Agents()), Fence(1, lambda _: None))
     writer.update("T-ended", {"note": "It has ended."})
     writer.place("T-next", "engine", None)
-    with pytest.raises(RegistryUnavailable, match="it is not begun"):
+    with pytest.raises(RegistryUnavailable, match="it was not started"):
         await writer.write_intent("T-next")
     await writer.close()
 

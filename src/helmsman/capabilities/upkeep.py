@@ -17,7 +17,7 @@ from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionN
 from helmsman.model.events import AgentMessage, GoalChanged, PastTurn, SessionRenamed, TurnsForgotten
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
-from helmsman.steering.unrequested_turns import towards
+from helmsman.steering.turn_runner import towards
 from helmsman.worktrees.turn_snapshots import forget_snapshots
 
 if TYPE_CHECKING:

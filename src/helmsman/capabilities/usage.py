@@ -15,7 +15,7 @@ from helmsman.base.files import is_inside
 from helmsman.capabilities.usage_report import all_spendings, report
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import ModelUsage
-from helmsman.steering.session_loader import SpentTurn
+from helmsman.steering.turn_recovery import SpentTurn
 from helmsman.worktrees.records import places, projects
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ The hub has opened the store and taken the next epoch: the earlier hub can write
 3. Follow each turn that an agent may have received (`helmsman.steering.turn_recovery`). A turn that its agent never received
    is requeued. One that still runs is attached to: its output is read from the committed offset, its questions keep their
    deadlines. One that has ended gets its end.
-4. Begin accepted tasks that have not begun (`helmsman.hub.waiting_tasks`).
+4. Begin accepted tasks that have not begun (`WaitingTasks`).
 
 Afterwards the hub closes tasks whose processes have ended, and tasks that have waited for too long.
 """
@@ -15,6 +15,10 @@ Afterwards the hub closes tasks whose processes have ended, and tasks that have 
 from __future__ import annotations
 
 import logging
+import os
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -22,18 +26,28 @@ import anyio.to_thread
 
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.patches import settle_writes
+from helmsman.base.structs import Value, replace
 from helmsman.base.temporary import clear_abandoned
-from helmsman.errors import HelmsmanError
-from helmsman.hub.waiting_tasks import WaitingTasks
+from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
+from helmsman.model.events import MessageQueued, MessageUnqueued
+from helmsman.model.request import TurnRequest
+from helmsman.sessions.session import QueuedTurn
+from helmsman.settings import load_settings
+from helmsman.steering.core import Steering
+from helmsman.steering.shared import is_of_hub
+from helmsman.steering.turn_errors import known_error
 from helmsman.steering.turn_policy import TurnPolicy
+from helmsman.tasks.agent_records import WAITING, reconcile
 from helmsman.tasks.images import forget_images, images_kept
+from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from helmsman.hub.interface import OpenView
+    from helmsman.sessions.session import Session
+    from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
-    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +60,11 @@ _RETRY_SECONDS: Final = 5.0
 _YOUNG_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 _END_POLL: Final = 0.5
+_NO_CLIENT: Final = "nobody"
+"""Fingerprint for tasks without a policy."""
+_NOT_UNDERSTOOD: Final = HelmsmanError(
+    "It cannot be run: this version cannot read the record of an earlier one. Start it again."
+)
 
 
 class Recovery:
@@ -150,3 +169,210 @@ class Recovery:
         """Remove copies that no task needs. Recent copies stay: they belong to calls of this hub."""
         old = images_kept(self._shared.state_dir, older_than=_YOUNG_SECONDS)
         forget_images(self._shared.state_dir, {*old} - running)
+
+
+class _Waiting(Value, frozen=True):
+    """Waiting task, and the request to run."""
+
+    task: Task
+    spec: TurnRequest
+    policy: TurnPolicy
+
+    @classmethod
+    def of(cls, task: Task) -> _Waiting | None:
+        spec, policy = TurnRequest.unpacked(task.spec), TurnPolicy.stored_with(task)
+        return None if spec is None or policy is None else cls(task, spec, policy)
+
+
+class WaitingTasks:
+    """Begins tasks that an earlier hub, or a schedule, has accepted and that have not begun.
+
+    They are in the store with all that is needed to run them, except the environment they were requested from, which is
+    never stored. A task begins with the first client that has the same environment, or in an engine of that environment
+    which still lives. Until then it waits, and its note says so. Messages keep their order in their session.
+    """
+
+    def __init__(self, shared: Shared, open_view: OpenView) -> None:
+        self._shared = shared
+        self._open_view = open_view
+        self._writer = shared.task_writer
+        self._settings: Settings
+        self._starts: dict[str, _Waiting] = {}
+        """Tasks that wait for a new session, oldest first."""
+        self._jobs: dict[str, Task] = {}
+        """Jobs that resume when a client with their environment connects."""
+        self._messages: dict[str, tuple[Session, _Waiting]] = {}
+        """Tasks that wait in the queue of a session."""
+
+    def load_settings(self) -> None:
+        """Read the user's settings, for work of clients that are not connected.
+
+        Raises:
+            HelmsmanError: They cannot be read.
+        """
+        state_dir = self._shared.state_dir
+        self._settings = replace(load_settings({}, os.environ, state_dir), state_dir=state_dir)
+
+    async def begin(self, task: Task) -> None:
+        """Begin a task that has just been entered, or let it wait."""
+        await self._shared.is_recovered.wait()
+        await self.add(task)
+        self.run_due()
+
+    def service_for(self, policy: TurnPolicy | None) -> Steering:
+        """Return a service for the client that requested a task with this policy, which is not connected."""
+        settings = self._settings if policy is None else policy.settings(self._settings)
+        fingerprint = _NO_CLIENT if policy is None else policy.environment_fingerprint or _NO_CLIENT
+        return self._open_view(settings, env=dict(os.environ), shared=self._shared, in_place_of=fingerprint)
+
+    async def add(self, task: Task) -> None:
+        """Add a task that waits. `run_due` begins it."""
+        if task.job is not None:
+            self._jobs[task.id] = task
+            return
+        waiting = _Waiting.of(task)
+        if task.input_required:  # by the hub before this one
+            self._writer.update(task.id, {"input_required": False})
+        if task.of_job is not None and not await self._runs(task.of_job):
+            self._writer.cancel(task.id, "Its job has ended.")
+        elif waiting is None:
+            self._writer.fail(task.id, _NOT_UNDERSTOOD)
+        elif task.session_id is None:
+            self._begin(waiting)
+        elif task.status == "pending" and task.opened_session == task.session_id:
+            # A person was asked whether it may begin. Its session is in no file before that: another one is opened.
+            self._writer.update(task.id, {"session_id": None})
+            self._writer.spent_before(task.id, None)
+            self._begin(waiting)
+        else:
+            await self._queue(waiting, task.session_id)
+
+    def _begin(self, waiting: _Waiting) -> None:
+        """Queue the start of a task. The start of a job's turn is left to the job, which knows the steps before it."""
+        if waiting.task.of_job is None:
+            self._starts[waiting.task.id] = waiting
+
+    async def _runs(self, task_id: str) -> bool:
+        task = await self._writer.registry(lambda registry: registry.get(task_id))
+        return task is not None and task.is_running
+
+    async def _queue(self, waiting: _Waiting, session_id: str) -> None:
+        """Put a message back where it waited: behind the turn of its session, which may still be running."""
+        task, spec = waiting.task, waiting.spec
+        helm = self.service_for(waiting.policy)
+        try:
+            session = await helm.session(session_id)
+            if not await self._writer.take(task):
+                return
+        except SessionNotFound as error:
+            self._writer.fail(task.id, error)
+            return
+        except HelmsmanError as error:
+            log.warning("a message of session %s waits: %s", session_id, error)
+            return
+        self._messages[task.id] = session, waiting
+        run, is_away = partial(self._run_message, waiting), partial(self._is_away, waiting)
+        session.attach_queued(task.id, QueuedTurn(replace(spec, limits=waiting.policy.limits), run, is_away))
+        queued = MessageQueued(session_id=session.id, task_id=task.id, text=spec.turn.text, not_before=task.resumes_at)
+        if all(one.task_id != task.id for one in session.queue):
+            session.apply(queued)
+        if task.waiting_for is not None:
+            self._writer.spent_before(task.id, task.usage)
+            helm.run_later(session, task.id)
+        self._writer.hold_to_cost(task.id, task.max_cost_usd)
+        self._shared.session_registry.at_work[session.id] = session
+        if self._is_away(waiting) and task.waiting_for is None:
+            self._writer.update(task.id, {"note": WAITING})
+
+    def _connected(self, policy: TurnPolicy) -> Steering | None:
+        clients = (client for client in self._shared.clients if isinstance(client, Steering))
+        return next(
+            (client for client in clients if client.environment_fingerprint == policy.environment_fingerprint), None
+        )
+
+    def _is_away(self, waiting: _Waiting) -> bool:
+        """Return whether it cannot run now: no client has its environment, and no engine of that environment lives."""
+        agent, engine = self._shared.agents.get(waiting.spec.options.agent), waiting.spec.engine
+        if self._connected(waiting.policy) is not None or is_of_hub(waiting.policy.environment_fingerprint):
+            return False
+        return agent is None or engine is None or not agent.engine_is_alive(self._settings, engine)
+
+    @asynccontextmanager
+    async def _runner(self, waiting: _Waiting) -> AsyncIterator[Steering]:
+        """Yield a service that can run a task now.
+
+        Raises:
+            ClientAway: It does not exist.
+        """
+        client, spec = self._connected(waiting.policy), waiting.spec
+        helm = self.service_for(waiting.policy) if client is None else client.under(waiting.policy)
+        if helm is client:
+            yield helm
+            return
+        async with helm:
+            needs_engine = client is None and not is_of_hub(waiting.policy.environment_fingerprint)
+            if needs_engine and (spec.engine is None or not await helm.reaches(spec.options.agent, spec.engine)):
+                raise ClientAway(WAITING)
+            yield helm
+
+    async def _run_message(self, waiting: _Waiting, session: Session, task_id: str, queued: QueuedTurn) -> Session:
+        async with self._runner(waiting) as helm:
+            sent = await helm.run_queued(session, task_id, queued)
+        self._messages.pop(task_id, None)
+        return sent
+
+    def run_due(self) -> None:
+        """Begin what can run now: a client has connected, or a turn has ended."""
+        for task_id, task in list(self._jobs.items()):
+            policy = TurnPolicy.stored_with(task)
+            client = None if policy is None else self._connected(policy)
+            if client is not None:
+                del self._jobs[task_id]
+                client.resume_job(task)
+            elif task.note is None:
+                self._jobs[task_id] = replace(task, note=WAITING)
+                self._writer.update(task_id, {"note": WAITING})
+        for task_id, waiting in list(self._starts.items()):
+            if not self._is_away(waiting):
+                self._shared.tasks.start_soon(self._start, self._starts.pop(task_id))
+            elif waiting.task.note is None:
+                self._wait_again(waiting, WAITING)
+
+    async def _start(self, waiting: _Waiting) -> None:
+        task_id = waiting.task.id
+        try:
+            task = await self._writer.registry(lambda registry: registry.get(task_id))
+            if task is None or not task.is_waiting:
+                return  # cancelled in between, or begun by a client that repeated the call
+            async with self._runner(waiting) as helm:
+                await helm.run_waiting(task)
+        except TooManySessions as error:
+            self._wait_again(waiting, error.message)
+        except ClientAway:
+            self._wait_again(waiting, WAITING)
+        except HelmsmanError as error:
+            log.warning("task %s waits: %s", task_id, error)
+            self._wait_again(waiting, error.message)
+        except Exception as error:
+            log.exception("task %s could not be begun", task_id)
+            self._writer.fail(task_id, known_error(error))
+
+    def _wait_again(self, waiting: _Waiting, note: str) -> None:
+        task = waiting.task
+        self._starts[task.id] = replace(waiting, task=replace(task, note=note))
+        if task.note != note:
+            self._writer.update(task.id, {"note": note})
+
+    def end_overdue(self) -> None:
+        """End what has waited for too long."""
+        now = datetime.now(UTC)
+        queued = {task_id: waiting for task_id, (_, waiting) in self._messages.items() if self._is_away(waiting)}
+        for task_id, waiting in {**self._starts, **queued}.items():
+            changes = reconcile(waiting.task, None, now, waiting.task.agent)
+            if changes is None or "status" not in changes:
+                continue
+            self._starts.pop(task_id, None)
+            if task_id in self._messages:
+                session, _ = self._messages.pop(task_id)
+                session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
+            self._writer.cancel(task_id, changes["note"] or "")

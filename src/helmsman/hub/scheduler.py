@@ -1,6 +1,6 @@
 """Start scheduled runs when they are due: the hub's part of schedules.
 
-A due run becomes a waiting task, which begins like all others (`helmsman.hub.waiting_tasks`). It runs in the environment of
+A due run becomes a waiting task, which begins like all others (`helmsman.hub.recovery`). It runs in the environment of
 the hub, because the client that made the schedule may be gone. Its questions wait until a person answers. If an approval
 timeout is configured, the run fails when that passes.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from helmsman.hub.waiting_tasks import WaitingTasks
+    from helmsman.hub.recovery import WaitingTasks
     from helmsman.model.events import Event
     from helmsman.schedules.store import Schedule
     from helmsman.sessions.session import Session

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
 SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
 
-_STATUS_AFTER: Final[dict[TurnOutcome, SessionStatus]] = {
+STATUS_AFTER: Final[Mapping[str, SessionStatus]] = {
     "completed": "done",
     "failed": "error",
     "interrupted": "interrupted",
@@ -671,7 +671,7 @@ class SessionState:
         self.asked_at.clear()
         self.is_interrupting, self.end_as = False, None
         self.note = None
-        self.status, self.between_turns = _STATUS_AFTER[outcome], None
+        self.status, self.between_turns = STATUS_AFTER[outcome], None
         self.error = failure if outcome == "failed" else None
         if outcome == "failed" and failure is None:
             self.error = Failure(code="unknown", message="The agent gave no reason.")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -24,11 +24,7 @@ from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import Value, replace
 from helmsman.errors import RegistryUnavailable, SessionBusy, SessionNotFound
 from helmsman.model.events import (
-    AgentMessage,
     Event,
-    Failure,
-    ItemEnded,
-    MessageQueued,
     MessageUnqueued,
     Notice,
     OptionsChanged,
@@ -36,47 +32,43 @@ from helmsman.model.events import (
     TurnAdopted,
     TurnEnded,
     TurnRequested,
-    TurnStarted,
-    Usage,
-    UsageReported,
     WorktreeAssigned,
-    added_up,
 )
 from helmsman.model.inputs import session_options
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
-from helmsman.sessions.state import SessionState, SessionStatus
+from helmsman.sessions.state import STATUS_AFTER, SessionState, SessionStatus
+from helmsman.steering.turn_recovery import (
+    UNKNOWN_END,
+    SpentTurn,
+    events_of_last_turn,
+    is_unlogged,
+    spent_so_far,
+    unreported,
+    with_unsent_queued,
+)
 from helmsman.store.log import StoredEvents
 from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
-    from helmsman.agents.protocol import RecordedTurn, SessionIndex, SessionInfo
-    from helmsman.model.events import ModelUsage
+    from helmsman.agents.protocol import SessionIndex, SessionInfo
     from helmsman.sessions.session import Listeners, Verbs
-    from helmsman.sessions.state import StateView
     from helmsman.settings import Settings
-    from helmsman.steering.session_registry import SessionRegistry
+    from helmsman.steering.shared import SessionRegistry
     from helmsman.tasks.agent_records import AgentRecords
     from helmsman.tasks.writer import TaskWriter
 
 log = logging.getLogger(__name__)
 
-_NO_END: Final = "The outcome of the last turn is unknown. Send the session a message to continue."
-_UNTOLD: Final = Failure(
-    code="engine_lost",
-    message="The process that ran this turn has ended, and the turn with it. Send the session a message to continue.",
-    retryable=True,
-)
-
 
 class StoredSession(Value, frozen=True, kw_only=True):
     """Session as another process left it. `running` is its running task, if a process or engine still works on it.
 
-    `logged` is its log. `ending` is the end of the turn that the log leaves open, from the agent's record and its last
-    task. `outside` is a later turn that is not in the log.
+    `logged` is its log. If no task runs, `last_turn` has the events of its last turn, from its last task and its agent's
+    record; `is_outside` says that the agent's own program ran it, so the log lacks it.
     """
 
     options: SessionOptions
@@ -86,8 +78,8 @@ class StoredSession(Value, frozen=True, kw_only=True):
     task_ids: tuple[str, ...]
     running: Task | None
     logged: StoredEvents
-    ending: tuple[Event, ...]
-    outside: tuple[Event, ...]
+    last_turn: tuple[Event, ...]
+    is_outside: bool
     unfinished: frozenset[str]
     """Its tasks that run or wait."""
     opened_by: McpClient | None
@@ -95,35 +87,6 @@ class StoredSession(Value, frozen=True, kw_only=True):
     changed_at: datetime
     """Time of its last event."""
     spent: Sequence[SpentTurn]
-
-
-class SpentTurn(NamedTuple):
-    """Usage of one turn of a session, or of one of its sub-agents. `at` is its start, in seconds since 1970."""
-
-    turn_id: str | None
-    at: float
-    part: ModelUsage
-    is_sub_agents: bool = False
-
-
-def spent_so_far(session_id: str, spent: Sequence[SpentTurn]) -> UsageReported:
-    """Report all that a session without a running turn has spent."""
-    return UsageReported(session_id=session_id, before=added_up(one.part for one in spent))
-
-
-def spent_in_turn(session_id: str, spent: Sequence[SpentTurn], turn: RecordedTurn) -> UsageReported:
-    """Report the usage of a session in its running turn, by its agent's records, and the usage before it."""
-    began = None if turn.began_at is None else turn.began_at.timestamp()
-    before: list[ModelUsage] = []
-    sub_agents = Usage()
-    for one in spent:
-        if one.is_sub_agents and began is not None and one.at >= began:
-            sub_agents += one.part.usage
-        elif one.turn_id is None or one.turn_id != turn.turn_id:
-            before.append(one.part)
-    used = turn.usage or Usage()
-    total = None if turn.spent_before is None else turn.spent_before + used
-    return UsageReported(session_id=session_id, before=added_up(before), turn=used, total=total, sub_agents=sub_agents)
 
 
 class SessionLoader:
@@ -207,15 +170,14 @@ class SessionLoader:
         if task is None:
             if session.state.has_turn:  # also one that was only shown here: its readers hear how it ended
                 session.apply(TurnAdopted(session_id=session.id, turn_id=session.state.turn_id))
-                for event in now.ending or now.outside:
-                    if not isinstance(event, TurnRequested | TurnStarted):
-                        session.apply(event)
-            elif now.outside:
+                for event in unreported(session.state, now.last_turn):
+                    session.apply(event)
+            elif now.is_outside:
                 session.mark_history(lacks=True)
-                for event in now.outside:
+                for event in now.last_turn:
                     session.fold(event)
             if session.state.is_running:
-                session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=_UNTOLD))
+                session.apply(TurnEnded(session_id=session.id, outcome="failed", failure=UNKNOWN_END))
             session.fold(spent_so_far(session.id, now.spent))
             return
         if not await self._attach(session, task, now.spent):
@@ -308,7 +270,7 @@ class SessionLoader:
         turn = await self._agent_records.turn(session_id) if running is None else None
         waiting = {task.id for task in tasks if task.is_waiting}
         logged = with_unsent_queued(await self.log_of(session_id), waiting)
-        ending, outside = ((), ()) if running is not None else _unlogged(session_id, logged, last, turn)
+        last_turn = () if running is not None else events_of_last_turn(session_id, last, turn)
         return StoredSession(
             options=self._options(directory, tasks, info),
             directory=directory,
@@ -317,8 +279,8 @@ class SessionLoader:
             task_ids=tuple(task.id for task in reversed(tasks)),
             running=running,
             logged=logged,
-            ending=ending,
-            outside=outside,
+            last_turn=last_turn,
+            is_outside=bool(last_turn) and is_unlogged(logged, turn),
             unfinished=frozenset(task.id for task in tasks if task.is_running),
             created_at=_created_at(info, tasks),
             changed_at=_changed_at(info, tasks),
@@ -333,10 +295,10 @@ class SessionLoader:
         turns = await self._agent_records.last_turns([info for info, _ in sessions], indexes)
         ended: dict[str, SessionStatus] = {}
         for info, tasks in sessions:
-            state = SessionState(info.session_id)
-            for event in _past(info.session_id, next(filter(_was_a_turn, tasks), None), turns[info.session_id]):
-                state.apply(event)
-            ended[info.session_id] = state.status
+            last = next(filter(_was_a_turn, tasks), None)
+            events = events_of_last_turn(info.session_id, last, turns[info.session_id])
+            ends = (STATUS_AFTER[event.outcome] for event in events if isinstance(event, TurnEnded))
+            ended[info.session_id] = next(ends, "done")
         return ended
 
     async def log_of(self, session_id: str, since: int = 0) -> StoredEvents:
@@ -451,89 +413,3 @@ def _was_a_turn(task: Task) -> bool:
         return False
     was_refused = task.error is not None and task.error.get("code") == SessionBusy.code
     return task.turn_id is not None or not (task.status == "canceled" or was_refused)
-
-
-def with_unsent_queued(logged: StoredEvents, waiting: Collection[str]) -> StoredEvents:
-    """Return a log in which a turn that was requested, and whose task still waits, is a queued message.
-
-    A hub was killed between the request and its intent to send it. The next one sends it.
-    """
-    events = logged.events
-    place = next((at for at in reversed(range(len(events))) if isinstance(events[at], TurnRequested)), None)
-    if place is None or any(isinstance(event, TurnStarted | TurnAdopted | TurnEnded) for event in events[place:]):
-        return logged
-    asked = events[place]
-    if not isinstance(asked, TurnRequested) or asked.task_id not in waiting or asked.task_id is None:
-        return logged
-    queued = MessageQueued(session_id=asked.session_id, task_id=asked.task_id, text=asked.text).with_time(asked.at)
-    return logged._replace(events=(*events[:place], queued, *events[place + 1 :]))
-
-
-def _unlogged(
-    session_id: str, logged: StoredEvents, task: Task | None, turn: RecordedTurn | None
-) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
-    """Return how the last turn of a log ended, if the log does not say so, and the turn that another program ran since."""
-    past = _past(session_id, task, turn)
-    state = SessionState(session_id)
-    for event in logged.events:
-        state.apply(event)
-    if not any(isinstance(event, TurnRequested | TurnStarted) for event in logged.events):
-        return (), past
-    if state.has_turn:
-        return tuple(event for event in past if not _is_known(event, state)), ()
-    known = {event.turn_id for event in logged.events}
-    began = None if turn is None or turn.turn_id in known else turn.began_at
-    is_later = began is not None and logged.changed_at is not None and began > logged.changed_at
-    return (), past if is_later else ()
-
-
-def _is_known(event: Event, state: StateView) -> bool:
-    if isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage):
-        return any(isinstance(item, AgentMessage) and item.text == event.item.text for item in state.items)
-    return isinstance(event, TurnRequested | TurnStarted)
-
-
-def _past(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:
-    """Return the events of a finished turn, which may have been this task."""
-    known = () if task is None else _end_by_task(session_id, task, turn)
-    return known or (() if turn is None else _as_events(session_id, turn))
-
-
-def _end_by_task(session_id: str, task: Task, turn: RecordedTurn | None) -> tuple[Event, ...]:
-    """Return the end of the last task if it failed and the agent's record has no end or no reason.
-
-    An agent that was killed records nothing, a turn that never began is in no record, and a turn that was silent for
-    too long is recorded as interrupted. Some agents do not record interrupts.
-    """
-    if task.status not in ("failed", "unknown", "canceled"):
-        return ()
-    recorded: tuple[Event, ...] = ()
-    if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
-        is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
-        told = ("failed", "interrupted") if task.status == "canceled" else ("failed", "completed")
-        if not is_its_own or turn.outcome in told:
-            return ()
-        recorded = _as_events(session_id, turn)[:-1]
-    if task.status == "canceled":
-        begun = recorded or (TurnRequested(session_id=session_id, text=task.instruction),)
-        return (*begun, TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="interrupted"))
-    failure = Failure(code="engine_lost", message=task.note or _NO_END, retryable=True)
-    if (error := task.error) is not None:
-        code, message = str(error.get("code", failure.code)), str(error.get("message", failure.message))
-        failure = Failure(code=code, message=message, retryable=bool(error.get("retryable")))
-    return (
-        TurnRequested(session_id=session_id, text=task.instruction),
-        TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="failed", failure=failure),
-    )
-
-
-def _as_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
-    """Convert a finished turn to events, as far as they matter. A turn without an end gives none."""
-    if turn.outcome == "open":
-        return ()
-    events: list[Event] = [TurnStarted(session_id=session_id, turn_id=turn.turn_id)]
-    if turn.message is not None:
-        message = AgentMessage(id="final", text=turn.message)
-        events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
-    ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
-    return (*events, ending.with_time(turn.ended_at))

@@ -19,19 +19,18 @@ from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
-from helmsman.errors import NOT_OPEN, HelmsmanError
-from helmsman.model.events import EngineGone, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
+from helmsman.base.sanitize import one_line
+from helmsman.errors import NOT_OPEN, ClientAway, HelmsmanError, TooManySessions
+from helmsman.model.events import EngineGone, MessageUnqueued, SettingsApplied, TurnEnded, TurnRequested, TurnStarted
 from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.settings import RETENTION_DAYS
-from helmsman.steering.session_registry import SessionRegistry
-from helmsman.steering.turn_limiter import TurnLimiter
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.writer import TaskWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
@@ -48,10 +47,72 @@ log = logging.getLogger(__name__)
 OpenFleet: TypeAlias = "Callable[[Verbs], AbstractAsyncContextManager[Any]]"
 """Opens a fleet for a client, which sends all its calls to it from then on (`helmsman.hub.service_client.Backend`)."""
 
+_LISTED: Final = 20
+_ABOUT_CHARS: Final = 60
 _LINGER_SECONDS: Final = 60.0
 _ELSEWHERE_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 30.0
 """Interval in seconds of the clock check: a timer does not count the time that a machine slept."""
+
+
+class SessionRegistry:
+    """Sessions of a process, for all clients, and the listeners to their events."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, Session] = {}
+        self.at_work: dict[str, Session] = {}
+        """Sessions with a running turn or a queued message. Every start checks them, and they are few among many."""
+        self.elsewhere: dict[str, Callable[[], Awaitable[None]]] = {}
+        """Functions that refresh sessions with a turn in another process: only the store has the end of that turn."""
+        self.has_elsewhere = anyio.Event()
+        """Set when `elsewhere` gets an entry, for the task that waits for the first."""
+        self.sending: set[str] = set()
+        """Sessions with a first queued message that is about to be sent."""
+        self.restored = OnceEach[Session]()
+        self.listeners: list[Callable[[Session, Event], None]] = []
+
+    def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
+        """Call a listener for the events of all sessions, until the returned function is called. Calling it
+        twice is safe.
+        """
+
+        def stop() -> None:
+            if listener in self.listeners:
+                self.listeners.remove(listener)
+
+        self.listeners.append(listener)
+        return stop
+
+    def on_event(self, session: Session, _event: Event) -> None:
+        """Keep `at_work` up to date."""
+        if session.state.is_running or session.queue:
+            self.at_work[session.id] = session
+        else:
+            self.at_work.pop(session.id, None)
+
+
+class TurnLimiter:
+    """Turns that are starting, beside those that run. All clients of a process share it: `MAX_SESSIONS` counts both."""
+
+    def __init__(self) -> None:
+        self.starting = 0
+
+    def refuse_if_full(self, running: int, most: int, shown: Sequence[Session]) -> None:
+        """Make sure that one more may begin. `shown` are the running sessions that the caller may know of.
+
+        Raises:
+            TooManySessions: As many turns run, or are starting, as there may be.
+        """
+        if running + self.starting < most:
+            return
+        listed = [f"{session.id} ({one_line(session.state.about or 'no prompt')[:_ABOUT_CHARS]})" for session in shown]
+        more = [f"and {len(listed) - _LISTED} more"] if len(listed) > _LISTED else []
+        lines = "".join(f"\n- {line}" for line in (*listed[:_LISTED], *more))
+        raise TooManySessions(
+            f"{running + self.starting} turns are running and MAX_SESSIONS is {most}. Wait for one to end, "
+            f"interrupt one, or raise the limit.{' Running:' + lines if lines else ''}",
+            running=[session.id for session in shown],
+        )
 
 
 class Shared:
@@ -251,6 +312,39 @@ class Shared:
                         session.engine.detach(session.id)  # no event in it is of interest
                         session.detach()
                 holder.close()
+
+
+async def run_next(session_registry: SessionRegistry) -> None:
+    """Send the messages that wait for the end of a turn, or for room."""
+    for session in list(session_registry.at_work.values()):
+        if session.id not in session_registry.sending:
+            session_registry.sending.add(session.id)
+            try:
+                while await _send_first(session):
+                    pass
+            finally:
+                session_registry.sending.discard(session.id)
+
+
+async def _send_first(session: Session) -> bool:
+    """Send the first waiting message of an idle session. Return whether the next one may be sent."""
+    if not session.queue or session.state.is_running or session.queue[0].is_early:
+        return False
+    task_id = session.queue[0].task_id
+    queued = session.queued_turn(task_id)
+    if queued is None:
+        return False  # recovery, or another process, sends it
+    try:
+        await queued.run(session, task_id, queued)
+    except (TooManySessions, ClientAway) as error:  # of the client that sent it; others may do better
+        log.debug("a queued message of session %s waits: %s", session.id, error)
+        return False
+    except Exception as error:  # the session has the error; the other sessions continue
+        is_known = isinstance(error, HelmsmanError)
+        log.warning("a queued message of session %s was not sent: %s", session.id, error, exc_info=not is_known)
+    if any(one.task_id == task_id for one in session.queue):
+        session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
+    return True
 
 
 def fingerprint_of(settings: Settings, env: Mapping[str, str] | None) -> str:

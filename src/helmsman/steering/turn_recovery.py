@@ -5,15 +5,15 @@ A turn that was unfinished is in one of three states:
 - Its agent never received it. The hub had recorded its intent with the amount of input that the agent had received
   (`Engine.input_position`), and that amount is unchanged. The task waits again (`requeue`).
 - Its engine still runs it. The service attaches to the engine, which continues from the committed output (`attach`).
-- It has ended, and no hub has heard of it. A Codex that exits closes the connection when its last turn is over, often before
-  it has reported the end, and a usage limit may end a turn while there is no hub. The agent's own record has both.
+- It has ended, and no hub has received its end. A Codex that exits closes the connection when its last turn is over,
+  often before it has reported the end, and a usage limit may end a turn while there is no hub. The agent's record has both.
 """
 
 from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -22,31 +22,36 @@ from helmsman.agents.protocol import EngineHangs
 from helmsman.errors import EngineLost, HelmsmanError
 from helmsman.model.events import (
     AgentMessage,
+    Event,
+    Failure,
     ItemEnded,
+    MessageQueued,
+    ModelUsage,
     TurnAdopted,
     TurnEnded,
     TurnRequested,
     TurnStarted,
     Usage,
     UsageReported,
+    added_up,
 )
 from helmsman.sessions.session import Verbs
 from helmsman.steering.opening import note_opened
-from helmsman.steering.session_loader import spent_in_turn, spent_so_far
 from helmsman.steering.turn_errors import ended_by_limit
 from helmsman.tasks.agent_records import may_go_on
 from helmsman.tasks.registry import Registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from helmsman.agents.protocol import Engine, RecordedTurn
     from helmsman.agents.registry import Agents, EngineHolder
-    from helmsman.model.events import EngineGone, Event
+    from helmsman.model.events import EngineGone
     from helmsman.sessions.session import Session
+    from helmsman.sessions.state import StateView
     from helmsman.settings import Settings
-    from helmsman.steering.session_loader import SpentTurn
     from helmsman.steering.shared import Shared
+    from helmsman.store.log import StoredEvents
     from helmsman.tasks.model import Task, TaskChanges
 
 log = logging.getLogger(__name__)
@@ -56,6 +61,12 @@ RECEIVED: Final[TaskChanges] = {"input_position": None}
 SENT: Final[TaskChanges] = {"spec": None, **RECEIVED}
 """Agent has received the request of a task, or may have: the task must not run again."""
 
+_NO_END: Final = "The outcome of the last turn is unknown. Send the session a message to continue."
+UNKNOWN_END: Final = Failure(
+    code="engine_lost",
+    message="The process that ran this turn has ended, and the turn with it. Send the session a message to continue.",
+    retryable=True,
+)
 _ASKED_AGAIN_SECONDS: Final = 5.0
 """Seconds for an engine to repeat its open question to us, before the session is shown without one."""
 _RECORD_SECONDS: Final = 5.0
@@ -235,7 +246,7 @@ class TurnRecovery:
         # The task is no evidence: it may be registered only now, and a task that resumes has several turns.
         if session.state.turn_id != turn_id or not session.state.is_running:
             return  # it was ended in the meantime, and another one may run in another engine
-        for event in () if turn is None else _end_of(session, turn):
+        for event in () if turn is None else unreported(session.state, recorded_events(session.id, turn)):
             self._service.handle_event(session, event)
         self._service.handle_event(session, gone)
 
@@ -262,13 +273,108 @@ class TurnRecovery:
         return await anyio.to_thread.run_sync(is_alive, self._service.settings, engine.id)
 
 
-def _end_of(session: Session, turn: RecordedTurn) -> Iterator[Event]:
-    """Yield the events of a turn that the agent recorded but did not report."""
-    assert turn.outcome != "open"
-    told = (item.text for item in session.items if isinstance(item, AgentMessage))
-    if turn.message is not None and turn.message not in told:
-        item = AgentMessage(id="final", text=turn.message, phase="final_answer")
-        yield ItemEnded(session_id=session.id, turn_id=turn.turn_id, item=item)
+# --- what is known of a turn besides its log ---------------------------------------------------------------------------
+
+
+class SpentTurn(NamedTuple):
+    """Usage of one turn of a session, or of one of its sub-agents. `at` is its start, in seconds since 1970."""
+
+    turn_id: str | None
+    at: float
+    part: ModelUsage
+    is_sub_agents: bool = False
+
+
+def spent_so_far(session_id: str, spent: Sequence[SpentTurn]) -> UsageReported:
+    """Report all that a session without a running turn has spent."""
+    return UsageReported(session_id=session_id, before=added_up(one.part for one in spent))
+
+
+def spent_in_turn(session_id: str, spent: Sequence[SpentTurn], turn: RecordedTurn) -> UsageReported:
+    """Report the usage of a session in its running turn, by its agent's records, and the usage before it."""
+    began = None if turn.began_at is None else turn.began_at.timestamp()
+    before: list[ModelUsage] = []
+    sub_agents = Usage()
+    for one in spent:
+        if one.is_sub_agents and began is not None and one.at >= began:
+            sub_agents += one.part.usage
+        elif one.turn_id is None or one.turn_id != turn.turn_id:
+            before.append(one.part)
+    used = turn.usage or Usage()
+    total = None if turn.spent_before is None else turn.spent_before + used
+    return UsageReported(session_id=session_id, before=added_up(before), turn=used, total=total, sub_agents=sub_agents)
+
+
+def with_unsent_queued(logged: StoredEvents, waiting: Collection[str]) -> StoredEvents:
+    """Return a log in which a turn that was requested, and whose task still waits, is a queued message.
+
+    A hub was killed between the request and its intent to send it. The next one sends it.
+    """
+    events = logged.events
+    place = next((at for at in reversed(range(len(events))) if isinstance(events[at], TurnRequested)), None)
+    if place is None or any(isinstance(event, TurnStarted | TurnAdopted | TurnEnded) for event in events[place:]):
+        return logged
+    asked = events[place]
+    if not isinstance(asked, TurnRequested) or asked.task_id not in waiting or asked.task_id is None:
+        return logged
+    queued = MessageQueued(session_id=asked.session_id, task_id=asked.task_id, text=asked.text).with_time(asked.at)
+    return logged._replace(events=(*events[:place], queued, *events[place + 1 :]))
+
+
+def is_unlogged(logged: StoredEvents, turn: RecordedTurn | None) -> bool:
+    """Return whether an agent's own program ran this turn, its last one, after those in the log, or without a log."""
+    if not any(isinstance(event, TurnRequested | TurnStarted) for event in logged.events):
+        return True
+    if turn is None or turn.began_at is None or logged.changed_at is None:
+        return False
+    return turn.began_at > logged.changed_at and all(event.turn_id != turn.turn_id for event in logged.events)
+
+
+def unreported(state: StateView, events: Iterable[Event]) -> Iterator[Event]:
+    """Yield the events of a running turn that the agent has recorded and not reported."""
+    said = [item.text for item in state.items if isinstance(item, AgentMessage)]
+    for event in events:
+        is_said = isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and event.item.text in said
+        if not is_said and not isinstance(event, TurnRequested | TurnStarted):
+            yield event
+
+
+def events_of_last_turn(session_id: str, task: Task | None, turn: RecordedTurn | None) -> tuple[Event, ...]:
+    """Return the events of a session's last turn, as far as they matter; none if its end is not known.
+
+    Its task tells of the end if it did not complete and the agent's record has no end or no reason: an agent that was killed
+    records nothing, a turn that never began is in no record, and a turn that was silent for too long is recorded as
+    interrupted. Some agents do not record interrupts.
+    """
+    recorded = () if turn is None else recorded_events(session_id, turn)
+    if task is None or task.status not in ("failed", "unknown", "canceled"):
+        return recorded
+    is_canceled, is_later = task.status == "canceled", False
+    if turn is not None and (turn.began_at is None or turn.began_at >= task.created_at):
+        is_its_own = task.turn_id is None or turn.turn_id is None or task.turn_id == turn.turn_id
+        is_later = True
+        if not is_its_own or turn.outcome in ("failed", "interrupted" if is_canceled else "completed"):
+            return recorded
+    begun: tuple[Event, ...] = (TurnRequested(session_id=session_id, text=task.instruction),)
+    if is_canceled:
+        ending = TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="interrupted")
+        return (*((is_later and recorded[:-1]) or begun), ending)
+    error = {"message": task.note or _NO_END, "retryable": True, **(task.error or {})}
+    failure = Failure(
+        code=str(error.get("code", "engine_lost")), message=str(error["message"]), retryable=bool(error["retryable"])
+    )
+    return (*begun, TurnEnded(session_id=session_id, turn_id=task.turn_id, outcome="failed", failure=failure))
+
+
+def recorded_events(session_id: str, turn: RecordedTurn) -> tuple[Event, ...]:
+    """Return the events of a turn that its agent has recorded; none if it has not ended."""
+    if turn.outcome == "open":
+        return ()
+    events: list[Event] = [TurnStarted(session_id=session_id, turn_id=turn.turn_id)]
+    if turn.message is not None:
+        message = AgentMessage(id="final", text=turn.message, phase="final_answer")
+        events.append(ItemEnded(session_id=session_id, turn_id=turn.turn_id, item=message))
     if turn.usage is not None:
-        yield UsageReported(session_id=session.id, turn_id=turn.turn_id, turn=turn.usage)
-    yield TurnEnded(session_id=session.id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
+        events.append(UsageReported(session_id=session_id, turn_id=turn.turn_id, turn=turn.usage))
+    ending = TurnEnded(session_id=session_id, turn_id=turn.turn_id, outcome=turn.outcome, failure=turn.error)
+    return (*events, ending.with_time(turn.ended_at))

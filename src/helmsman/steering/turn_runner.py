@@ -7,7 +7,7 @@ use are in `helmsman.steering.core`.
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import cached_property, partial
@@ -24,7 +24,7 @@ from helmsman.base.caller_context import asking_client, current
 from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.structs import pack, replace
-from helmsman.errors import AnswerInvalid, HelmsmanError
+from helmsman.errors import AnswerInvalid, BudgetExceeded, HelmsmanError
 from helmsman.model.events import (
     EngineGone,
     HistoryImported,
@@ -35,15 +35,17 @@ from helmsman.model.events import (
     PlaceRecorded,
     QuestionAsked,
     SettingsApplied,
+    TaskLinked,
     ToolCalled,
     TurnAdopted,
     TurnEnded,
     TurnRequested,
     TurnStarted,
     UsageReported,
+    UserMessage,
     WorktreeAssigned,
 )
-from helmsman.model.options import DEFAULT_AGENT, TurnLimits
+from helmsman.model.options import DEFAULT_AGENT, TurnInput, TurnLimits
 from helmsman.model.request import TurnRequest
 from helmsman.sessions.history import completed, turns_of, unknown_turns
 from helmsman.sessions.question_broker import QuestionBroker
@@ -51,15 +53,12 @@ from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.tool_calls import answer_call
 from helmsman.sessions.watchdog import watch_turn
 from helmsman.settings import Settings, ensure_state_dir, load_settings
-from helmsman.steering.hooks import Hooks
 from helmsman.steering.opening import needed_for, note_opened, writable_places
 from helmsman.steering.session_loader import SessionLoader
-from helmsman.steering.shared import Shared, fingerprint_of, is_of_hub
+from helmsman.steering.shared import Shared, fingerprint_of, is_of_hub, run_next
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
-from helmsman.steering.turn_limiter import run_next
 from helmsman.steering.turn_policy import TurnPolicy
-from helmsman.steering.turn_recovery import RECEIVED, SENT, TurnRecovery
-from helmsman.steering.unrequested_turns import UnrequestedTurns, is_theirs
+from helmsman.steering.turn_recovery import RECEIVED, SENT, SpentTurn, TurnRecovery
 from helmsman.tasks.call_key import is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
@@ -71,7 +70,7 @@ if TYPE_CHECKING:
     from helmsman.agents.registry import EngineHolder
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.events import Event, PastTurn, RequestedTurn
-    from helmsman.model.options import SessionOptions, TurnInput
+    from helmsman.model.options import SessionOptions
     from helmsman.model.questions import Question
     from helmsman.sessions.session import OwnAnswer, QuestionHandler, QueuedTurn
     from helmsman.steering.opening import SessionOpener
@@ -83,6 +82,59 @@ log = logging.getLogger(__name__)
 TurnBeginner = Callable[["Engine"], Awaitable["Begun"]]
 """Starts a turn in an engine."""
 Ready = Callable[[], Awaitable[None]]
+
+
+class Hooks(ABC):
+    """What the runner of turns calls in the capabilities. `helmsman.service.HelmsmanService` dispatches it."""
+
+    @abstractmethod
+    async def check_remaining(self, percent: float, agent: str) -> tuple[str, ...]:
+        """Refuse a start when less than this percentage of the account's limit is left. Return remarks otherwise."""
+
+    @abstractmethod
+    async def used_up(self, directory: str | None, task_id: str) -> BudgetExceeded | None:
+        """Return the reason why a new task in a directory needs a person to grant more than a budget, or None."""
+
+    @abstractmethod
+    async def needs_session_first(self, task_id: str, directory: Path) -> bool:
+        """Return whether a session in a new worktree is opened before its first turn is requested. `defer_turn` then
+        delays the turn.
+        """
+
+    @abstractmethod
+    async def defer_turn(self, session: Session, task_id: str, go_on: Callable[[], Awaitable[None]]) -> bool:
+        """Return whether a requested turn is delayed: a person is asked, or the session's worktree is set up.
+
+        Then `go_on` is called, unless the answer is no.
+        """
+
+    @abstractmethod
+    def before_turn(self, session: Session, task_id: str, sandbox: str | None) -> Callable[[], Awaitable[None]]:
+        """Start the preparations for a turn. The returned function waits for them before the agent gets the turn. Neither
+        raises.
+
+        `sandbox` is the sandbox of the session, as far as it is known.
+        """
+
+    @abstractmethod
+    def after_turn(self, session: Session) -> None:
+        """Run after the end of a turn."""
+
+    @abstractmethod
+    async def spent_by(self, session_id: str) -> Sequence[SpentTurn]:
+        """Return the usage of each turn of a session and of its sub-agents, by the records on disk."""
+
+    @abstractmethod
+    def check_spending(self, session: Session) -> None:
+        """Check the spending of a session: its turn may have to be stopped."""
+
+    @abstractmethod
+    def resume_job(self, task: Task) -> None:
+        """Resume a job that an earlier hub left."""
+
+    @abstractmethod
+    def intercept_event(self, session: Session, event: Event) -> bool:
+        """Return whether to withhold this event from the session: a person is asked first how to continue."""
 
 
 class TurnRunner(Verbs, Hooks):
@@ -125,7 +177,6 @@ class TurnRunner(Verbs, Hooks):
         self._writer = self._shared.task_writer
         self.allowed_roots = self.settings.session_roots
         self.turn_recovery = TurnRecovery(self._shared, self)
-        self._unrequested_turns = UnrequestedTurns(self._shared, self.policy)
         self._loader = SessionLoader(
             self.settings,
             self._shared.session_registry,
@@ -703,7 +754,40 @@ class TurnRunner(Verbs, Hooks):
             elif isinstance(event, UsageReported | SettingsApplied):
                 self.check_spending(session)
             elif isinstance(event, ItemStarted | TurnStarted) and event.agent_id is None:
-                self._unrequested_turns.handle_event(session, event)
+                self._note_unrequested(session, event)
+
+    # --- turns that no client of Helmsman requested ------------------------------------------------------------------
+
+    def _note_unrequested(self, session: Session, event: ItemStarted | TurnStarted) -> None:
+        """Register a task for a turn that Helmsman did not request.
+
+        It is an agent's own, towards a goal, or a person begins it in the agent's program. In a person's own engine Helmsman
+        only follows it.
+        """
+        text = None
+        if isinstance(event, TurnStarted):
+            text = None if session.goal is None else towards(session.goal)
+        elif isinstance(event.item, UserMessage) and session.state.is_running and not is_theirs(session, self._writer):
+            text = event.item.text
+        if text is None or self._writer.running_task(session.id) is not None or session.id in self._shared.registering:
+            return
+        self._shared.registering.add(session.id)
+        self._shared.tasks.start_soon(self._register, session, text)
+
+    async def _register(self, session: Session, text: str) -> None:
+        try:
+            request = session.request(TurnInput(text=text))
+            task_id, draft = draft_task(request, session_id=session.id, policy=self.policy(session.limits))
+            await self._writer.enter(draft)
+        finally:
+            self._shared.registering.discard(session.id)
+        if self._writer.running_task(session.id) is not None:  # the next turn has begun, and has a task
+            self._writer.cancel(task_id, "The turn was over before it was registered.")
+            return
+        session.apply(TaskLinked(session_id=session.id, task_id=task_id))
+        self._writer.begin(task_id, session, engine=None if session.engine is None else session.engine.id)
+        if not session.state.is_running:  # so quick that its end came before
+            self._writer.on_event(session, TurnEnded(session_id=session.id, outcome="completed"))
 
     # --- questions ---------------------------------------------------------------------------------------------------
 
@@ -766,3 +850,14 @@ class TurnRunner(Verbs, Hooks):
         running = [session for session in self._running() if session is not beside]
         shown = [session for session in running if self._loader.is_inside(session)]
         self._shared.turn_limiter.refuse_if_full(len(running), self.settings.max_sessions, shown)
+
+
+def is_theirs(session: Session, writer: TaskWriter) -> bool:
+    """Return whether a person began the running turn of a session in their own engine."""
+    engine = session.engine
+    return engine is not None and engine.is_of_a_person and writer.running_task(session.id) is None
+
+
+def towards(goal: str) -> str:
+    """Return the title of a turn towards a goal."""
+    return f"Work towards the goal: {goal}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from helmsman.model.events import MessageQueued, TurnEnded, TurnRequested, TurnStarted
 from helmsman.sessions.history import turns_of
 from helmsman.sessions.state import SessionState
-from helmsman.steering.session_loader import with_unsent_queued
+from helmsman.steering.turn_recovery import with_unsent_queued
 from helmsman.store.log import StoredEvents
 
 if TYPE_CHECKING:
