@@ -32,7 +32,8 @@ class UnixConnection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.data_received(self._read_before)
+        if self._read_before:  # a client may hang up without a word, and uvicorn never ends with no bytes
+            self.data_received(self._read_before)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
