@@ -270,7 +270,7 @@ _BY_NAME = frozenset(
 """They look a program up on PATH, or ask a shell."""
 _LOOKED_UP = {
     *("clients/configuration.py", "cli/demo.py"),
-    *("capabilities/outcomes/check_files.py", "capabilities/outcomes/job_checks.py"),
+    *("capabilities/outcomes/check_files.py", "capabilities/outcomes/checks.py"),
 }
 """They only tell whether something is there, and start nothing."""
 

@@ -172,7 +172,7 @@ def _question(session: Session, evidence: Sequence[Evidence]) -> Question:
         },
     )
     details = {"plan": _plan_of(session), "directory": session.directory}
-    seen = verdict(evidence).as_dict() if evidence else {}
+    seen = verdict(evidence).to_json() if evidence else {}
     return own_question(session.id, session.state.turn_id, prompt, details | seen)
 
 

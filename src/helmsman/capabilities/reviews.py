@@ -21,7 +21,7 @@ from helmsman.agents.protocol import Capability, Finding, ReviewReport, review_t
 from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
 from helmsman.base.json_values import fraction, json_object, mapping, sequence
-from helmsman.base.structs import Value, replace
+from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.capabilities.outcomes.claims import (
     Evidence,
     Reviewed,
@@ -295,7 +295,7 @@ class Reviews:
         return agent == DEFAULT_AGENT or Capability.REVIEW in await self._helm.capabilities(agent)
 
     def _keep(self, reviewed: Reviewed, on_task: Callable[[str], None] | None, task_id: str) -> None:
-        self._helm.task_writer.update(task_id, {"reviewed": reviewed.as_dict()})
+        self._helm.task_writer.update(task_id, {"reviewed": pack(reviewed)})
         if on_task is not None:
             on_task(task_id)
 
@@ -331,7 +331,7 @@ class Reviews:
         task = next((one for one in tasks if one.reviewed is not None), None)
         said = None if task is None else session.result if task.id == tasks[0].id else task.result
         report = await self.read_report(session, said, own=await self._has_own(session.options.agent))
-        reviewed = None if task is None else Reviewed.of(task.reviewed)
+        reviewed = None if task is None else unpack_if_valid(task.reviewed, Reviewed)
         if report is None or task is None or reviewed is None:
             return None if report is None else VerifiedReview(**_fields(report))
         kept = task.untouched

@@ -207,7 +207,7 @@ def _is_serious(report: VerifiedReview, priority: int) -> bool:
 
 def _serious_in(report: Mapping[str, Any], fail_on: str | None) -> int:
     """Return the exit code for the findings of a job."""
-    priorities = [one["priority"] for one in report.get("findings", ())]
+    priorities = [one.get("priority") for one in report.get("findings", ())]
     serious = fail_on is not None and any(one is None or one <= int(fail_on[1]) for one in priorities)
     return ExitCode.FAILED if serious else ExitCode.OK
 
@@ -216,8 +216,7 @@ def _as_dict(session: Session, report: VerifiedReview) -> dict[str, Any]:
     from helmsman.shapes.rendering import fields_as_dict
 
     about = {"sessionId": session.id, "taskId": session.task_id, "status": session.status}
-    shown = fields_as_dict(report) | {"evidence": [one.as_dict() for one in report.evidence]}
-    return present(about | shown)
+    return present(about | fields_as_dict(report))
 
 
 def _print(report: VerifiedReview, session: Session) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from helmsman.errors import InvalidInput
 from helmsman.operations.nature import STARTS, STARTS_REVIEW
@@ -13,47 +13,45 @@ from helmsman.shapes.job_answers import job_in_words, job_output
 if TYPE_CHECKING:
     from helmsman.tasks.model import Task
 
-OutputT = TypeVar("OutputT", bound=shapes.OutcomeOutput)
-
 
 @operation("debug", "Debug: find a failure's cause and fix it", STARTS, job_in_words)
-async def debug(call: OperationCall, args: shapes.DebugInput) -> shapes.DebugOutput | Deferred:
+async def debug(call: OperationCall, args: shapes.DebugInput) -> shapes.OutcomeOutput | Deferred:
     """Have a failure reproduced, its cause found and fixed, in a git worktree. Helmsman runs the check before (it fails) and
     after (it passes), in a fresh checkout, with the check's own files as they were; what is not verified is not done.
     Returns a taskId at once; call again with taskId until status is completed or failed. Then report has the
     evidence."""
-    return await _asked(call, args, shapes.DebugOutput)
+    return await _asked(call, args)
 
 
 @operation("review", "Review a change", STARTS_REVIEW, job_in_words, like="debug")
-async def review(call: OperationCall, args: shapes.ReviewJobInput) -> shapes.ReviewJobOutput | Deferred:
+async def review(call: OperationCall, args: shapes.ReviewJobInput) -> shapes.OutcomeOutput | Deferred:
     """Have a change reviewed, by one agent or several. Helmsman drops findings that cite what is not in the diff, and
     another look tries to refute the worst. Changes nothing. Returns a taskId at once; follow it as debug."""
-    return await _asked(call, args, shapes.ReviewJobOutput)
+    return await _asked(call, args)
 
 
 @operation("plan", "Plan, and carry it out step by step", STARTS, job_in_words, like="debug")
-async def plan(call: OperationCall, args: shapes.PlanJobInput) -> shapes.PlanJobOutput | Deferred:
+async def plan(call: OperationCall, args: shapes.PlanJobInput) -> shapes.OutcomeOutput | Deferred:
     """Have a goal planned: steps, files, risks, checks and open questions as data, with nothing changed. The plan comes as
     pendingQuestion; approved, each step is done and checked by itself. Returns a taskId at once; follow it as debug."""
-    return await _asked(call, args, shapes.PlanJobOutput)
+    return await _asked(call, args)
 
 
 @operation("refactor", "Refactor, with the check green before and after", STARTS, job_in_words, like="debug")
-async def refactor(call: OperationCall, args: shapes.RefactorInput) -> shapes.RefactorOutput | Deferred:
+async def refactor(call: OperationCall, args: shapes.RefactorInput) -> shapes.OutcomeOutput | Deferred:
     """Have code made better without changing what it does, in a git worktree. Helmsman runs the check before and after, and
     checks that nothing outside scope was touched. Returns a taskId at once; follow it as debug."""
-    return await _asked(call, args, shapes.RefactorOutput)
+    return await _asked(call, args)
 
 
 @operation("test", "Write tests that can fail", STARTS, job_in_words, like="debug")
-async def test(call: OperationCall, args: shapes.NewTestsInput) -> shapes.NewTestsOutput | Deferred:
+async def test(call: OperationCall, args: shapes.NewTestsInput) -> shapes.OutcomeOutput | Deferred:
     """Have tests written, in a git worktree. Helmsman runs them, and checks that they pass each time and fail against small
     mutations of the code under test. Returns a taskId at once; follow it as debug."""
-    return await _asked(call, args, shapes.NewTestsOutput)
+    return await _asked(call, args)
 
 
-async def _asked(call: OperationCall, args: shapes.OutcomeInput, output: type[OutputT]) -> OutputT | Deferred:
+async def _asked(call: OperationCall, args: shapes.OutcomeInput) -> shapes.OutcomeOutput | Deferred:
     """Begin a job, or follow one."""
     seconds = args.wait_sec if args.timeout_sec is None else args.timeout_sec
     if args.task_id is None:
@@ -67,11 +65,9 @@ async def _asked(call: OperationCall, args: shapes.OutcomeInput, output: type[Ou
         waited = await call.wait_for_job(task, seconds=seconds)
         if waited is not None:
             return waited
-    answer = await job_output(
+    return await job_output(
         call.helm, await call.helm.tasks.get(task.id), with_diff=args.wants_diff, with_output=args.with_output
     )
-    assert isinstance(answer, output)
-    return answer
 
 
 async def _job(call: OperationCall, args: shapes.OutcomeInput) -> Task:

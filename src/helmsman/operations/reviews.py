@@ -123,7 +123,7 @@ def _output(session: Session, report: VerifiedReview | None) -> ReviewOutput:
         output.findings = [FindingOutput.model_validate(finding, from_attributes=True) for finding in report.findings]
         output.text, output.verdict, output.confidence = report.text, report.verdict, report.confidence
         output.note, output.verified = report.note, report.verified
-        output.evidence = [one.as_dict() for one in report.evidence]  # type: ignore[misc]
+        output.evidence = [one.to_json() for one in report.evidence]  # type: ignore[misc]
         output.rejected = [
             RejectedFindingOutput.model_validate(finding, from_attributes=True) for finding in report.rejected
         ]

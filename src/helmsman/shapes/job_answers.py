@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.truncate import cut
 from helmsman.capabilities.outcomes.agent_selection import selected_agents
 from helmsman.errors import HelmsmanError
-from helmsman.shapes.outcomes import OUTPUTS, JobQuestion, OutcomeOutput
+from helmsman.shapes.outcomes import JobQuestion, OutcomeOutput
 from helmsman.shapes.questions import pending_question, question_in_words
 from helmsman.shapes.task_answers import task_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.capabilities.outcomes.request import Kind
     from helmsman.capabilities.service import AgentService
     from helmsman.sessions.session import Session
     from helmsman.tasks.model import Task
@@ -43,7 +42,7 @@ async def job_output(
     results = await helm.tasks.results(task) if task.has_ended else None
     report = results.report if results is not None else None
     chosen = next(iter(selected_agents(task)), None)
-    return OUTPUTS[cast("Kind", task.job)](
+    return OutcomeOutput(
         task_id=task.id,
         status=task.status,
         agent=task.agent if report is None else report.get("agent"),

@@ -115,7 +115,7 @@ class OutcomeOutput(Output):
     why: str | None = None
     progress: str | None = None
     verified: bool | None = Field(None, description="At the end. Only true is done; report.says says what it means.")
-    report: Any = None
+    report: Annotated[reports.Report | None, SkipValidation] = None
     diff: str | None = None
     pending_question: JobQuestion | None = Field(None, description="Answer it with {tool}_respond.")
     more_questions: int | None = None
@@ -132,10 +132,6 @@ class DebugInput(SolvedInput):
         None, description='The symptom, e.g. "make test fails: KeyError in parse()". Required to begin.'
     )
     test: str | None = Field(None, description="The failing test, by its name.")
-
-
-class DebugOutput(OutcomeOutput):
-    report: Annotated[reports.DebugReport | None, SkipValidation] = None
 
 
 class ReviewJobInput(OutcomeInput):
@@ -173,19 +169,11 @@ def reviewed(*, branch: str | None, commit: str | None, diff: str | None) -> dic
 WHOLE_REVIEW: Final = "Review the change."  # the request if none is given
 
 
-class ReviewJobOutput(OutcomeOutput):
-    report: Annotated[reports.ReviewJobReport | None, SkipValidation] = None
-
-
 class PlanJobInput(SolvedInput):
     kind: ClassVar[Kind] = "plan"
     candidates: int = Field(1, ge=1, le=MOST_CANDIDATES, description="Plans made side by side; the best is offered.")
     request: str | None = Field(None, description='The goal, e.g. "Split the parser in two". Required to begin.')
     apply: Apply = Field("ask", description="What becomes of the change of an approved plan; never: only plan.")
-
-
-class PlanJobOutput(OutcomeOutput):
-    report: Annotated[reports.PlanReport | None, SkipValidation] = None
 
 
 class RefactorInput(SolvedInput):
@@ -197,10 +185,6 @@ class RefactorInput(SolvedInput):
     )
 
 
-class RefactorOutput(OutcomeOutput):
-    report: Annotated[reports.RefactorReport | None, SkipValidation] = None
-
-
 class NewTestsInput(SolvedInput):
     kind: ClassVar[Kind] = "test"
     own: ClassVar[frozenset[str]] = frozenset({"base"})
@@ -208,17 +192,6 @@ class NewTestsInput(SolvedInput):
     base: str | None = Field(None, description="A commit whose code the new tests are to fail with, e.g. HEAD~1.")
 
 
-class NewTestsOutput(OutcomeOutput):
-    report: Annotated[reports.NewTestsReport | None, SkipValidation] = None
-
-
 INPUTS: Final[dict[Kind, type[OutcomeInput]]] = {
     one.kind: one for one in (DebugInput, ReviewJobInput, PlanJobInput, RefactorInput, NewTestsInput)
-}
-OUTPUTS: Final[dict[Kind, type[OutcomeOutput]]] = {
-    "debug": DebugOutput,
-    "review": ReviewJobOutput,
-    "plan": PlanJobOutput,
-    "refactor": RefactorOutput,
-    "test": NewTestsOutput,
 }

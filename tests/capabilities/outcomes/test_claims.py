@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.agents.protocol import Finding
+from helmsman.base.structs import pack, unpack
 from helmsman.capabilities.outcomes.check_files import ChangedFiles, as_before, own_files_in, own_kind
+from helmsman.capabilities.outcomes.checks import find_check
 from helmsman.capabilities.outcomes.claims import (
     CitedLines,
     PlannedFile,
@@ -21,7 +23,6 @@ from helmsman.capabilities.outcomes.claims import (
     within_scope,
 )
 from helmsman.capabilities.outcomes.experiments import compare_interfaces
-from helmsman.capabilities.outcomes.job_checks import find_check
 from tests.capabilities.outcomes.conftest import write
 
 if TYPE_CHECKING:
@@ -51,18 +52,18 @@ index 1111111..0000000
 @pytest.mark.parametrize(
     ("place", "ok"),
     [
-        (CitedLines(file="app.py", start=11, end=12), True),
+        (CitedLines(file="app.py", start_line=11, end_line=12), True),
         (CitedLines(file="./app.py"), True),
-        (CitedLines(file="gone.py", start=2), True),
-        (CitedLines(file="app.py", start=40, end=41), False),
-        (CitedLines(file="app.py", start=0), False),
-        (CitedLines(file="app.py", start=12, end=11), False),
-        (CitedLines(file="app.py", start=50, end=10**18), False),
-        (CitedLines(file="gone.py", start=1, end=10**18), False),
-        (CitedLines(file="app.py", start=-(10**18), end=10**18), False),
-        (CitedLines(file="other.py", start=1), False),
-        (CitedLines(file="../app.py", start=11), False),
-        (CitedLines(file="/etc/passwd", start=1), False),
+        (CitedLines(file="gone.py", start_line=2), True),
+        (CitedLines(file="app.py", start_line=40, end_line=41), False),
+        (CitedLines(file="app.py", start_line=0), False),
+        (CitedLines(file="app.py", start_line=12, end_line=11), False),
+        (CitedLines(file="app.py", start_line=50, end_line=10**18), False),
+        (CitedLines(file="gone.py", start_line=1, end_line=10**18), False),
+        (CitedLines(file="app.py", start_line=-(10**18), end_line=10**18), False),
+        (CitedLines(file="other.py", start_line=1), False),
+        (CitedLines(file="../app.py", start_line=11), False),
+        (CitedLines(file="/etc/passwd", start_line=1), False),
     ],
 )
 def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: CitedLines, ok: bool) -> None:
@@ -72,13 +73,15 @@ def test_findings_must_be_about_lines_of_the_diff(tmp_path: Path, place: CitedLi
 def test_a_root_cause_names_lines_that_exist(tmp_path: Path) -> None:
     write(tmp_path, {"src/app.py": "one\ntwo\nthree\n"})
     (tmp_path / "link").symlink_to("/etc/passwd")
-    assert places_exist([CitedLines(file="src/app.py", start=3)], tmp_path).verified
-    assert places_exist([CitedLines(file=str(tmp_path / "src" / "app.py"), start=1, end=3)], tmp_path).verified
+    assert places_exist([CitedLines(file="src/app.py", start_line=3)], tmp_path).verified
+    assert places_exist(
+        [CitedLines(file=str(tmp_path / "src" / "app.py"), start_line=1, end_line=3)], tmp_path
+    ).verified
     for lie in (
-        CitedLines(file="src/app.py", start=4),
+        CitedLines(file="src/app.py", start_line=4),
         CitedLines(file="src/none.py"),
-        CitedLines(file="link", start=1),
-        CitedLines(file="src", start=1),
+        CitedLines(file="link", start_line=1),
+        CitedLines(file="src", start_line=1),
         CitedLines(file="a\0b"),
     ):
         assert not places_exist([CitedLines(file="src/app.py"), lie], tmp_path).verified
@@ -124,7 +127,7 @@ def test_findings_of_several_are_told_once(tmp_path: Path) -> None:
     far = Finding(title="Division by 2", body="should be 3", priority=2, file="app.py", start_line=90)
     loose = Finding(title="No file at all", priority=1)
     reviewed = Reviewed(root=str(tmp_path), shown=ShownDiff.of_text(tmp_path, DIFF), before=None)
-    assert Reviewed.of(reviewed.as_dict()) == reviewed
+    assert unpack(pack(reviewed), Reviewed) == reviewed
     merged = merge_findings({"codex": [mine, other], "claude": [same, far, loose]}, reviewed)
     told = [(one.finding.title, one.finding.priority, one.by) for one in merged]
     assert told == [
@@ -135,7 +138,7 @@ def test_findings_of_several_are_told_once(tmp_path: Path) -> None:
     ]
     assert merged[0].finding.confidence == 0.9
     assert [one.verified for one in merged] == [True, False, False, True]
-    assert merged[0].as_dict()["evidence"]["ok"] is True
+    assert merged[0].to_json()["evidence"]["ok"] is True
 
 
 def test_no_urgent_finding_is_lost_in_another(tmp_path: Path) -> None:

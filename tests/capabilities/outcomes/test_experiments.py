@@ -43,7 +43,7 @@ async def test_a_fix_is_verified_by_the_named_failure_before_and_a_pass_after(be
         seen = reproduced(await checks.before("make test"), symptom="test_add fails with AssertionError")
         assert (seen.verified, seen.how, seen.tests) == (True, "test", ("tests/test_calc.py::test_add",))
         done = fixed(seen, await checks.after("make test"))
-        assert done.verified, done.as_dict()
+        assert done.verified, done.to_json()
         assert not await checks.edited()
     assert place.asked == ["make test"]
     assert worktrees.diff(place.tree).patch == before_diff
@@ -208,7 +208,7 @@ async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Benc
 
 async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> None:
     place = bench({"calc.py": FIXED, "conftest.py": "", "tests/test_old.py": TESTS})
-    target = (CitedLines(file="calc.py", start=1, end=2),)
+    target = (CitedLines(file="calc.py", start_line=1, end_line=2),)
     empty = "from calc import add\n\n\ndef test_nothing():\n    add(1, 2)\n    assert True\n"
     real = "from calc import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
     place.put({"tests/test_new.py": empty})
@@ -227,7 +227,7 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
     place.put({"tests/test_new.py": real})
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST, target)
-    assert shown.verified, shown.as_dict()
+    assert shown.verified, shown.to_json()
     assert (
         "calc.py without line 2 a new test fails, 3 times of 3: tests/test_new.py::test_sum" in shown.evidence[-1].what
     )
@@ -266,7 +266,7 @@ async def test_a_test_that_fails_now_and_then_proves_nothing(
     """It passes three times, then fails once, as if a mutation had done that: with the right code it fails, too."""
     flaky = "import time\nfrom calc import add\n\n\ndef test_now_and_then():\n    add(1, 2)\n    assert {} \n"
     place = bench({"calc.py": FIXED, "conftest.py": "", "tests/test_old.py": "def test_old():\n    pass\n"})
-    target = (CitedLines(file="calc.py", start=1, end=2),)
+    target = (CitedLines(file="calc.py", start_line=1, end_line=2),)
     place.put({"tests/test_flaky.py": flaky.format("True")})
     async with trial(place.runner) as checks:
         assert (await checks.steady(PYTEST))[0].verified

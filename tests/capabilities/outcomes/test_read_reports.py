@@ -4,69 +4,64 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.agents.protocol import Finding
+from helmsman.base.structs import pack, unpack, unpack_if_valid
 from helmsman.capabilities.outcomes.agent_selection import TABLE, preferred_agents
+from helmsman.capabilities.outcomes.checks import find_check
 from helmsman.capabilities.outcomes.claims import Reviewed, merge_findings
 from helmsman.capabilities.outcomes.failures import not_checked
-from helmsman.capabilities.outcomes.job_checks import find_check
-from helmsman.capabilities.outcomes.reports import (
-    entries_of,
-    places_of,
-    quoted,
-    read_report,
-    share_of,
-    text_of,
-    texts_of,
-)
+from helmsman.capabilities.outcomes.reports import Preference, ReportedPlan, RootCause, SecondLooks, quoted, read_report
 from helmsman.capabilities.reviews import ask_for_review, read_answer
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.settings import ConfigFile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("read", "report", "said"),
+    ("kind", "report", "said"),
     [
-        (lambda report: text_of(report, "why"), {}, "`why` of the report is not a text"),
-        (lambda report: text_of(report, "why"), {"why": "  "}, "`why` of the report is not a text"),
-        (lambda report: texts_of(report, "why"), {"why": ["a", 3]}, "`why` of the report is not a list of texts"),
-        (lambda report: entries_of(report, "steps"), {"steps": []}, "`steps` of the report is not a list with entries"),
-        (lambda report: entries_of(report, "steps"), {"steps": [1]}, "An entry of `steps` is no object"),
-        (lambda report: entries_of(report, "steps"), {"steps": [{}] * 9999}, "is not a list with entries"),
-        (lambda report: places_of(report, "at"), {"at": [{"file": "a", "startLine": "3"}]}, "is not a whole number"),
-        (lambda report: places_of(report, "at"), {"at": [{"file": "a", "endLine": True}]}, "is not a whole number"),
-        (lambda report: share_of(report, "sure"), {"sure": 2}, "`sure` is not a number from 0 to 1"),
-        (lambda report: share_of(report, "sure"), {"sure": True}, "`sure` is not a number from 0 to 1"),
+        (RootCause, {}, "missing required field `rootCause`"),
+        (RootCause, {"rootCause": "  ", "places": [{"file": "a"}]}, r"at `\$.rootCause`"),
+        (RootCause, {"rootCause": "x", "places": []}, r"at `\$.places`"),
+        (RootCause, {"rootCause": "x", "places": [1]}, r"at `\$.places\[0\]`"),
+        (RootCause, {"rootCause": "x", "places": [{"file": "a"}] * 9999}, r"at `\$.places`"),
+        (RootCause, {"rootCause": "x", "places": [{"file": "a", "startLine": "3"}]}, "got `str`"),
+        (RootCause, {"rootCause": "x", "places": [{"file": "a", "endLine": True}]}, "got `bool`"),
+        (ReportedPlan, {"summary": "x", "steps": [{"title": "a"}], "risks": ["a", 3]}, r"at `\$.risks\[1\]`"),
+        (SecondLooks, {"verdicts": [{"finding": 1, "refuted": True, "why": "x", "confidence": 2}]}, "<= 1"),
+        (SecondLooks, {"verdicts": [{"finding": 1, "refuted": True, "why": "x", "confidence": True}]}, "got `bool`"),
+        (SecondLooks, {"verdicts": [{"finding": 0, "refuted": True, "why": "x"}]}, ">= 1"),
     ],
 )
 def test_a_report_that_is_not_what_was_asked_for_says_what_is_wrong_with_it(
-    read: Callable[[dict[str, Any]], object], report: dict[str, Any], said: str
+    kind: type[RootCause], report: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(HelmsmanError, match=said):
-        read(report)
+        read_report(json.dumps(report), kind)
 
 
 def test_what_is_left_out_of_a_report_is_nothing() -> None:
-    assert (texts_of({}, "why"), share_of({}, "sure"), share_of({"sure": 1}, "sure")) == ([], None, 1.0)
+    plan = read_report('{"summary": "x", "steps": [{"title": "a"}]}', ReportedPlan)
+    assert (plan.risks, plan.steps[0].files, plan.steps[0].check) == ((), (), None)
+    looks = read_report('{"verdicts": [{"finding": 1, "refuted": false, "why": "x", "confidence": 1}]}', SecondLooks)
+    assert looks.verdicts[0].confidence == 1.0
 
 
 @pytest.mark.parametrize("said", ["I did it.", "```json\n[1]\n```", '```json\n{"a": }\n```', "[" * 100_000])
 def test_a_message_without_a_report_is_none(said: str) -> None:
     with pytest.raises(HelmsmanError, match="block of JSON"):
-        read_report(said)
+        read_report(said, Preference)
 
 
 def test_the_last_block_of_a_message_is_the_report() -> None:
-    assert read_report('```json\n{"a": 1}\n```\nor rather\n```json\n{"a": 2}\n```') == {"a": 2}
-    assert read_report('{"a": 3}') == {"a": 3}
+    first, last = ('{"best": 1, "why": "a"}', '{"best": 2, "why": "b"}')
+    assert read_report(f"```json\n{first}\n```\nor rather\n```json\n{last}\n```", Preference).best == 2
+    assert read_report(first, Preference).best == 1
 
 
 def test_nothing_that_is_quoted_ends_its_quotation() -> None:
@@ -126,12 +121,12 @@ def test_findings_of_several_are_one_where_they_say_the_same(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kept", [None, {}, {"root": "/src"}, 3])
 def test_what_was_not_written_down_of_a_review_is_not_made_up(kept: Any) -> None:
-    assert Reviewed.of(kept) is None
+    assert unpack_if_valid(kept, Reviewed) is None
 
 
 def test_what_was_reviewed_is_the_same_after_it_was_written_down() -> None:
     reviewed = Reviewed(root="/src", shown=None, before={"a": "b"})
-    assert Reviewed.of(json.loads(json.dumps(reviewed.as_dict()))) == reviewed
+    assert unpack(json.loads(json.dumps(pack(reviewed))), Reviewed) == reviewed
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------

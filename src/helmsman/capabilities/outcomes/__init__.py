@@ -1,10 +1,10 @@
 """Jobs with a verified outcome: Helmsman checks the result itself and never trusts a model's claim.
 
-`helm.extras.outcomes.start(Wanted(kind="debug", …))` starts a job: a task that runs turns in worktrees. `jobs` and
-`work` run it, by one procedure per kind. `check_discovery` finds a repository's check, `checks` runs it, `failures`
-parses its output, `reproduction` compares failures with the reported one. `check_files` and `trials` run a check with
-other files: as before the change, or with small mutations. `evidence`, `claims`, `interfaces` and `findings` compare
-agents' claims with the facts.
+`helm.extras.outcomes.start(Wanted(kind="debug", …))` starts a job: a task that runs turns in worktrees. `jobs` starts and
+resumes it, `work` runs its steps, once each. `solving` has the jobs that end with a change, `planning`, `steps` and
+`reviewing` the others. `checks` finds and runs a repository's check, `failures` parses its output, `reproduction` compares
+failures with the reported one. `check_files` and `experiments` run a check with other files: as before the change, or with
+small mutations. `claims` compares agents' claims with the facts, `reports` has the reports of jobs and of agents.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Run checks: commands of the repository that test whether it works.
+"""Find and run checks: commands of the repository that test whether it works.
 
 A command needs consent before its first run (`Consent`). A runner belongs to one task, and consent holds for the same
 words in it. A check runs in a clean room, in the sandbox of its session, with a time limit.
@@ -6,28 +6,38 @@ words in it. A check runs in a clean room, in the sandbox of its session, with a
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from functools import cached_property
+import re
+import shutil
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import anyio.to_thread
+
 from helmsman.base.caller_context import environment
+from helmsman.base.git import find_git
+from helmsman.base.json_values import json_object
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, missing_program, not_checked
-from helmsman.capabilities.repository_commands import CommandResult, run_command
+from helmsman.capabilities.repository_commands import CommandAllowance, CommandResult, run_command
+from helmsman.capabilities.worktree_setup import set_up_with
 from helmsman.errors import CheckRefused, InvalidInput
+from helmsman.settings import CONFIG_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping
 
     from helmsman.capabilities.outcomes.failures import NotChecked
-    from helmsman.capabilities.repository_commands import CommandAllowance, Consent
+    from helmsman.capabilities.outcomes.work import Work
+    from helmsman.capabilities.repository_commands import Consent
     from helmsman.model.worktree import Worktree
+    from helmsman.sessions.session import Session
     from helmsman.settings import Settings
 
 CHECK_SECONDS: Final = 900.0
 SHOWN_CHARS: Final = 4000
-_KEPT_CHARS: Final = 64 * 1024
 _VARIABLES: Final = {
     "CI": "1",  # some runners otherwise watch for changes and never exit
     "NO_COLOR": "1",
@@ -103,16 +113,6 @@ class CheckResult:
         how = "did not end in time" if self.exit_code is None else f"failed with exit code {self.exit_code}"
         count = f" ({len(self.failures)} failed)" if self.failures else ""
         return f"`{self.command}` {how} after {self.seconds:.1f} s{count}"
-
-    def kept(self) -> dict[str, Any]:
-        """Return the JSON form for a step of a job."""
-        return {**asdict(self.run), "output": self.run.output[-_KEPT_CHARS:], "reads": self.reads}
-
-    @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> CheckResult:
-        """Restore a result from a step of a job."""
-        run = CommandResult(**{name: kept[name] for name in ("command", "exit_code", "output", "seconds")})
-        return cls(run, None if kept["reads"] is None else tuple(kept["reads"]))
 
     def as_dict(self) -> dict[str, Any]:
         told: dict[str, Any] = {
@@ -204,3 +204,201 @@ class CheckRunner:
         return await run_command(
             command, room, allowance, settings=self._settings, env=self._env, timeout=timeout, more=_VARIABLES
         )
+
+
+# --- Find the check of a repository from its files, without running any of its code -----------------------------------
+
+# The result states its reason. Like any command of a repository, it needs consent before it runs.
+
+_READ_BYTES: Final = 512 * 1024
+_MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
+_MAKE_TARGET: Final = re.compile(r"^(test|tests|check)[ \t]*:(?![=:])", re.MULTILINE)
+_PLACEHOLDER: Final = "no test specified"
+_LOCK_FILES: Final = (
+    ("pnpm-lock.yaml", "pnpm test"),
+    ("yarn.lock", "yarn test"),
+    ("bun.lock", "bun run test"),
+    ("bun.lockb", "bun run test"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCheck:
+    """Command that checks the repository, and the reason for this choice."""
+
+    command: str
+    why: str
+
+
+def find_check(directory: Path) -> FoundCheck | None:
+    """Return the check for a repository root; None if it is unclear. Reads files; blocks."""
+    return next((found for find in _WAYS for found in find(directory)), None)
+
+
+def _make(directory: Path) -> Iterator[FoundCheck]:
+    for name in _MAKEFILES:  # in the order of make, which uses the first one
+        text = _text(directory / name)
+        if text is None:
+            continue
+        found = _MAKE_TARGET.search(text)
+        if found is not None:
+            yield FoundCheck(f"make {found[1]}", f"{name} has a target {found[1]}.")
+        return
+
+
+def _python(directory: Path) -> Iterator[FoundCheck]:
+    runner = "python -m pytest"
+    project = _toml(directory / "pyproject.toml")
+    tool = project.get("tool")
+    if isinstance(tool, dict) and isinstance(tool.get("pytest"), dict):
+        yield FoundCheck(runner, "pyproject.toml configures pytest.")
+        return
+    for name, section in (("pytest.ini", "[pytest]"), ("tox.ini", "[pytest]"), ("setup.cfg", "[tool:pytest]")):
+        if section in (_text(directory / name) or ""):
+            yield FoundCheck(runner, f"{name} configures pytest.")
+            return
+    if (directory / "tox.ini").is_file():
+        yield FoundCheck("tox", "There is a tox.ini.")
+    tests = [folder for folder in ("tests", "test") if (directory / folder).is_dir()]
+    places = [directory, *(directory / folder for folder in tests)]
+    files = [path for place in places for path in [*place.glob("test_*.py"), *place.glob("*_test.py")]]
+    if files or (directory / "conftest.py").is_file():
+        where = (
+            f"There are tests for Python ({files[0].relative_to(directory)})." if files else "There is a conftest.py."
+        )
+        yield FoundCheck(runner, where)
+
+
+def _node(directory: Path) -> Iterator[FoundCheck]:
+    scripts = (json_object(_text(directory / "package.json")) or {}).get("scripts")
+    script = scripts.get("test") if isinstance(scripts, dict) else None
+    if not isinstance(script, str) or not script.strip() or _PLACEHOLDER in script:
+        return
+    lock, command = next(
+        ((lock, command) for lock, command in _LOCK_FILES if (directory / lock).is_file()), ("", "npm test")
+    )
+    yield FoundCheck(command, "package.json has a script test" + (f", and there is a {lock}." if lock else "."))
+
+
+def _cargo(directory: Path) -> Iterator[FoundCheck]:
+    if (directory / "Cargo.toml").is_file():
+        yield FoundCheck("cargo test", "There is a Cargo.toml.")
+
+
+def _go(directory: Path) -> Iterator[FoundCheck]:
+    if (directory / "go.mod").is_file():
+        yield FoundCheck("go test ./...", "There is a go.mod.")
+
+
+def _java(directory: Path) -> Iterator[FoundCheck]:
+    if (directory / "gradlew").is_file():
+        yield FoundCheck("./gradlew test", "There is a gradlew.")
+    elif (directory / "mvnw").is_file():
+        yield FoundCheck("./mvnw test", "There is a mvnw.")
+    elif (directory / "pom.xml").is_file():
+        yield FoundCheck("mvn test", "There is a pom.xml.")
+
+
+_WAYS: Final[tuple[Callable[[Path], Iterator[FoundCheck]], ...]] = (_make, _python, _node, _cargo, _go, _java)
+"""Makefile first: `make test` states the author's intention."""
+
+
+def _text(path: Path) -> str | None:
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > _READ_BYTES:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_text(path) or "")
+    except (ValueError, RecursionError):
+        return {}
+
+
+_FIRST_WORD: Final = re.compile(r"\s*([A-Za-z0-9_.+-]+)(?=\s|$)")
+_BUILT_IN: Final = frozenset(
+    re.findall(
+        r"\S+", "if for while case until test true false exit cd set export unset eval exec command trap umask ."
+    )
+)
+
+
+async def find_the_check(work: Work) -> dict[str, str]:
+    """Return the command that verifies the job, and its directory.
+
+    A given check runs in the given directory; otherwise the check of the nearest directory with one is used, up to the
+    root of the repository.
+
+    Raises:
+        InvalidInput: There is no check, or its program is not installed.
+    """
+    wanted = work.wanted
+
+    def look() -> dict[str, str]:
+        git = find_git(Path(wanted.directory), work.helm.settings.state_dir)
+        root = None if git is None else git.work_tree.resolve()
+        place = Path(wanted.directory).resolve()
+        if root is None or not place.is_relative_to(root):
+            root = place
+        if wanted.check is not None:
+            _require_program(wanted.check, root, work.helm.environment)
+            return {"command": wanted.check, "why": "It was given.", "folder": _below(root, place)}
+        for folder in (place, *place.parents):
+            if (found := find_check(folder)) is not None:
+                _require_program(found.command, root, work.helm.environment)
+                return {"command": found.command, "why": found.why, "folder": _below(root, folder)}
+            if folder == root:
+                break
+        raise InvalidInput(
+            f"How the repository around {wanted.directory} checks itself is not plain from its files. Name the command "
+            "that does (check, on the shell --check), for example `make test`.",
+            parameter="check",
+        )
+
+    check: dict[str, str] = await work.once("check", partial(anyio.to_thread.run_sync, look))
+    return check
+
+
+def _require_program(command: str, root: Path, env: Mapping[str, str] | None) -> None:
+    """Reject a check without an installed program before the job begins.
+
+    Commands that need a shell, or a program that a set-up command may install, are left to the first run of the check.
+
+    Raises:
+        InvalidInput: There is no such program.
+    """
+    first = _FIRST_WORD.match(command)
+    if first is None or first[1] in _BUILT_IN or (root / CONFIG_NAME).is_file():
+        return
+    if shutil.which(first[1], path=(environment() if env is None else env).get("PATH")) is None:
+        raise InvalidInput(
+            f"`{first[1]}` is not installed, so the check `{command}` cannot run. Install it, or name another check.",
+            parameter="check",
+        )
+
+
+def _below(root: Path, folder: Path) -> str:
+    below = folder.relative_to(root).as_posix()
+    return "" if below == "." else below
+
+
+def runner_for(work: Work, session: Session, folder: str) -> CheckRunner:
+    """Return a runner for a session's checks, in this directory of a clean room, with the session's permissions.
+
+    Raises:
+        InvalidInput: The session's worktree is gone.
+    """
+    if session.worktree is None:
+        raise InvalidInput(f"The worktree of session {session.id} is gone, so nothing can be verified. Ask again.")
+    return CheckRunner(
+        session.worktree,
+        work.consent(session),
+        replace(CommandAllowance.of(session, work.helm.agents), folder=folder),
+        settings=work.helm.settings,
+        env=work.helm.environment,
+        set_up=set_up_with(session.worktree),
+    )

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import anyio.to_thread
+from msgspec import Meta
 
 from helmsman.base.git import find_git
-from helmsman.base.structs import replace
+from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
 from helmsman.model.unified_diff import read_diff
 from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from helmsman.agents.protocol import Finding
     from helmsman.capabilities.outcomes.request import Wanted
@@ -29,79 +31,67 @@ if TYPE_CHECKING:
 # A verdict without evidence is never verified.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Value, frozen=True, kw_only=True):
     """Single observation. `what` is a sentence; `detail` is the observed data, such as the end of an output."""
 
     ok: bool
     what: str
     file: str | None = None
-    lines: tuple[int, int] | None = None
+    start_line: int | None = None
+    end_line: int | None = None
     detail: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"ok": self.ok, "what": self.what}
-        if self.file is not None:
-            told["file"] = self.file
-        if self.lines is not None:
-            told["startLine"], told["endLine"] = self.lines
-        if self.detail is not None:
-            told["detail"] = self.detail
-        return told
 
+class Verdict(Value, frozen=True):
+    """Result of a verification: its evidence. Without any, nothing is verified."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Result of a verification, with its evidence."""
-
-    verified: bool
     evidence: tuple[Evidence, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"verified": self.verified, "evidence": [one.as_dict() for one in self.evidence]}
+    @property
+    def verified(self) -> bool:
+        return bool(self.evidence) and not self.against
 
     @property
     def against(self) -> tuple[Evidence, ...]:
         """Evidence against it."""
         return tuple(one for one in self.evidence if not one.ok)
 
+    def to_json(self) -> dict[str, Any]:
+        return {"verified": self.verified, "evidence": [one.to_json() for one in self.evidence]}
+
 
 def verdict(evidence: Iterable[Evidence]) -> Verdict:
     """Return a verdict that is verified if there is evidence and all of it is ok."""
-    every = tuple(evidence)
-    return Verdict(verified=bool(every) and all(one.ok for one in every), evidence=every)
+    return Verdict(tuple(evidence))
 
 
 def joined(*verdicts: Verdict) -> Verdict:
-    """Combine verdicts: all of them must be verified."""
-    return Verdict(
-        verified=bool(verdicts) and all(one.verified for one in verdicts),
-        evidence=tuple(evidence for one in verdicts for evidence in one.evidence),
-    )
+    """Combine the evidence of verdicts."""
+    return Verdict(tuple(evidence for one in verdicts for evidence in one.evidence))
 
 
 _READ_BYTES: Final = 16 * 1024 * 1024
 _CONTEXT_LINES: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CitedLines:
+class CitedLines(Value, frozen=True, kw_only=True):
     """Cited lines of a file, or the whole file without numbers."""
 
-    file: str
-    start: int | None = None
-    end: int | None = None
+    file: Annotated[str, Meta(pattern=r"\S")]
+    start_line: int | None = None
+    end_line: int | None = None
 
     @property
     def lines(self) -> tuple[int, int] | None:
-        return None if self.start is None else (self.start, self.start if self.end is None else self.end)
+        if self.start_line is None:
+            return None
+        return self.start_line, self.start_line if self.end_line is None else self.end_line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedFile:
+class PlannedFile(Value, frozen=True, kw_only=True):
     """File named by a plan; `new` means that the plan creates it."""
 
-    file: str
+    file: Annotated[str, Meta(pattern=r"\S")]
     new: bool = False
 
 
@@ -142,13 +132,14 @@ def _exists(place: CitedLines, directory: Path) -> Evidence:
     start, end = lines
     if not 1 <= start <= end <= count:
         told = f"{path} has {count} lines, so not the lines {start} to {end}."
-        return Evidence(ok=False, what=told, file=path, lines=lines)
+        return Evidence(ok=False, what=told, file=path, start_line=start, end_line=end)
     shown = "\n".join(text[start - 1 : min(end, start + 4)])
-    return Evidence(ok=True, what=f"{path} has the lines {start} to {end}.", file=path, lines=lines, detail=shown)
+    return Evidence(
+        ok=True, what=f"{path} has the lines {start} to {end}.", file=path, start_line=start, end_line=end, detail=shown
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ShownDiff:
+class ShownDiff(Value, frozen=True):
     """Lines shown by a diff, by path from the root of its repository.
 
     Each file has ranges (lines of the new file, and removed lines), and its last line if the diff shows it: then the
@@ -167,39 +158,21 @@ class ShownDiff:
                 shown[path] = ranges, _last_line(file, ranges)
         return cls(str(root), shown)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form for storage."""
-        return {
-            "root": self.root,
-            "files": {path: [list(map(list, one)), end] for path, (one, end) in self.files.items()},
-        }
-
-    @classmethod
-    def of(cls, kept: Mapping[str, Any]) -> ShownDiff:
-        """Restore from storage."""
-        files = {
-            str(path): (tuple((int(first), int(last)) for first, last in ranges), end)
-            for path, (ranges, end) in kept["files"].items()
-        }
-        return cls(str(kept["root"]), files)
-
     def shows(self, place: CitedLines) -> Evidence:
         """Verify that a place is part of the diff: at least one line is shown, and none is beyond the end of the file."""
         path = inside(Path(self.root), place.file)
         if path is None or path not in self.files:
             return Evidence(ok=False, what=f"{place.file} is not part of the diff.", file=place.file)
-        lines = place.lines
-        if lines is None:
+        if place.lines is None:
             return Evidence(ok=True, what=f"{path} is part of the diff.", file=path)
-        first, last = lines
+        first, last = place.lines
         ranges, end = self.files[path]
+        ok, what = True, f"The diff of {path} shows the lines {first} to {last}."
         if not 1 <= first <= last or not any(low <= last and first <= high for low, high in ranges):
-            what = f"The diff of {path} does not show the lines {first} to {last}."
-            return Evidence(ok=False, what=what, file=path, lines=lines)
-        if end is not None and last > end:
-            what = f"{path} has {end} lines, so not the lines {first} to {last}."
-            return Evidence(ok=False, what=what, file=path, lines=lines)
-        return Evidence(ok=True, what=f"The diff of {path} shows the lines {first} to {last}.", file=path, lines=lines)
+            ok, what = False, f"The diff of {path} does not show the lines {first} to {last}."
+        elif end is not None and last > end:
+            ok, what = False, f"{path} has {end} lines, so not the lines {first} to {last}."
+        return Evidence(ok=ok, what=what, file=path, start_line=first, end_line=last)
 
 
 def _ranges(file: FileDiff) -> tuple[tuple[int, int], ...]:
@@ -280,9 +253,8 @@ def within_scope(changed: Collection[str], scope: Sequence[str]) -> Verdict:
     outside = [path for path in changed if patterns and not any(pattern.fullmatch(path) for pattern in patterns)]
     if not outside:
         said = "Nothing outside of the scope was touched." if patterns else "There is no scope to keep to."
-        return Verdict(verified=True, evidence=(Evidence(ok=True, what=said),))
-    told = (Evidence(ok=False, what=f"{path} is outside of the scope.", file=path) for path in sorted(outside))
-    return Verdict(verified=False, evidence=tuple(told))
+        return verdict([Evidence(ok=True, what=said)])
+    return verdict(Evidence(ok=False, what=f"{path} is outside of the scope.", file=path) for path in sorted(outside))
 
 
 def _pattern(entry: str) -> re.Pattern[str]:
@@ -315,55 +287,29 @@ class MergedFinding:
     def verified(self) -> bool:
         return self.evidence.ok
 
-    def as_dict(self) -> dict[str, Any]:
-        finding = self.finding
-        return {
-            "priority": finding.priority,
-            "file": finding.file,
-            "startLine": finding.start_line,
-            "endLine": finding.end_line,
-            "title": finding.title,
-            "body": finding.body,
-            "confidence": finding.confidence,
-            "by": list(self.by),
-            "verified": self.verified,
-            "evidence": self.evidence.as_dict(),
-        }
+    def to_json(self) -> dict[str, Any]:
+        shown = {"by": list(self.by), "verified": self.verified, "evidence": self.evidence.to_json()}
+        return self.finding.to_json() | shown
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
+class Reviewed(Value, frozen=True, kw_only=True):
     """Subject of a review at its start; findings are verified against it.
 
     Attributes:
         root: The root of the files that findings name.
         shown: The lines of the diff. None without a diff: findings are then about the current files.
-        before: The state of the working tree (`untouched.look`); None outside a repository.
+        before: The state of the working tree (`look`); None outside a repository.
     """
 
     root: str
     shown: ShownDiff | None
     before: Mapping[str, str] | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form for storage."""
-        shown = None if self.shown is None else self.shown.as_dict()
-        return {"root": self.root, "shown": shown, "before": None if self.before is None else dict(self.before)}
-
-    @classmethod
-    def of(cls, kept: Any) -> Reviewed | None:
-        """Restore from storage; None if it is invalid."""
-        try:
-            shown = None if kept["shown"] is None else ShownDiff.of(kept["shown"])
-            return cls(root=str(kept["root"]), shown=shown, before=kept["before"])
-        except (LookupError, TypeError, ValueError):
-            return None
-
     def look(self, finding: Finding) -> Evidence:
         """Verify that a finding's file and lines are part of the subject. May read the file; blocks."""
         if finding.file is None:
             return Evidence(ok=False, what="The finding names no file.")
-        place = CitedLines(file=finding.file, start=finding.start_line, end=finding.end_line)
+        place = CitedLines(file=finding.file, start_line=finding.start_line, end_line=finding.end_line)
         if self.shown is not None:
             return self.shown.shows(place)
         return places_exist([place], Path(self.root)).evidence[0]

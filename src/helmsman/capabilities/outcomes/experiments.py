@@ -371,13 +371,13 @@ class Experiment:
         tests = [file.path for file in await self.own_files() if file.kind == "test" and file.status != "D"]
         names = await _blocking(lambda: _new_tests(room, tests))
         if not tests:
-            return Verdict(verified=False, evidence=(Evidence(ok=False, what="There is no new test."),))
+            return verdict([Evidence(ok=False, what="There is no new test.")])
         code = [path for path in changed if own_kind(path) is None]
         if not code and not targets:
             targets = await _blocking(lambda: _named_by_tests(room, tests, reads or ()))
         proof = _Proof(self, command, await self._narrowed(command, tests), tests, names)
         if proof.narrow is not None and (flaky := await proof.repeat()) is not None:
-            return Verdict(verified=False, evidence=(flaky,))
+            return verdict([flaky])
         trees: list[tuple[str, Callable[[], str]]] = []
         if base is not None:
             trees.append((f"the code of {base[:12]}", lambda: self._with_code_of(base)))
@@ -391,13 +391,13 @@ class Experiment:
         ]
         for what, make in trees:
             if (found := await proof.fails(await _blocking(make), what)) is not None:
-                return Verdict(verified=found.ok, evidence=(*proof.tried, found))
+                return verdict([found])
         if not code and not mutations:
             proof.tried.append(
                 Evidence(ok=False, what="Nothing says which lines are under test, so none could be changed.")
             )
         proof.tried.append(Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code."))
-        return Verdict(verified=False, evidence=tuple(proof.tried))
+        return verdict(proof.tried)
 
     def _with_code_of(self, commit: str) -> str:
         """Return the session's tree with all files except the check's from a commit."""

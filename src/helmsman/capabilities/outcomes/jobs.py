@@ -11,14 +11,14 @@ import anyio.to_thread
 
 from helmsman.base.caller_context import current
 from helmsman.base.git import find_git
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.capabilities.outcomes.claims import require_repository, within_scope
 from helmsman.capabilities.outcomes.planning import plan
 from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.capabilities.outcomes.reviewing import review, target_of
-from helmsman.capabilities.outcomes.solvers import debug, new_tests, refactor
+from helmsman.capabilities.outcomes.solving import Debug, NewTests, Refactor
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
 from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
@@ -55,11 +55,11 @@ class Procedure(Protocol):
 
 
 PROCEDURES: Final[dict[str, Procedure]] = {
-    "debug": debug,
+    "debug": Debug.procedure,
     "review": review,
     "plan": plan,
-    "refactor": refactor,
-    "test": new_tests,
+    "refactor": Refactor.procedure,
+    "test": NewTests.procedure,
 }
 """Procedures by kind."""
 
@@ -110,7 +110,7 @@ class Outcomes:
             job=wanted.kind,
             policy=self._helm.policy(is_message=False),
             chosen=tuple((one.agent, one.why) for one in chosen),
-            spec=wanted.as_dict(),
+            spec=pack(wanted),
         )
         task, is_fresh = await self._helm.task_writer.enter_job(draft)
         if is_fresh:
@@ -131,7 +131,7 @@ class Outcomes:
     async def _resume(self, task: Task) -> None:
         if not await self._helm.task_writer.take_job(task):
             return
-        wanted = Wanted.of(task.spec)
+        wanted = unpack_if_valid(task.spec, Wanted)
         if wanted is None:
             error = HelmsmanError("This version cannot read a record of an earlier one. Ask again.")
             await self._helm.task_writer.end_job(task.id, {"status": "failed", "error": error.as_dict()})

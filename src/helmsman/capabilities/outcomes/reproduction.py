@@ -124,7 +124,7 @@ def came_to_its_end(before: CheckResult, after: CheckResult) -> Verdict:
     """
     was, now = _count(before), _count(after)
     if not after.passed or was is None or (now is not None and now >= was):
-        return Verdict(verified=True)
+        return Verdict()
     seen = "the check ended without counting any" if now is None else f"only {now}"
     what = f"Before the change {was} test(s) were run and not skipped; after it {seen}."
     return verdict([Evidence(ok=False, what=what, detail=after.tail)])

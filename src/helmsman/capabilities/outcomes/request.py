@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, get_args
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
 
+from msgspec import field, structs
+
+from helmsman.base.structs import Value
 from helmsman.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 Kind = Literal["debug", "review", "plan", "refactor", "test"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -31,8 +31,7 @@ commit with which new tests must fail.
 _MOST_SECONDS: Final = 7 * 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(Value, frozen=True, kw_only=True):
     """Requested outcome.
 
     Attributes:
@@ -59,7 +58,7 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.agents == (AUTO,):
-            object.__setattr__(self, "agents", ())
+            structs.force_setattr(self, "agents", ())
         for name, allowed in (("kind", KINDS), ("apply", get_args(Apply))):
             if getattr(self, name) not in allowed:
                 raise InvalidInput(
@@ -90,16 +89,3 @@ class Wanted:
                 known = ", ".join(MORE[self.kind]) or "nothing else"
                 told = "cannot be that" if kind is not None else "is not known here"
                 raise InvalidInput(f"{self.kind} takes {known}; {name} {told}.", parameter=name)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form for the registry."""
-        return {**asdict(self), "agents": list(self.agents), "more": dict(self.more)}
-
-    @classmethod
-    def of(cls, kept: object) -> Self | None:
-        """Restore from the registry; None if it is invalid."""
-        try:
-            given = {field.name: kept[field.name] for field in fields(cls)}  # type: ignore[index]
-            return cls(**{**given, "agents": tuple(given["agents"])})
-        except (InvalidInput, LookupError, TypeError, ValueError):
-            return None

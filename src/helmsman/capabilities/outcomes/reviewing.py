@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import anyio
 import anyio.to_thread
-from msgspec import structs
 
 from helmsman.agents.protocol import Capability, Finding
-from helmsman.base.structs import replace
-from helmsman.capabilities.outcomes.agent_selection import Chosen, choose
+from helmsman.base.structs import pack, replace, unpack
+from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.capabilities.outcomes.claims import (
     Evidence,
     MergedFinding,
@@ -28,17 +27,8 @@ from helmsman.capabilities.outcomes.claims import (
     untouched,
     verdict,
 )
-from helmsman.capabilities.outcomes.reports import (
-    ReportUnreadable,
-    as_markdown,
-    asked_for,
-    entries_of,
-    quoted,
-    read_report,
-    share_of,
-    text_of,
-)
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone, first_able
+from helmsman.capabilities.outcomes.reports import ReportUnreadable, SecondLooks, asked_for, quoted, read_report
+from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone
 from helmsman.capabilities.review_scope import diff_of, in_words, nothing_in_words, resolve
 from helmsman.capabilities.reviews import Reviews
 from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
@@ -49,13 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from helmsman.agents.protocol import ReviewReport
-    from helmsman.capabilities.outcomes.reports import FindingData, ReviewerData, SecondLookData
-    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.capabilities.outcomes.agent_selection import Chosen
+    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
     from helmsman.settings import OnLimit
 
 _URGENT: Final = 1
-_SENT_BACK: Final = 3
 _SHOWN_REJECTED: Final = 5
 _DIFF_CHARS: Final = 400_000
 _UNREADABLE: Final = f"{UNREADABLE} Answer with the JSON object that you were asked for, and nothing else."
@@ -104,20 +92,22 @@ class _Reviewing:
             return await self._found([], [], [Evidence(ok=True, what=self._words)])
         before = await work.once("snapshot", partial(anyio.to_thread.run_sync, look, self._root, self._state_dir))
         reviewed = Reviewed(root=str(self._root), shown=ShownDiff.of_text(self._root, self._diff), before=before)
-        reviewers = await self._reviewers()
-        found = {
-            one["agent"]: _kept(work.known(f"findings of {one['agent']}")) for one in reviewers if one["error"] is None
-        }
-        merged = merge_findings(found, reviewed)
+        chosen, wanted = work.chosen, work.wanted
+        count = len(chosen) if len(wanted.agents) > 1 else min(wanted.candidates, len(chosen))
+        orders = [chosen[place : place + 1] if wanted.agents else chosen[place::count] for place in range(count)]
+        made = await work.side_by_side("review", orders, self._review, self._read, lambda _evidence: _UNREADABLE)
+        for one in made:
+            one.error = one.error or one.against or None
+        merged = merge_findings({one.agent: _kept(one) for one in made if one.error is None}, reviewed)
         evidence = [
-            Evidence(ok=one["error"] is None, what=f"{one['agent']} reviewed it.")
-            if one["error"] is None
-            else Evidence(ok=False, what=f"{one['agent']} did not review it: {one['error']}")
-            for one in reviewers
+            Evidence(ok=True, what=f"{one.agent} reviewed it.")
+            if one.error is None
+            else Evidence(ok=False, what=f"{one.agent} did not review it: {one.error}")
+            for one in made
         ]
         looks, looked = await self._second_looks([one for one in merged if one.verified and _is_urgent(one.finding)])
         evidence += looked
-        told = [_told(one, looks.get(_name(one))) for one in merged]
+        told = [one.to_json() | {"secondLook": looks.get(_name(one))} for one in merged]
         if merged:
             count = sum(one.verified for one in merged)
             evidence.append(Evidence(ok=True, what=f"{count} of {len(merged)} findings cite lines of the diff."))
@@ -126,41 +116,17 @@ class _Reviewing:
                 what = f"Every finding was rejected, so the review says nothing of the change: {why}"
                 evidence.append(Evidence(ok=False, what=what))
         evidence.append(await untouched(self._root, self._state_dir, before))
-        return await self._found(told, reviewers, evidence)
+        return await self._found(told, made, evidence)
 
     # --- reviewers ---------------------------------------------------------------------------------------------------
 
-    async def _reviewers(self) -> list[ReviewerData]:
-        work, wanted = self._work, self._work.wanted
-        chosen = work.chosen
-        count = len(chosen) if len(wanted.agents) > 1 else min(wanted.candidates, len(chosen))
-        orders = [chosen[place : place + 1] if wanted.agents else chosen[place::count] for place in range(count)]
-        told: list[ReviewerData | None] = [None] * count
-
-        async def ask(place: int, order: Sequence[Chosen]) -> None:
-            begun = await first_able(work, f"review {place + 1}", order, partial(self._review, place + 1))
-            error = begun.error
-            told[place] = {
-                "agent": begun.agent,
-                "why": begun.why,
-                "sessionId": begun.session_id if begun.done is None else begun.done["sessionId"],
-                "verdict": None if begun.done is None else begun.done["verdict"],
-                "error": None if error is None else error.message,
-            }
-
-        async with anyio.create_task_group() as tasks:
-            for place, order in enumerate(orders):
-                tasks.start_soon(ask, place, order)
-        return [one for one in told if one is not None]
-
-    async def _review(self, number: int, agent: str, on_limit: OnLimit | None) -> dict[str, Any]:
-        """Run a review by one agent; store its findings and return its session and verdict."""
-        work, request = self._work, self._work.wanted.request
+    async def _review(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        work = self._work
         work.report_progress(f"{agent} reviews.")
         own = Capability.REVIEW in await work.helm.capabilities(agent)
-        text, kind = await self._reviews.prepare(self._root, self._target, request, self._diff, own=own)
-        turn = await work.start(
-            f"review {number} {agent}",
+        text, kind = await self._reviews.prepare(self._root, self._target, work.wanted.request, self._diff, own=own)
+        return await work.start(
+            f"{name} {agent}",
             text,
             cwd=self._root,
             kind=kind,
@@ -169,32 +135,26 @@ class _Reviewing:
             sandbox="read-only",
             approval_policy="never",
         )
-        report = await self._read(number, agent, turn, own=kind is not None)
 
-        async def keep() -> list[dict[str, Any]]:
-            return [structs.asdict(one) for one in report.findings]
-
-        await work.once(f"findings of {agent}", keep)
-        return {"sessionId": turn.session.id, "verdict": report.verdict or report.explanation or None}
-
-    async def _read(self, number: int, agent: str, turn: DoneTurn, *, own: bool) -> ReviewReport:
-        """Parse an agent's report; an unreadable one is returned to the agent."""
-        for attempt in range(_SENT_BACK + 1):
-            try:
-                report = await self._reviews.read_report(turn.session, turn.said, own=own)
-            except ReviewUnreadable as error:
-                if attempt == _SENT_BACK:
-                    raise TurnNotDone(error.message, sessionId=turn.session.id, agent=agent) from error
-                turn = await self._work.say(f"review {number} {agent} again {attempt}", turn.session.id, _UNREADABLE)
-                continue
-            if report is None:
-                raise TurnNotDone("The review came to no findings that can be read.", sessionId=turn.session.id)
-            return report
-        raise AssertionError
+    async def _read(self, turn: DoneTurn) -> dict[str, Any]:
+        """Parse an agent's report."""
+        agent = turn.session.options.agent
+        own = self._target is not None and Capability.REVIEW in await self._work.helm.capabilities(agent)
+        try:
+            report = await self._reviews.read_report(turn.session, turn.said, own=own)
+        except ReviewUnreadable as error:
+            return verdict([Evidence(ok=False, what=error.message)]).to_json()
+        if report is None:
+            raise TurnNotDone("The review came to no findings that can be read.", sessionId=turn.session.id)
+        return {
+            **verdict([Evidence(ok=True, what=f"{agent} reviewed it.")]).to_json(),
+            "findings": pack(report.findings),
+            "verdict": report.verdict or report.explanation or None,
+        }
 
     # --- second look -------------------------------------------------------------------------------------------------
 
-    async def _second_looks(self, urgent: Sequence[MergedFinding]) -> tuple[dict[str, SecondLookData], list[Evidence]]:
+    async def _second_looks(self, urgent: Sequence[MergedFinding]) -> tuple[dict[str, dict[str, Any]], list[Evidence]]:
         """Ask for a second look at the urgent findings; the results are keyed by finding."""
         if not urgent:
             return {}, []
@@ -207,10 +167,9 @@ class _Reviewing:
 
         agent: str = await work.once("who looks again", who)
         try:
-            kept = await work.once("second look", partial(self._second_look, agent, urgent))
+            looks = await self._second_look(agent, urgent)
         except HelmsmanError as error:
             return {}, [Evidence(ok=False, what=f"The urgent findings had no second look: {error.message}")]
-        looks = {_name(urgent[int(number)]): look for number, look in kept.items()}
         refuted = sum(look["refuted"] for look in looks.values())
         what = f"{agent} tried to refute {len(urgent)} urgent finding(s): {refuted} did not hold."
         return looks, [Evidence(ok=True, what=what)]
@@ -224,7 +183,7 @@ class _Reviewing:
         except HelmsmanError:
             return found
 
-    async def _second_look(self, agent: str, urgent: Sequence[MergedFinding]) -> dict[str, SecondLookData]:
+    async def _second_look(self, agent: str, urgent: Sequence[MergedFinding]) -> dict[str, dict[str, Any]]:
         work = self._work
         work.report_progress(f"{agent} tries to refute the urgent findings.")
         shown = [
@@ -244,55 +203,40 @@ class _Reviewing:
         turn = await work.start(
             f"second look {agent}", prompt, cwd=self._root, agent=agent, sandbox="read-only", approval_policy="never"
         )
-        for attempt in range(_SENT_BACK + 1):
-            try:
-                return _verdicts(turn.said, agent, len(urgent))
-            except ReportUnreadable as error:
-                if attempt == _SENT_BACK:
-                    raise
-                again = f"{UNREADABLE} {error.message} {asked_for(_VERDICTS)}"
-                turn = await work.say(f"second look {agent} again {attempt}", turn.session.id, again)
-        raise AssertionError
+        made = Candidate(number=1, agent=agent, why="", turn=turn)
+        await work.until_verified("second look", made, partial(_verdicts, len(urgent)), _unreadable)
+        if not made.verified:
+            raise ReportUnreadable(made.error or made.against)
+        return {_name(urgent[one["finding"] - 1]): one | {"by": agent} for one in made.seen["looks"]}
 
     # --- result ------------------------------------------------------------------------------------------------------
 
     async def _found(
-        self,
-        told: Sequence[FindingData],
-        reviewers: Sequence[ReviewerData],
-        evidence: Sequence[Evidence],
+        self, told: Sequence[dict[str, Any]], made: Sequence[Candidate], evidence: Sequence[Evidence]
     ) -> Found:
-        work = self._work
         refuted = [one for one in told if one["secondLook"] is not None and one["secondLook"]["refuted"]]
         rejected = [one for one in told if not one["verified"]]
         findings = [one for one in told if one not in refuted and one not in rejected]
         seen = verdict(evidence)
-        used, cost = await work.spent()
         nothing = not self._diff.strip()
-        first = reviewers[0] if reviewers else None
         counted = f"{len(findings)} finding(s), {len(refuted)} refuted, {len(rejected)} rejected."
         against = " ".join(one.what for one in seen.against)
-        report: dict[str, Any] = {
-            "kind": "review",
-            "verified": seen.verified,
-            "says": self._words if nothing else f"{counted} {against}".strip(),
-            "evidence": [one.as_dict() for one in seen.evidence],
-            "agent": None if first is None else first["agent"],
-            "why": "" if first is None else first["why"],
-            "sessionId": None if first is None else first["sessionId"],
-            "attempts": 1 if reviewers else 0,
-            "candidates": [],
-            "seconds": round(work.seconds, 1),
-            "tokens": used.input_tokens + used.output_tokens,
-            "costUsd": cost,
-            "target": self._words,
-            "nothingToReview": nothing,
-            "findings": findings,
-            "refuted": refuted,
-            "rejected": rejected,
-            "reviewers": list(reviewers),
-        }
-        return Found(verified=seen.verified, summary=as_markdown(report), report=report)
+        return await self._work.found(
+            made[0] if made else None,
+            verified=seen.verified,
+            says=self._words if nothing else f"{counted} {against}".strip(),
+            evidence=[one.to_json() for one in seen.evidence],
+            target=self._words,
+            nothingToReview=nothing,
+            findings=findings,
+            refuted=refuted,
+            rejected=rejected,
+            reviewers=[
+                {"agent": one.agent, "why": one.why, "sessionId": one.session_id}
+                | {"verdict": one.seen.get("verdict"), "error": one.error}
+                for one in made
+            ],
+        )
 
 
 def target_of(more: Any) -> ReviewTarget:
@@ -311,8 +255,8 @@ def target_of(more: Any) -> ReviewTarget:
     return ReviewTarget(kind=kind, value=value)
 
 
-def _kept(findings: Any) -> list[Finding]:
-    return [Finding(**one) for one in findings or ()]
+def _kept(reviewer: Candidate) -> list[Finding]:
+    return unpack(reviewer.seen.get("findings", []), list[Finding])
 
 
 def _is_urgent(finding: Finding) -> bool:
@@ -323,30 +267,16 @@ def _name(one: MergedFinding) -> str:
     return f"{one.finding.file}:{one.finding.start_line}:{one.finding.title}"
 
 
-def _told(one: MergedFinding, second: SecondLookData | None) -> FindingData:
-    told: FindingData = {**one.as_dict(), "secondLook": second}  # type: ignore[typeddict-item]
-    return told
+def _unreadable(evidence: Sequence[Any]) -> str:
+    return f"{UNREADABLE} {evidence[0]['what']} {asked_for(_VERDICTS)}"
 
 
-def _verdicts(said: str, agent: str, count: int) -> dict[str, SecondLookData]:
-    """Parse the verdicts of a second look, keyed by index of the finding.
-
-    Raises:
-        ReportUnreadable: A verdict is missing or invalid.
-    """
-    found: dict[str, SecondLookData] = {}
-    for entry in entries_of(read_report(said), "verdicts"):
-        number, refuted = entry.get("finding"), entry.get("refuted")
-        if not isinstance(number, int) or not 1 <= number <= count or not isinstance(refuted, bool):
-            raise ReportUnreadable(
-                f"A verdict names no finding from 1 to {count}, or does not say whether it is refuted."
-            )
-        found[str(number - 1)] = {
-            "by": agent,
-            "refuted": refuted,
-            "why": text_of(entry, "why"),
-            "confidence": share_of(entry, "confidence"),
-        }
-    if len(found) < count:
-        raise ReportUnreadable(f"There are {count} findings, and verdicts on {len(found)}.")
-    return found
+async def _verdicts(count: int, turn: DoneTurn) -> dict[str, Any]:
+    """Parse the verdicts of a second look on this number of findings."""
+    try:
+        looks = {one.finding: one.to_json() for one in read_report(turn.said, SecondLooks).verdicts}
+    except ReportUnreadable as error:
+        return verdict([Evidence(ok=False, what=error.message)]).to_json()
+    is_whole = looks.keys() == {*range(1, count + 1)}
+    what = f"There are {count} findings, and verdicts on {sorted(looks)}."
+    return {**verdict([Evidence(ok=is_whole, what=what)]).to_json(), "looks": list(looks.values())}

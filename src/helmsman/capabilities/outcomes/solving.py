@@ -1,4 +1,4 @@
-"""Common procedure of `debug`, `refactor` and `test`: verify candidates in worktrees, compare them, apply one.
+"""`debug`, `refactor` and `test`: changes in worktrees that are verified, compared, and applied if requested.
 
 Consent to the check is requested once, before the first turn, and the check is run. If it cannot run, or does not show
 what was reported, no turn is spent. Helmsman verifies each candidate in a clean room and returns a failed one to its
@@ -13,18 +13,26 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
-from helmsman.capabilities.outcomes.candidates import Candidate, compare
-from helmsman.capabilities.outcomes.checks import CheckResult
-from helmsman.capabilities.outcomes.claims import Evidence, Verdict, verdict
+from helmsman.base.structs import pack, unpack
+from helmsman.capabilities.outcomes.checks import CheckResult, find_the_check, runner_for
+from helmsman.capabilities.outcomes.claims import Evidence, Verdict, joined, places_exist, verdict, within_scope
 from helmsman.capabilities.outcomes.experiments import trial
-from helmsman.capabilities.outcomes.job_checks import runner_for
-from helmsman.capabilities.outcomes.reports import PROMISE, as_markdown, candidates_table, for_agent
-from helmsman.capabilities.outcomes.work import Found, TurnNotDone, first_able, makers_of
+from helmsman.capabilities.outcomes.reports import (
+    PROMISE,
+    ReportUnreadable,
+    RootCause,
+    UnderTest,
+    asked_for,
+    candidates_table,
+    read_report,
+)
+from helmsman.capabilities.outcomes.reproduction import Reproduction, came_to_its_end, fixed, reproduced
+from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone, makers_of
 from helmsman.errors import HelmsmanError
 from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_question
 from helmsman.tasks.jobs import TurnGate
@@ -34,15 +42,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.capabilities.held_turns import HeldTurn
-    from helmsman.capabilities.outcomes.agent_selection import Chosen
     from helmsman.capabilities.outcomes.check_files import OwnFile
     from helmsman.capabilities.outcomes.checks import CheckRunner
     from helmsman.capabilities.outcomes.experiments import Experiment
-    from helmsman.capabilities.outcomes.reports import ApplyOutcome, CandidateData, CheckData, DiffData
-    from helmsman.capabilities.outcomes.request import Kind
-    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+    from helmsman.capabilities.outcomes.reports import ApplyOutcome, DiffData
+    from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
     from helmsman.settings import OnLimit
     from helmsman.worktrees import TreeDiff
+
+log = logging.getLogger(__name__)
 
 # --- Apply a checked change to the main tree: after approval, immediately or never, as the caller requested -----------
 
@@ -62,28 +70,33 @@ def diff_data(diff: TreeDiff) -> DiffData:
     }
 
 
-async def apply_change(
-    work: Work,
-    session_id: str,
-    seen: Mapping[str, Any],
-    candidates: Sequence[CandidateData],
-    others: Sequence[str],
-) -> tuple[ApplyOutcome, str | None, list[str]]:
-    """Apply exactly the change that was checked, if requested and approved; then discard the worktrees of `others`.
+@dataclass(slots=True)
+class Applied:
+    """Result of the apply step."""
 
-    `seen` is the result of its verification. If the change edits the check, a person always decides. Returns the
-    outcome, the error of a failed apply, and the sessions with discarded worktrees.
+    outcome: ApplyOutcome = "nothing"
+    error: str | None = None
+    discarded: Sequence[str] = ()
+
+
+async def apply_change(
+    work: Work, session_id: str, seen: Mapping[str, Any], candidates: Sequence[Candidate] = ()
+) -> Applied:
+    """Apply exactly the change that was checked, if requested and approved; then discard the other worktrees.
+
+    `seen` is the result of its verification. If the change edits the check, a person always decides.
     """
-    wanted = work.wanted.apply
-    is_verified = bool(seen.get("verified", True))
+    wanted, is_verified = work.wanted.apply, bool(seen["verified"])
     if wanted == "never":
-        return "not_asked" if is_verified else "nothing", None, []
+        return Applied("not_asked" if is_verified else "nothing")
     diff: DiffData = seen["diff"]
     if wanted == "ask" or not is_verified or seen.get("edited"):
 
         async def ask() -> bool | str:
             work.report_progress("Waiting for your decision: apply the change?")
-            question = await _question(work, session_id, seen, candidates)
+            chosen = next((one for one in candidates if one.session_id == session_id and one.verified), None)
+            rows = [one.as_dict(chosen) for one in candidates]
+            question = await _question(work, session_id, seen, ["", candidates_table(rows)] if len(rows) > 1 else [])
             if isinstance(question, str):
                 return question
             answer = await work.ask(session_id, question)
@@ -91,9 +104,9 @@ async def apply_change(
 
         answered = await work.once("apply it", ask)
         if isinstance(answered, str):
-            return "failed", answered, []
+            return Applied("failed", answered)
         if not answered:
-            return "refused", None, []
+            return Applied("refused")
 
     async def apply() -> dict[str, str | None]:
         work.report_progress("The change is being applied.")
@@ -105,24 +118,25 @@ async def apply_change(
 
     error: str | None = (await work.once("applied", apply))["error"]
     if error is not None:
-        return "failed", error, []
+        return Applied("failed", error)
+    others = [one.session_id for one in candidates if one.session_id not in (None, session_id)]
+    return Applied("applied", discarded=await work.once("discarded", partial(_discard, work, others)))
 
-    async def discard() -> list[str]:
-        dropped: list[str] = []
-        for other in others:
+
+async def _discard(work: Work, sessions: Sequence[str | None]) -> list[str]:
+    """Discard the worktrees of sessions, and return those that are gone."""
+    dropped: list[str] = []
+    for session_id in sessions:
+        if session_id is not None:
             try:
-                await work.changes.discard(other)
-                dropped.append(other)
+                await work.changes.discard(session_id)
+                dropped.append(session_id)
             except HelmsmanError as problem:
-                log.info("the worktree of session %s stays: %s", other, problem)
-        return dropped
-
-    return "applied", None, await work.once("discarded", discard)
+                log.info("the worktree of session %s stays: %s", session_id, problem)
+    return dropped
 
 
-async def _question(
-    work: Work, session_id: str, seen: Mapping[str, Any], candidates: Sequence[CandidateData]
-) -> Question | str:
+async def _question(work: Work, session_id: str, seen: Mapping[str, Any], table: Sequence[str]) -> Question | str:
     """Return the question whether to apply a change, or why it cannot be asked."""
     session = await work.helm.session(session_id)
     tree = session.worktree
@@ -145,7 +159,6 @@ async def _question(
     if notes:
         notes = ["Look at these yourself; the check cannot tell:", *notes]
     cut = [] if len(change.text) <= _DIFF_CHARS else [f"Not all of it is shown here: see helmsman diff {session_id}"]
-    table = ["", candidates_table(candidates)] if len(candidates) > 1 else []
     promise = [PROMISE] if is_verified else []
     text = "\n".join([*first, *cut, change.stat.rstrip(), *evidence, *promise, *held, *notes, *table])
     prompt = Prompt(
@@ -158,10 +171,6 @@ async def _question(
     return own_question(session_id, session.state.turn_id, prompt, details)
 
 
-log = logging.getLogger(__name__)
-
-SENT_BACK: Final = 3
-"""Number of times a failed candidate is returned to its agent."""
 _ASKED: Final = "Its check is asked for, and run on what there is."
 _WHY_ASKED: Final = "The repository's check, with which Helmsman verifies the agent's work."
 RULES: Final = (
@@ -194,15 +203,18 @@ class Verified:
     notes: Sequence[str] = ()
 
 
-class Solver(ABC):
-    """Kind of outcome that is a change."""
+class Change(ABC):
+    """Job that ends with a change, from its candidates to the applied change. Each kind says what it verifies."""
 
-    kind: ClassVar[Kind]
-
-    def __init__(self, work: Work, check: CheckData) -> None:
+    def __init__(self, work: Work, check: Mapping[str, str]) -> None:
         self.work = work
         self.check = check
         self.wanted = work.wanted
+        self._at_gate = anyio.Lock()
+
+    @classmethod
+    async def procedure(cls, work: Work) -> Found:
+        return await cls(work, await find_the_check(work)).run()
 
     @abstractmethod
     def judge(self, before: CheckResult) -> Verdict:
@@ -213,7 +225,7 @@ class Solver(ABC):
         """Return the prompt for the agent."""
 
     @abstractmethod
-    async def verify(self, checks: Experiment, said: str, before: CheckResult | None) -> Verified:
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
         """Verify the work of a session. `said` is the agent's last message."""
 
     @abstractmethod
@@ -229,66 +241,34 @@ class Solver(ABC):
         folder = self.check["folder"]
         return RULES.format(check=self.command, where=f" in {folder}" if folder else "")
 
-
-class Solving:
-    """Job of this kind, from its candidates to the applied change."""
-
-    def __init__(self, solver: Solver) -> None:
-        self._solver = solver
-        self._work = solver.work
-        self._at_gate = anyio.Lock()
-
     async def run(self) -> Found:
-        work, solver = self._work, self._solver
-        makers = makers_of(work)
-        work.side_by_side = len(makers)
-        candidates: list[Candidate | None] = [None] * len(makers)
-
-        async def make(place: int, order: Sequence[Chosen]) -> None:
-            candidates[place] = await self._candidate(place + 1, order)
-
-        async with anyio.create_task_group() as tasks:
-            for place, order in enumerate(makers):
-                tasks.start_soon(make, place, order)
-        work.side_by_side = 1
-        made = [one for one in candidates if one is not None]
+        work = self.work
+        made = await work.side_by_side("candidate", makers_of(work), self._begin, self._verify)
         before = self._before
-        if before is not None and not solver.judge(before).verified:
-            await self._drop(made)
+        if before is not None and not self.judge(before).verified:
+            await _discard(work, [one.session_id for one in made])  # no turn has begun there
             return await self._found(made, None)
-        verified = [one for one in made if one.verified]
-        winner, compared = await compare(work, verified) if verified else (None, None)
-        applied: ApplyOutcome = "nothing"
-        apply_error: str | None = None
-        discarded: list[str] = []
-        chosen = winner or next((one for one in made if one.needs_decision), None)
+        verified = sorted((one for one in made if one.verified), key=_size)
+        winner, compared = verified[0] if verified else None, ""
+        if winner is not None and len(verified) > 1:
+            lines, seconds = _size(winner)
+            compared = (
+                f"Candidate {winner.number} changes {lines} lines, and its check took {seconds:.1f} s: the smallest."
+            )
+        chosen = winner or next((one for one in made if one.seen.get("decide")), None)
+        applied = Applied()
         if chosen is not None:
             assert chosen.session_id is not None
-            others = [one.session_id for one in made if one is not chosen and one.session_id is not None]
-            data = [one.as_dict(winner) for one in made]
-            applied, apply_error, discarded = await apply_change(work, chosen.session_id, chosen.seen, data, others)
-        return await self._found(made, winner, compared, applied, apply_error, discarded)
+            applied = await apply_change(work, chosen.session_id, chosen.seen, made)
+        return await self._found(made, winner, compared or None, applied)
 
     # --- candidates --------------------------------------------------------------------------------------------------
 
-    async def _candidate(self, number: int, order: Sequence[Chosen]) -> Candidate:
-        begun = await first_able(self._work, f"candidate {number}", order, partial(self._begin, number))
-        candidate = Candidate(number=number, agent=begun.agent, why=begun.why, session_id=begun.session_id)
-        if begun.done is None:
-            candidate.error = None if begun.error is None else begun.error.message
-            return candidate
-        try:
-            return await self._to_a_verdict(candidate, begun.done)
-        except HelmsmanError as error:
-            candidate.error = error.message
-            return candidate
-
-    async def _begin(self, number: int, agent: str, on_limit: OnLimit | None) -> DoneTurn:
-        work = self._work
-        work.report_progress(f"{agent} is at work on candidate {number}.")
-        return await work.start(
-            f"candidate {number} {agent}",
-            self._solver.prompt(),
+    async def _begin(self, name: str, agent: str, on_limit: OnLimit | None) -> DoneTurn:
+        self.work.report_progress(f"{agent} is at work on {name}.")
+        return await self.work.start(
+            f"{name} {agent}",
+            self.prompt(),
             worktree=True,
             gate=TurnGate(note=_ASKED, do=self._pass_gate),
             on_limit=on_limit,
@@ -297,40 +277,19 @@ class Solving:
             approval_policy="on-request",
         )
 
-    async def _to_a_verdict(self, candidate: Candidate, turn: DoneTurn) -> Candidate:
-        work = self._work
-        candidate.session_id = session_id = turn.session.id
-        while True:
-            candidate.attempts += 1
-            candidate.told = turn.said
-            work.report_progress(f"What {candidate.agent} did (candidate {candidate.number}) is being verified.")
-            step = f"candidate {candidate.number} verified {candidate.attempts}"
-            seen_before = candidate.seen.get("diff") if candidate.needs_decision else None
-            candidate.seen = await work.once(step, partial(self._verify, turn))
-            if candidate.verified or candidate.attempts > SENT_BACK:
-                return candidate
-            if candidate.needs_decision and candidate.seen["diff"] == seen_before:
-                return candidate  # the agent insists on it, so a person decides
-            work.report_progress(f"Candidate {candidate.number} goes back to {candidate.agent}: it did not verify.")
-            try:
-                step = f"candidate {candidate.number} again {candidate.attempts}"
-                turn = await work.say(step, session_id, for_agent(candidate.seen["evidence"]))
-            except HelmsmanError as error:
-                candidate.error = error.message
-                return candidate
-
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
         """Verify the work of a session; return the JSON form."""
-        work, solver, session = self._work, self._solver, turn.session
-        runner = runner_for(work, session, self._solver.check["folder"])
-        await work.changes.end_commands(runner.worktree)
+        before = self._before
+        assert before is not None
+        runner = runner_for(self.work, turn.session, self.check["folder"])
+        await self.work.changes.end_commands(runner.worktree)
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
         async with trial(runner) as checks:
             change = checks.change  # fixed here: later writes to the worktree are neither verified nor applied
             if change.files:
-                seen = await solver.verify(checks, turn.said, self._before)
+                seen = await self.verify(checks, turn.said, before)
         return {
-            **seen.verdict.as_dict(),
+            **seen.verdict.to_json(),
             "after": None if seen.after is None else seen.after.as_dict(),
             "diff": diff_data(change),
             "more": dict(seen.more),
@@ -344,38 +303,30 @@ class Solving:
 
     @property
     def _before(self) -> CheckResult | None:
-        kept = self._work.known("before")
-        return None if kept is None else CheckResult.of(kept)
+        kept = self.work.known("before")
+        return None if kept is None else unpack(kept, CheckResult)
 
     async def _pass_gate(self, held: HeldTurn) -> None:
         """Request consent to the check and run it before any change, once for all candidates."""
-        work, solver = self._work, self._solver
+        work = self.work
         with held.at_work("another candidate's check"):
             await self._at_gate.acquire()
         try:
-            runner = runner_for(work, held.session, solver.check["folder"])
-            await runner.allow(solver.command, _WHY_ASKED)
+            runner = runner_for(work, held.session, self.check["folder"])
+            await runner.allow(self.command, _WHY_ASKED)
             with held.at_work("the check before"):
-                before = CheckResult.of(await work.once("before", partial(self._run_before, runner)))
+                before = unpack(await work.once("before", partial(self._run_before, runner)), CheckResult)
         finally:
             self._at_gate.release()
-        judged = solver.judge(before)
+        judged = self.judge(before)
         if not judged.verified:
             raise TurnNotDone(" ".join(one.what for one in judged.against), cause="not_as_named")
 
     async def _run_before(self, runner: CheckRunner) -> dict[str, Any]:
-        self._work.report_progress(f"`{self._solver.command}` runs on what was there before.")
+        self.work.report_progress(f"`{self.command}` runs on what was there before.")
         async with trial(runner) as checks:
-            return (await checks.before(self._solver.command)).kept()
-
-    async def _drop(self, candidates: Sequence[Candidate]) -> None:
-        """Discard worktrees in which no turn has begun."""
-        for one in candidates:
-            if one.session_id is not None:
-                try:
-                    await self._work.changes.discard(one.session_id)
-                except HelmsmanError as error:
-                    log.info("the worktree of session %s stays: %s", one.session_id, error)
+            kept: dict[str, Any] = pack(await checks.before(self.command))
+            return kept
 
     # --- result ------------------------------------------------------------------------------------------------------
 
@@ -384,50 +335,39 @@ class Solving:
         made: Sequence[Candidate],
         winner: Candidate | None,
         compared: str | None = None,
-        applied: ApplyOutcome = "nothing",
-        apply_error: str | None = None,
-        discarded: Sequence[str] = (),
+        applied: Applied | None = None,
     ) -> Found:
-        work, solver, before = self._work, self._solver, self._before
+        work, before, applied = self.work, self._before, applied or Applied()
         shown = winner or max(made, key=lambda one: one.attempts)
-        judged = solver.judge(before) if before is not None else None
+        seen = shown.seen
+        judged = None if before is None else self.judge(before)
+        says, evidence = _says(winner, shown, applied), shown.evidence
         begun = judged is None or judged.verified
-        evidence = [one.as_dict() for one in judged.evidence] if judged is not None and not begun else []
-        seen: dict[str, Any] = {"evidence": evidence, **shown.seen}
-        used, cost = await work.spent()
+        if judged is not None and not begun:
+            says = "Nothing was begun. " + " ".join(one.what for one in judged.against) + await self._not_committed()
+            evidence = judged.to_json()["evidence"]
+            shown.session_id = None  # its worktree is gone
         report: dict[str, Any] = {
-            "kind": solver.kind,
-            "verified": winner is not None,
-            "says": _says(winner, shown, judged, applied) + ("" if begun else await self._not_committed()),
-            "evidence": seen["evidence"],
-            "agent": shown.agent,
-            "why": shown.why,
-            "sessionId": shown.session_id if begun else None,
-            "attempts": shown.attempts,
             "candidates": [one.as_dict(winner) for one in made] if begun else [],
-            "seconds": round(work.seconds, 1),
-            "tokens": used.input_tokens + used.output_tokens,
-            "costUsd": cost,
-            "check": solver.check,
+            "check": self.check,
             "before": None if before is None else before.as_dict(),
             "after": seen.get("after"),
             "diff": seen.get("diff"),
             "compared": compared,
-            "applied": applied,
-            "applyError": apply_error,
-            "discarded": list(discarded),
+            "applied": applied.outcome,
+            "applyError": applied.error,
+            "discarded": list(applied.discarded),
             "checkChanges": seen.get("held", []),
             "notes": seen.get("notes", []),
-            **solver.report(before, seen.get("more", {})),
+            **self.report(before, seen.get("more", {})),
         }
-        diff = await self._diff(shown) if shown.seen else None
-        return Found(verified=winner is not None, summary=as_markdown(report), report=report, diff=diff)
+        diff = await self._diff(shown) if seen else None
+        return await work.found(shown, verified=winner is not None, says=says, evidence=evidence, change=diff, **report)
 
     async def _not_committed(self) -> str:
         """Return a note that uncommitted changes were not checked, if there are any."""
-        look = partial(
-            diff_of_directory, Path(self._work.wanted.directory), state_dir=self._work.helm.settings.state_dir
-        )
+        state_dir = self.work.helm.settings.state_dir
+        look = partial(diff_of_directory, Path(self.wanted.directory), state_dir=state_dir)
         try:
             changed = (await anyio.to_thread.run_sync(look)).files
         except HelmsmanError:
@@ -437,27 +377,236 @@ class Solving:
     async def _diff(self, shown: Candidate) -> str | None:
         """Return the diff of a candidate; None if its worktree has changed since."""
         try:
-            diff = (await self._work.changes.diff(shown.session_id or "")).diff
+            diff = (await self.work.changes.diff(shown.session_id or "")).diff
         except HelmsmanError:
             return None
         return diff.text or None if diff.digest == shown.seen["diff"]["digest"] else None
 
 
-def _says(winner: Candidate | None, shown: Candidate, judged: Verdict | None, applied: ApplyOutcome) -> str:
+def _size(candidate: Candidate) -> tuple[int, float]:
+    diff, after = candidate.seen["diff"], candidate.seen.get("after") or {"seconds": 0.0}
+    return diff["added"] + diff["removed"], after["seconds"]
+
+
+def _says(winner: Candidate | None, shown: Candidate, applied: Applied) -> str:
     if winner is not None:
         return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s). {PROMISE}"
-    if shown.needs_decision:
+    if shown.seen.get("decide"):
         decided = {
             "applied": "A person decided to apply it.",
             "refused": "It was not applied, because it was not approved.",
         }
         files = ", ".join(one["file"] for one in shown.seen["held"])
         said = f"Not verified: the check passes only with changes to its own files ({files})."
-        return f"{said} {decided.get(applied, 'No decision was requested.')}"
-    if judged is not None and not judged.verified:
-        return "Nothing was begun. " + " ".join(one.what for one in judged.against)
+        return f"{said} {decided.get(applied.outcome, 'No decision was requested.')}"
     if shown.seen:
-        against = [one["what"] for one in shown.seen["evidence"] if not one["ok"]]
         last = f" {shown.error}" if shown.error else ""
-        return f"Not verified after {shown.attempts} attempt(s): {' '.join(against[:3])}{last}"
+        return f"Not verified after {shown.attempts} attempt(s): {shown.against}{last}"
     return f"Not done: {shown.error}"
+
+
+_ROOT_CAUSE: Final = (
+    '{"rootCause": "what was wrong, and why it showed", "places": [{"file": "path", "startLine": 1, "endLine": 2}]}'
+)
+_UNDER_TEST: Final = '{"underTest": [{"file": "path of the code that is tested", "startLine": 1, "endLine": 20}]}'
+
+
+class Debug(Change):
+    """Verify that the reported failure occurs before the change and not after it; report the cause if the agent names
+    it.
+    """
+
+    def _reproduction(self, before: CheckResult) -> Reproduction:
+        return reproduced(before, symptom=self.wanted.request, test=self.wanted.more.get("test"))
+
+    def judge(self, before: CheckResult) -> Verdict:
+        seen = self._reproduction(before)
+        return verdict(seen.evidence)
+
+    def prompt(self) -> str:
+        return "\n\n".join(
+            [
+                f"Find the cause of this failure and fix it:\n\n{self.wanted.request}",
+                f"`{self.command}` shows it.",
+                self.rules,
+                "Name the lines of the cause as they are when you are done. " + asked_for(_ROOT_CAUSE),
+            ]
+        )
+
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
+        looked = await _after(checks, self.command, before)
+        cause, more = await _root_cause(checks, said)
+        done = fixed(self._reproduction(before), looked.after)
+        return await looked.verified(done, came_to_its_end(before, looked.after), cause, more=more)
+
+    def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        seen = None if before is None else self._reproduction(before)
+        return {
+            "reproduced": None if seen is None else seen.how,
+            "tests": [] if seen is None else list(seen.tests),
+            "rootCause": more.get("rootCause"),
+        }
+
+
+async def _root_cause(checks: Experiment, said: str) -> tuple[Verdict, dict[str, Any]]:
+    """Verify the agent's root cause. It never affects the verdict: a fix that passes is a fix."""
+    try:
+        cause = read_report(said, RootCause)
+    except ReportUnreadable as error:
+        what = f"The cause is not known: the agent did not report it. {error.message}"
+        return verdict([Evidence(ok=True, what=what)]), {}
+    exist = await anyio.to_thread.run_sync(places_exist, cause.places, checks.directory)
+    right = [place.to_json() for place, seen in zip(cause.places, exist.evidence, strict=True) if seen.ok]
+    seen = [
+        one if one.ok else Evidence(ok=True, what=f"The agent cited a wrong place for the cause: {one.what}")
+        for one in exist.evidence
+    ]
+    return verdict(seen), {"rootCause": {"summary": cause.root_cause, "places": right}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Looked:
+    """Check with its previous files (`after`), and with the whole change (`now`) if that differs."""
+
+    checks: Experiment
+    after: CheckResult
+    now: CheckResult | None
+    edited: Sequence[OwnFile]
+
+    @property
+    def decide(self) -> bool:
+        """Return whether the check passes only with changes to its files, so that a person must decide."""
+        return not self.after.passed and self.now is not None and self.now.passed
+
+    async def verified(self, *verdicts: Verdict, more: Mapping[str, Any] | None = None) -> Verified:
+        after, now, held = self.after, self.now, self.checks.held
+        told: list[Evidence] = []
+        if held:
+            files = "; ".join(file.in_words for file in held)
+            told.append(Evidence(ok=after.passed, what=f"Left as it was, because it belongs to the check: {files}."))
+        else:
+            told.append(Evidence(ok=True, what="No file of the check was changed."))
+        if self.decide:
+            what = (
+                "With the change to the check it passes. Put those files back; if they must change, a person decides."
+            )
+            told.append(Evidence(ok=False, what=what))
+        elif now is not None and after.passed:
+            told.append(
+                Evidence(ok=now.passed, what=f"With the tests as they are now: {now.in_words()}.", detail=now.tail)
+            )
+        ended = came_to_its_end(after, now) if now is not None and after.passed else Verdict()
+        said = joined(*verdicts, verdict(told), ended)
+        return Verified(
+            verdict=said,
+            after=after,
+            more=more or {},
+            held=held,
+            edited=[file.path for file in self.edited],
+            decide=self.decide,
+            notes=await self.checks.remarks((now or after).reads),
+        )
+
+
+async def _after(checks: Experiment, command: str, before: CheckResult) -> _Looked:
+    after = await checks.after(command, before.reads)
+    now = await checks.now(command) if checks.held else None
+    return _Looked(checks=checks, after=after, now=now, edited=await checks.edited())
+
+
+class Refactor(Change):
+    """Verify that the check passes before and after, and that the change stays in scope; report the interface."""
+
+    @property
+    def _scope(self) -> list[str]:
+        return list(self.wanted.more.get("scope", ()))
+
+    def judge(self, before: CheckResult) -> Verdict:
+        return verdict(
+            [Evidence(ok=before.passed, what=f"Before the change: {before.in_words()}.", detail=before.tail)]
+        )
+
+    def prompt(self) -> str:
+        scope = f"Touch nothing outside of: {', '.join(self._scope)}." if self._scope else ""
+        parts = [f"Refactor, and keep what the code does:\n\n{self.wanted.request}", scope, self.rules]
+        return "\n\n".join(part for part in [*parts, "End with a short summary of what is better now."] if part)
+
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
+        looked = await _after(checks, self.command, before)
+        after = looked.after
+        green = verdict([Evidence(ok=after.passed, what=f"After the change: {after.in_words()}.", detail=after.tail)])
+        scope = within_scope(await checks.changed(), self._scope)
+        more = {"interfaces": (await checks.interfaces()).as_dict()}
+        return await looked.verified(self.judge(before), green, came_to_its_end(before, after), scope, more=more)
+
+    def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        return {"scope": self._scope, "interfaces": more.get("interfaces")}
+
+
+class NewTests(Change):
+    """Verify that the new tests pass on every run, and that at least one of them can fail."""
+
+    def judge(self, before: CheckResult) -> Verdict:
+        """Reject only a check that cannot run; tests may fail, or be missing."""
+        if (missing := before.missing_program) is None:
+            return verdict([Evidence(ok=True, what="The check can run.")])
+        what = f"The check `{self.command}` cannot run here: {missing}. Install it, or name another check."
+        return verdict([Evidence(ok=False, what=what, detail=before.tail)])
+
+    def prompt(self) -> str:
+        return "\n\n".join(
+            [
+                f"Write tests:\n\n{self.wanted.request}",
+                self.rules,
+                "They must pass each time, and fail when the code under test is wrong: that is tried. "
+                + asked_for(_UNDER_TEST),
+            ]
+        )
+
+    async def verify(self, checks: Experiment, said: str, before: CheckResult) -> Verified:
+        steady, after = await checks.steady(self.command)
+        await checks.find_held(self.command, after.reads)
+        edited = await checks.edited(new_helpers=True)
+        kept = verdict([_kept(edited)])
+        old = await self._old_tests(checks, before) if steady.verified else Verdict()
+        try:
+            places = read_report(said, UnderTest).under_test
+        except ReportUnreadable as error:
+            what = f"The agent did not report what is under test: files that the new tests name are. {error.message}"
+            places, exist = [], verdict([Evidence(ok=True, what=what)])
+        else:
+            exist = await anyio.to_thread.run_sync(places_exist, places, checks.directory)
+        verdicts = [steady, old, kept, exist]
+        if steady.verified and exist.verified:
+            verdicts.append(await checks.can_fail(self.command, places, self.wanted.more.get("base"), after.reads))
+        tests = [file.path for file in await checks.own_files() if file.kind == "test"]
+        more = {"tests": tests, "underTest": [place.to_json() for place in places]}
+        return Verified(
+            verdict=joined(*verdicts),
+            after=after,
+            more=more,
+            held=[file for file in checks.held if file.path not in tests],
+            edited=[file.path for file in edited],
+            notes=await checks.remarks(after.reads),
+        )
+
+    async def _old_tests(self, checks: Experiment, before: CheckResult) -> Verdict:
+        """Verify that existing tests still pass in their previous version, if more than new tests was changed."""
+        own = {file.path for file in await checks.own_files() if file.status == "A"}
+        if own.issuperset(await checks.changed()) or not before.passed:
+            return Verdict()
+        after = await checks.after(self.command, before.reads)
+        what = f"With the tests as they were before: {after.in_words()}."
+        passed = verdict([Evidence(ok=after.passed, what=what, detail=after.tail)])
+        return joined(passed, came_to_its_end(before, after))
+
+    def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
+        return {"tests": more.get("tests", []), "underTest": more.get("underTest", [])}
+
+
+def _kept(edited: Sequence[OwnFile]) -> Evidence:
+    files = "; ".join(file.in_words for file in edited)
+    return Evidence(
+        ok=not edited,
+        what=f"The check was edited: {files}." if edited else "No file of the check was changed but tests.",
+    )

@@ -2,6 +2,9 @@
 
 After a restart of the hub, a job runs its procedure from the beginning. Results of steps are stored, and turns have
 idempotency keys derived from the job, so completed steps are skipped and running turns are awaited.
+
+All kinds of jobs share three forms: a turn goes back to its agent until its work is verified (`until_verified`),
+several agents make candidates side by side (`side_by_side`), and a report has the same first part (`found`).
 """
 
 from __future__ import annotations
@@ -12,13 +15,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
 import anyio
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.changes import Changes
 from helmsman.capabilities.outcomes.agent_selection import selected_agents
+from helmsman.capabilities.outcomes.reports import as_markdown, for_agent
 from helmsman.capabilities.repository_commands import consent_of, end_stopped
 from helmsman.errors import BudgetExceeded, HelmsmanError, TooManySessions
 from helmsman.model.events import USAGE_LIMIT, TurnEnded, Usage
@@ -72,6 +76,10 @@ class Found:
     diff: str | None = None
 
 
+SENT_BACK: Final = 3
+"""Number of times that work which is not verified is returned to its agent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneTurn:
     """Completed turn with its session, its task and the agent's last message."""
@@ -82,6 +90,58 @@ class DoneTurn:
     @property
     def said(self) -> str:
         return self.task.result or ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidate:
+    """Work of one agent and its progress. `seen` is the stored result of its last verification.
+
+    `why` is the reason for its agent, `error` the reason for a failure.
+    """
+
+    number: int
+    agent: str
+    why: str
+    session_id: str | None = None
+    turn: DoneTurn | None = None
+    attempts: int = 0
+    seen: dict[str, Any] = field(default_factory=dict[str, Any])
+    error: str | None = None
+
+    @property
+    def verified(self) -> bool:
+        return bool(self.seen.get("verified"))
+
+    @property
+    def evidence(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.seen.get("evidence", [])
+        return found
+
+    @property
+    def against(self) -> str:
+        """First reasons why it is not verified."""
+        return " ".join([one["what"] for one in self.evidence if not one["ok"]][:3])
+
+    def as_dict(self, winner: Candidate | None) -> dict[str, Any]:
+        after = self.seen.get("after")
+        return {
+            "number": self.number,
+            "agent": self.agent,
+            "why": self.why,
+            "sessionId": self.session_id,
+            "verified": self.verified,
+            "attempts": self.attempts,
+            "evidence": self.evidence,
+            "diff": self.seen.get("diff"),
+            "checkSeconds": None if after is None else round(after["seconds"], 1),
+            "told": self.seen.get("told") or ("" if self.turn is None else self.turn.said),
+            "error": self.error,
+            "winner": self is winner,
+        }
+
+
+Verify: TypeAlias = "Callable[[DoneTurn], Awaitable[dict[str, Any]]]"
+"""Verifies the work of a turn: `verified`, `evidence`, and what else its job needs. A `settled` result is not returned."""
 
 
 class Work:
@@ -107,7 +167,7 @@ class Work:
         self._limit = limit
         self._at: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         self._turns: list[str] = []
-        self.side_by_side = 1
+        self.side_by_side_count = 1
         """Number of turns that share the remaining budget."""
 
     @property
@@ -121,16 +181,18 @@ class Work:
         """Return the JSON result of a step; it is executed at most once and stored before the job continues."""
         async with self._at[step]:
             if step not in self._known:
-                await self._keep(step, await do())
+                await self.keep(step, await do())
             return self._known[step]
 
     def known(self, step: str) -> Any:
         """Return the result of a step; None if it was not executed."""
         return self._known.get(step)
 
-    async def _keep(self, step: str, found: object) -> None:
+    async def keep(self, step: str, found: T) -> T:
+        """Store the result of a step."""
         await self.helm.task_writer.registry(lambda registry: registry.keep_step(self.task.id, step, found))
         self._known[step] = found
+        return found
 
     def report_progress(self, text: str) -> None:
         """Report the current activity."""
@@ -243,6 +305,92 @@ class Work:
             )
         return DoneTurn(session=session, task=task)
 
+    # --- forms of all kinds ------------------------------------------------------------------------------------------
+
+    async def until_verified(
+        self, name: str, made: Candidate, verify: Verify, feedback: Callable[[Sequence[Any]], str] = for_agent
+    ) -> None:
+        """Verify a candidate's turn, and return it to its agent with the evidence until it holds or has failed often."""
+        assert made.turn is not None
+        made.session_id, tries = made.turn.session.id, 0
+        while True:
+            tries += 1
+            made.attempts += 1
+            self.report_progress(f"What {made.agent} did ({name}) is being verified.")
+            before = made.seen
+            made.seen = await self.once(f"{name} verified {tries}", partial(verify, made.turn))
+            if made.verified or made.seen.get("settled") or tries > SENT_BACK:
+                return
+            if made.seen.get("decide") and made.seen["diff"] == before.get("diff"):
+                return  # the agent insists on it, so a person decides
+            self.report_progress(f"It goes back to {made.agent} ({name}): it did not verify.")
+            try:
+                made.turn = await self.say(f"{name} again {tries}", made.session_id, feedback(made.evidence))
+            except HelmsmanError as error:
+                made.error = error.message
+                return
+
+    async def side_by_side(
+        self,
+        what: str,
+        orders: Sequence[Sequence[Chosen]],
+        begin: Callable[[str, str, OnLimit | None], Awaitable[DoneTurn]],
+        verify: Verify,
+        feedback: Callable[[Sequence[Any]], str] = for_agent,
+    ) -> list[Candidate]:
+        """Have a candidate made for each order of agents. `begin` takes a step, an agent and what it does at a limit."""
+        made: list[Candidate] = []
+
+        async def make(number: int, order: Sequence[Chosen]) -> None:
+            name = f"{what} {number}"
+            begun = await first_able(self, name, order, partial(begin, name))
+            one = Candidate(number=number, agent=begun.agent, why=begun.why, session_id=begun.session_id)
+            made.append(one)
+            if begun.error is not None:
+                one.error = begun.error.message
+                return
+            one.turn = begun.done
+            try:
+                await self.until_verified(name, one, verify, feedback)
+            except HelmsmanError as error:
+                one.error = error.message
+
+        self.side_by_side_count = len(orders)
+        async with anyio.create_task_group() as tasks:
+            for number, order in enumerate(orders, 1):
+                tasks.start_soon(make, number, order)
+        self.side_by_side_count = 1
+        return sorted(made, key=lambda one: one.number)
+
+    async def found(
+        self,
+        shown: Candidate | None,
+        *,
+        verified: bool,
+        says: str,
+        evidence: Sequence[Mapping[str, Any]],
+        change: str | None = None,
+        **report: Any,
+    ) -> Found:
+        """Return the result of the job; `shown` is the winner, or the candidate shown instead."""
+        used, cost = await self.spent()
+        whole: dict[str, Any] = {
+            "kind": self.wanted.kind,
+            "verified": verified,
+            "says": says,
+            "evidence": list(evidence),
+            "agent": None if shown is None else shown.agent,
+            "why": "" if shown is None else shown.why,
+            "sessionId": None if shown is None else shown.session_id,
+            "attempts": 0 if shown is None else shown.attempts,
+            "candidates": [],
+            "seconds": round(self.seconds, 1),
+            "tokens": used.input_tokens + used.output_tokens,
+            "costUsd": cost,
+            **report,
+        }
+        return Found(verified=verified, summary=as_markdown(whole), report=whole, diff=change)
+
     # --- questions ---------------------------------------------------------------------------------------------------
 
     async def ask(self, session_id: str, question: Question) -> Choice | None:
@@ -309,7 +457,7 @@ class Work:
                     return str(known["refused"]) if known["refused"] else None
                 refused = await asks(command, tree, allowance, why)
                 if refused is None or session.state.is_running:
-                    await self._keep(step, {"command": command, "refused": refused})
+                    await self.keep(step, {"command": command, "refused": refused})
                 return refused
 
         return ask
@@ -329,7 +477,7 @@ class Work:
             raise BudgetExceeded(
                 f"The budget of {self.wanted.budget_usd:g} USD for {self.task.id} is used up. Ask again with a larger one."
             )
-        return left / self.side_by_side
+        return left / self.side_by_side_count
 
     async def spent(self) -> tuple[Usage, float | None]:
         """Return usage and cost of all turns; the cost is None if no price is known."""
@@ -386,12 +534,12 @@ _NO_ACCOUNT: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AbleAgent(Generic[T]):
-    """Result of the first agent that could begin, or the error if none could."""
+class AbleAgent:
+    """First turn of the first agent that could begin, or the error if none could."""
 
     agent: str
     why: str
-    done: T | None = None
+    done: DoneTurn | None = None
     error: HelmsmanError | None = None
 
     @property
@@ -411,35 +559,32 @@ def makers_of(work: Work) -> list[Sequence[Chosen]]:
 
 
 async def first_able(
-    work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[T]]
-) -> AbleAgent[T]:
+    work: Work, what: str, order: Sequence[Chosen], begin: Callable[[str, OnLimit | None], Awaitable[DoneTurn]]
+) -> AbleAgent:
     """Run `begin` with the first agent that can; it takes an agent and the behaviour at a usage limit.
 
     An agent that has changed files is never replaced.
     """
     passed_over: list[str] = []
-    begun: AbleAgent[T] | None = None
-    for place, chosen in enumerate(order):
-        is_last = place + 1 == len(order)
+    for chosen in order:
+        is_last = chosen is order[-1]
         why = "; ".join([chosen.why, *passed_over])
         step = f"{what} without {chosen.agent}"
         given_up: str | None = work.known(step)
         if given_up is None:
             try:
-                return AbleAgent(
-                    agent=chosen.agent, why=why, done=await begin(chosen.agent, None if is_last else "fail")
-                )
+                done = await begin(chosen.agent, None if is_last else "fail")
+                return AbleAgent(agent=chosen.agent, why=why, done=done)
             except HelmsmanError as error:
                 begun = AbleAgent(agent=chosen.agent, why=why, error=error)
                 if is_last or not await _may_be_replaced(work, begun, error):
                     return begun
-                given_up = await work.once(step, partial(_given, error.message))
+                given_up = await work.keep(step, error.message)
         passed_over.append(f"{chosen.agent} could not begin: {given_up}")
-    assert begun is not None
-    return begun
+    raise AssertionError
 
 
-async def _may_be_replaced(work: Work, begun: AbleAgent[T], error: HelmsmanError) -> bool:
+async def _may_be_replaced(work: Work, begun: AbleAgent, error: HelmsmanError) -> bool:
     """Return whether an agent failed because of its account, before it changed any file."""
     cause = error.details.get("cause") if isinstance(error, TurnNotDone) else error.code
     if cause not in _NO_ACCOUNT:
@@ -450,7 +595,3 @@ async def _may_be_replaced(work: Work, begun: AbleAgent[T], error: HelmsmanError
     if session.worktree is None:
         return True  # it has no write access
     return not (await work.changes.diff(session.id)).diff.files
-
-
-async def _given(value: str) -> str:
-    return value
