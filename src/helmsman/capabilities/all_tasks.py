@@ -83,6 +83,11 @@ class Tasks:
         """
         return await self._now(await self.find(reference))
 
+    async def with_key(self, key: str) -> Task | None:
+        """Return the task that was begun with an idempotency key, in its current state."""
+        task = await self._helm.task_writer.with_key(key)
+        return None if task is None else await self._now(task)
+
     async def list(
         self,
         *,

@@ -31,7 +31,7 @@ _HEADINGS: Final = {
     "Take the changes": ("diff", "apply"),
     "Manage": ("session", "tasks", "schedule", "usage"),
     "Agents and machines": ("agents", "engines", "hub", "fleet"),
-    "Set up": ("demo", "doctor", "install", "config", "serve"),
+    "Set up": ("demo", "doctor", "install", "config", "serve", "acp"),
 }
 """Commands under their headings, in the order of the help."""
 _COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
