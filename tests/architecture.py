@@ -18,7 +18,7 @@ PAGE = REPOSITORY / "docs" / "architecture.md"
 BEGIN, END = "<!-- drawn by tests/architecture.py -->", "<!-- end of the drawing -->"
 
 ROOMS = (
-    *("cli", "httpd", "web", "mcp", "terminal", "testing", "clients"),
+    *("cli", "acp_server", "httpd", "web", "mcp", "terminal", "testing", "clients"),
     *(
         "sync",
         "step",
@@ -43,7 +43,7 @@ ROOMS = (
 )
 """From the top to the ground. A room may use those below it."""
 
-DOORS = frozenset({"mcp", "web", "terminal"})
+DOORS = frozenset({"acp_server", "mcp", "web", "terminal"})
 """None of them uses another; the command line starts them, and the HTTP server has two of them behind it."""
 
 _GROUND = frozenset({"errors", "settings", "_version"})

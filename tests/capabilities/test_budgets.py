@@ -95,7 +95,7 @@ async def test_a_turn_that_passes_a_budget_is_stopped_and_goes_on_once_after_a_y
         spend(engine, session, 400_000)  # and one USD more
         question = await asked(session)
         assert question.prompts[0].text == (
-            "This project has used 10.40 of 10 USD today. Go on, up to 15.40 USD for this project?"
+            "This project has used 10.40 of 10 USD today. Continue, up to 15.40 USD for this project?"
         )
         assert question.prompts[0].options == ("approve", "stop")
         assert question.asker == "Helmsman"
@@ -194,7 +194,7 @@ async def test_a_task_has_a_budget_of_its_own_and_a_yes_to_it_is_for_that_task_a
         (engine,) = agent.engines
         spend(engine, session, 150)
         question = await asked(session)
-        assert "This task has used 150 of 100 tokens. Go on, up to 200 tokens" in question.prompts[0].text
+        assert "This task has used 150 of 100 tokens. Continue, up to 200 tokens" in question.prompts[0].text
         await helm.respond(session.id, question.id, ["approve"])
         await running(session)
         spend(engine, session, 40)
@@ -228,7 +228,7 @@ async def test_the_budget_of_the_file_as_it_is_now_holds_and_a_changed_one_makes
         place.allow(day_tokens=400)
         spend(engine, session, 1)
         question = await asked(session)
-        assert "has used 602 of 400 tokens today. Go on, up to 802 tokens" in question.prompts[0].text
+        assert "has used 602 of 400 tokens today. Continue, up to 802 tokens" in question.prompts[0].text
         await helm.respond(session.id, question.id, ["approve"])
         await running(session)
         place.user_file.write_text("[budget\n")  # the previous value applies

@@ -141,7 +141,7 @@ async def test_somebody_is_asked_and_a_no_is_the_end(agent: PlayedAgent, setting
             while not session.questions:
                 await session.feed.changed()
         (question,) = session.questions
-        assert "usage limit" in question.prompts[0].text
+        assert "Usage limit" in question.prompts[0].text
         assert question.prompts[0].options == ("wait", "stop")
         await helm.respond(session.id, question.id, ["stop"])
         task = await until(helm, session, lambda one: one.has_ended)

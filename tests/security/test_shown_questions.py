@@ -8,8 +8,8 @@ import anyio
 import mcp_types as types
 import pytest
 
-from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.mcp.server import build_server
+from helmsman.model.question_forms import form_answers, form_message, form_schema
 from helmsman.model.question_text import GUTTER, describe
 from helmsman.model.questions import Prompt, Question
 from helmsman.testing import add, ask_user, call_tool, patch, question, request_permissions, run, say, update

@@ -474,6 +474,6 @@ def _question(session: Session, states: Sequence[BudgetState]) -> Question:
         text=f"{_sentences(states)} Continue, up to {more}?",
         options=(APPROVE, STOP),
         key=BUDGET_ASKED,
-        descriptions={APPROVE: f"go on, up to {more}", STOP: "the task ends here, as failed"},
+        descriptions={APPROVE: f"continue, up to {more}", STOP: "the task ends here, as failed"},
     )
     return own_question(session.id, session.state.turn_id, prompt, {"directory": session.directory})

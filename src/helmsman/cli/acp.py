@@ -20,7 +20,7 @@ def command() -> int:
     """
     import asyncio
 
-    from helmsman.acp_agent import serve_acp
+    from helmsman.acp_server.server import serve_acp
     from helmsman.client import Helmsman
 
     async def serve() -> None:

@@ -19,9 +19,9 @@ from helmsman.mcp.compat_events import CodexEvent, Translation, rate_limits
 from helmsman.mcp.compat_questions import answer, elicitation
 from helmsman.mcp.current_call import current_form
 from helmsman.mcp.elicitation import by_form, form_name
-from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.mcp.waiting import report_progress, session_progress
 from helmsman.model.answered_by import Answered
+from helmsman.model.question_forms import form_answers, form_message, form_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

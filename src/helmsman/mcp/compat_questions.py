@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import exact
 from helmsman.mcp.compat_items import CompatMessage, Raw, changes_by_path, command_words, parsed_command
-from helmsman.mcp.forms import TOO_LONG
 from helmsman.model.events import FileChange, Item
+from helmsman.model.question_forms import TOO_LONG
 from helmsman.model.question_text import describe
 from helmsman.model.questions import ABORT, APPROVE, APPROVE_ALWAYS, APPROVE_SESSION, DENY, REFUSALS, Question
 

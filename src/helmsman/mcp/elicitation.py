@@ -25,9 +25,9 @@ from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError
 from helmsman.mcp.current_call import current_call, current_form
-from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import Answered, AnsweredBy
 from helmsman.model.events import OwnerChanged
+from helmsman.model.question_forms import form_answers, form_message, form_schema
 from helmsman.operations.table import Deferred
 from helmsman.sessions.question_broker import cancel_when_closed
 from helmsman.steering.ownership import may_answer, refuse_before_person

@@ -50,7 +50,15 @@ _BY_VERB: Final = {
     **dict.fromkeys(
         (
             *("installed", "capabilities", "history", "list", "session", "last_statuses"),
-            *("tasks.find", "tasks.get", "tasks.with_key", "tasks.list", "tasks.of_sessions", "tasks.wait", "tasks.results"),
+            *(
+                "tasks.find",
+                "tasks.get",
+                "tasks.with_key",
+                "tasks.list",
+                "tasks.of_sessions",
+                "tasks.wait",
+                "tasks.results",
+            ),
             *(
                 "extras.account.models",
                 "extras.account.read",

@@ -71,6 +71,12 @@ def environment(codex_home: CodexHome, codex_binary: Path, model: ScriptedModel)
     return {**codex_home.env, "CODEX_CLI_PATH": str(codex_binary)}
 
 
+@pytest.fixture
+def in_hub(environment: Mapping[str, str], detached_engines: Path) -> Mapping[str, str]:
+    """Let sessions run in a hub, which several clients share."""
+    return {**environment, "HELMSMAN_DETACH": "1", "HELMSMAN_STATE_DIR": str(detached_engines)}
+
+
 @asynccontextmanager
 async def connected(environment: Mapping[str, str], editor: Editor) -> AsyncIterator[Any]:
     command, *rest = warm.command("acp")
@@ -148,15 +154,15 @@ async def test_a_session_is_listed_and_loaded_with_its_history_by_the_next_edito
 
 
 async def test_an_editor_sees_and_answers_a_turn_that_another_client_began(
-    environment: Mapping[str, str], folder: Path
+    in_hub: Mapping[str, str], folder: Path
 ) -> None:
     other = Editor(choice=None)
     editor = Editor()
-    async with connected(environment, other) as beginning, anyio.create_task_group() as tasks:
+    async with connected(in_hub, other) as beginning, anyio.create_task_group() as tasks:
         made = await beginning.new_session(cwd=str(folder), mcp_servers=[])
         tasks.start_soon(lambda: beginning.prompt(session_id=made.session_id, prompt=[acp.text_block("make it")]))
         await other.until(lambda: other.requests)
-        async with connected(environment, editor) as connection:
+        async with connected(in_hub, editor) as connection:
             [listed] = (await connection.list_sessions(cwd=str(folder))).sessions
             await connection.load_session(cwd=str(folder), session_id=listed.session_id, mcp_servers=[])
             await editor.until(lambda: "It is made" in editor.text())

@@ -24,7 +24,6 @@ from acp import RequestError, schema
 from helmsman._version import __version__
 from helmsman.base.sanitize import exact, one_line
 from helmsman.errors import HelmsmanError, InvalidInput, SessionIdle, Unsupported
-from helmsman.mcp.forms import form_answers, form_message, form_schema
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.events import (
     AgentMessage,
@@ -47,6 +46,7 @@ from helmsman.model.events import (
     TurnEnded,
     UserMessage,
 )
+from helmsman.model.question_forms import form_answers, form_message, form_schema
 from helmsman.model.question_text import describe
 from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION, REFUSALS
 
@@ -103,7 +103,7 @@ class _Conversation:
         return {**self.options, **model, **_MODES[self.mode][2]}
 
 
-class AcpAgent:
+class AcpServer:
     """Agent side of one ACP connection, on a client of the hub."""
 
     def __init__(self, helm: Helmsman) -> None:
@@ -195,7 +195,8 @@ class AcpAgent:
         if conversation.session is not None:
             for turn in await _refused_as_error(self._helm.history(conversation.session.id)):
                 for item in turn.items:
-                    await self._send_item(conversation, item, ended=True)
+                    has_ended = item.status in ("completed", "failed")
+                    await self._send_item(conversation, item, ended=has_ended, started=True)
         self._read(conversation)
         return schema.LoadSessionResponse(modes=_modes(conversation), config_options=await self._config(conversation))
 
@@ -543,7 +544,7 @@ _CHOICE: Final = schema.SessionConfigSelectOption
 
 async def serve_acp(helm: Helmsman) -> None:
     """Serve one ACP client on standard input and output until it disconnects."""
-    agent = AcpAgent(helm)
+    agent = AcpServer(helm)
     try:
         await acp.run_agent(agent, use_unstable_protocol=True)
     finally:

@@ -1,4 +1,4 @@
-"""Convert a question to a form of an MCP client, and the completed form to answers."""
+"""Convert a question to a form of a client, and the completed form to answers."""
 
 from __future__ import annotations
 

@@ -1,0 +1,1 @@
+"""Front end for clients of the Agent Client Protocol: `helmsman acp`."""
