@@ -79,8 +79,9 @@ def in_hub(environment: Mapping[str, str], detached_engines: Path) -> Mapping[st
 
 @asynccontextmanager
 async def connected(environment: Mapping[str, str], editor: Editor) -> AsyncIterator[Any]:
+    client: Any = editor  # it has what the agent calls, not all of the protocol
     command, *rest = warm.command("acp")
-    async with acp.spawn_agent_process(editor, command, *rest, env=dict(environment), use_unstable_protocol=True) as (
+    async with acp.spawn_agent_process(client, command, *rest, env=dict(environment), use_unstable_protocol=True) as (
         connection,
         _process,
     ):
