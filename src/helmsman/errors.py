@@ -53,7 +53,7 @@ class HelmsmanError(Exception):
 
 
 class InvalidSetting(HelmsmanError):
-    """A setting is invalid; the message names it, its value and what is allowed."""
+    """A setting is invalid; the message names it, its value and the allowed values."""
 
     code = "invalid_setting"
 
@@ -90,7 +90,7 @@ class ProgramRefused(HelmsmanError):
     code = "program_refused"
 
 
-# --- the Codex binary and what it can do -----------------------------------------------------------------------------
+# --- the Codex binary and its capabilities -----------------------------------------------------------------------------
 
 
 class CodexNotFound(HelmsmanError):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 # --- Parsers for values of settings -----------------------------------------------------------------------------------
 
-# Each parser accepts one type, and its error says what is allowed.
+# Each parser accepts one type, and its error names the allowed values.
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?")
@@ -417,7 +417,7 @@ def ensure_state_dir(path: Path) -> Path:
 
 
 class SettingText(Value, frozen=True):
-    """Setting in words, for the documentation. `project` says what a project's file can do with it."""
+    """Setting in words, for the documentation. `project` says how a project's file may change it."""
 
     key: str
     variable: str
@@ -511,7 +511,7 @@ def _home(env: Mapping[str, str]) -> Path:
     return Path(home)
 
 
-# --- what a value may be ---------------------------------------------------------------------------------------------
+# --- parsers of values ---------------------------------------------------------------------------------------------
 
 
 def _log_level(given: Given) -> str:
@@ -542,7 +542,7 @@ def _address(given: Given) -> str:
     return engine_address(given.value.strip()).geturl()
 
 
-# --- what a project's file can do ------------------------------------------------------------------------------------
+# --- rights of a project's file ------------------------------------------------------------------------------------
 
 
 def only_yours(own: Any, _asked: Any) -> Any:

@@ -46,7 +46,7 @@ MARKERS: Final = re.compile(
 )
 """Turns of phrase that make sentences hard to read."""
 CEILING_OF_PAGES: Final = 5.0
-CEILING_OF_CODE: Final = 3.0
+CEILING_OF_CODE: Final = 2.0
 """Markers per 1,000 words. Lower them when they can be lowered; never raise them."""
 
 

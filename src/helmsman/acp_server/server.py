@@ -1,8 +1,8 @@
 """Helmsman as an agent of the Agent Client Protocol: editors and other ACP clients are front ends to every session.
 
 A session of an editor exists before its first prompt, one of Helmsman begins with it. Until then it is a `_Conversation`
-without a session, under an id of ours that stands for the session from then on, also after the client has restarted. One
-task per conversation reads the session's events in order and sends them to the client, whoever began the turn.
+without a session, under a Helmsman id that refers to the session from then on, also after the client has restarted. One
+task per conversation reads the session's events in order and sends them to the client, for turns of all clients.
 """
 
 from __future__ import annotations

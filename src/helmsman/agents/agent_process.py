@@ -217,7 +217,7 @@ class SupervisedTransport:
         answer: Mapping[str, Any] | None = None,
         read: Callable[[OutputLine], None] = lambda said: None,
     ) -> None:
-        """`answer` is what was read of the answer to the greeting; by default, the result of a JSON-RPC request.
+        """`answer` is the parsed answer to the greeting; by default, the result of a JSON-RPC request.
 
         `read` gets each line before it counts as read, where turns begin with lines of the agent.
         """
@@ -366,7 +366,7 @@ class AgentProcesses:
         return left
 
     def kill_all(self) -> None:
-        """Kill the agent and all that it has started, at once."""
+        """Kill the agent and all that it has started, without a grace period."""
         if self._child is not None:
             self._child.kill()
         else:
@@ -384,8 +384,8 @@ def _servers(older: Iterable[Process]) -> frozenset[int]:
     """Return the MCP servers among the processes of an agent: those that do not share its standard input.
 
     What a server starts is its own, whenever that was: a browser, or the program that `npx` runs in the end. The agent and
-    the programs around it (sandbox, wrapper scripts) all have the pipe as input on which the agent is told what to do, and
-    what is started below those alone is a command. A process of which this cannot be told is not taken for a server.
+    the programs around it (sandbox, wrapper scripts) all have the agent's input pipe as standard input, and
+    only a process started below those is a command. A process in doubt is not taken for a server.
     """
     by_age = sorted(older, key=lambda process: (len(process.started), process.started, process.pid))
     inputs = {process.pid: _input_of(process.pid) for process in by_age}
@@ -420,7 +420,7 @@ TURN: Final = "turn"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Greeting:
-    """How an agent is greeted, and what is read from its lines. An agent that is not greeted cannot be supervised.
+    """Greeting of an agent, and the parser of its lines. An agent that is not greeted cannot be supervised.
 
     `request` has the id `GREETING_ID`, to which the names in `answer` lead in its answer. `read_answer` returns what matters
     of the answer, or raises `EngineProtocolError`. `watcher` is the class that says what runs (`module:Class`). `advice`
@@ -451,7 +451,7 @@ class LaunchFiles(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """A process to start. `fingerprint` identifies what is fixed in the process, `about` goes into its record."""
+    """A process to start. `fingerprint` identifies the fixed settings of the process, `about` goes into its record."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -480,7 +480,7 @@ class AgentProcess:
     ) -> None:
         self.transport = transport
         self.answer = answer
-        """What it said of itself when it was greeted."""
+        """Answer of the agent to the greeting."""
         self._child = child
         self._supervised = supervised
         self.processes = AgentProcesses(child, None if supervised is None else supervised.record)
@@ -560,7 +560,7 @@ class AgentProcess:
     # --- its end -----------------------------------------------------------------------------------------------------
 
     async def loss(self) -> EngineLost:
-        """Return why its output has ended, with what it said last."""
+        """Return why its output has ended, with its last lines."""
         loss = await self.transport.loss()
         said = error_line(str(loss.details.get("stderr") or ""))
         what, _, what_next = loss.message.partition(". ")
@@ -666,7 +666,7 @@ async def start_supervised_agent(
 async def open_supervised_agent(
     greeting: Greeting, record: ProcessRecord, *, epoch: int
 ) -> AsyncIterator[AgentProcess]:
-    """Own an agent in a supervisor for the length of the block. It goes on without us.
+    """Own an agent in a supervisor for the length of the block. The agent outlives the block.
 
     Raises:
         EngineLost: It has ended, or has another owner.

@@ -25,7 +25,7 @@ _CHOOSER: Final = re.compile(r"(?:npx|bunx|pnpx|npm|pnpm|yarn|env)(?:\.exe|\.cmd
 _NOT_A_PATH: Final = re.compile(r"run|[a-z][a-z\d+.]+:.*")
 """Words before or instead of a script that name no file: `bun run`, `deno run npm:agent`."""
 _PYTHON_CODE: Final = re.compile(r"-([A-Za-z]*?)[mc]")
-"""Options with which Python searches the working directory, unless it is told not to (`-I`, `-P`)."""
+"""Options with which Python searches the working directory, unless an option forbids it (`-I`, `-P`)."""
 _LEVELS: Final = 4
 """Number of parent directories in which a package description is searched."""
 

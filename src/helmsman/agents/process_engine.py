@@ -90,7 +90,7 @@ def as_words(text: str) -> str:
 
 
 def note_on(text: str, title: str) -> tuple[str, ...]:
-    """What whoever sent a message is told if it is not sent as it is."""
+    """Note to the sender of a message that was changed before it was sent."""
     if not is_command(text):
         return ()
     return (f"{title} is given this as a message to its model: commands of its own are not taken from here.",)
@@ -176,7 +176,7 @@ class AgentTurn:
     id: str
     interrupted: bool = False
     is_told: bool = False
-    """Its end was told."""
+    """The end was reported."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     """It is over, or its process has gone."""
     notes: tuple[str, ...] = ()
@@ -275,7 +275,7 @@ def session_not_found(title: str, session_id: str) -> SessionNotFound:
 
 
 class Conversation(ABC):
-    """What is said between us and one process of an agent: prompts, answers and steering, events and questions."""
+    """Conversation with one process of an agent: prompts, answers and steering, events and questions."""
 
     def __init__(self, context: EngineContext, session: AgentSession, process: AgentProcess, title: str) -> None:
         self.context = context
@@ -283,7 +283,7 @@ class Conversation(ABC):
         self.process = process
         self.title = title
         self.stopped = ""
-        """Why the process is about to be ended: it might not ask any more."""
+        """Why the process is about to be ended: it may have stopped asking."""
 
     def deliver(self, event: Event) -> None:
         """Deliver an event, with the line it comes from."""
@@ -396,7 +396,7 @@ class AgentDialect(ABC):
     def fingerprint(
         self, config: LaunchConfig, session: AgentSession, options: SessionOptions, turn: TurnInput | None
     ) -> str:
-        """Return what is fixed in a process for such a turn, for comparing. Blocks, briefly."""
+        """Return the fixed settings of a process for such a turn, for comparing. Blocks, briefly."""
 
     def confinement(self, options: SessionOptions) -> str | None:
         """Return a fingerprint of the sandbox of such a session; None without one."""
@@ -415,7 +415,7 @@ class AgentDialect(ABC):
         """Check all that has to hold before a process is started for a session, and return how to start it."""
 
     def clear_up(self, state_dir: Path, session: AgentSession) -> None:  # noqa: B027 - some leave nothing
-        """Remove what a process that has ended has left. Blocks, briefly."""
+        """Remove the files of a process that has ended. Blocks, briefly."""
 
     # --- session files -----------------------------------------------------------------------------------------------
 
@@ -601,7 +601,7 @@ class ProcessEngine(RoutedEngine):
             try:
                 begun = await session.conversation.prompt(turn)
             except HelmsmanError:
-                self._check()  # the engine was closed meanwhile
+                self._check()  # the engine may have been closed
                 raise
             session.is_new = False
         return Begun(session_id=session.id, turn_id=begun.id, notes=(*self.dialect.notes_on(turn), *begun.notes))
@@ -728,7 +728,7 @@ class ProcessEngine(RoutedEngine):
         return session.launch == await anyio.to_thread.run_sync(make)
 
     async def _start(self, session: AgentSession, options: SessionOptions, turn: TurnInput | None) -> None:
-        """Start a process for a session. The caller holds the session's lock, or nobody else knows the session.
+        """Start a process for a session. The caller holds the session's lock, or is the only one that knows the session.
 
         Raises:
             InvalidInput: It cannot do what the options request, or it would run files that the user has not trusted.
@@ -740,7 +740,7 @@ class ProcessEngine(RoutedEngine):
             raise InvalidInput(f"It is not known where session {session.id} worked. Name a working directory.")
         if not await anyio.to_thread.run_sync(session.directory.is_dir):
             raise InvalidInput(f"{session.directory} is no directory. Name a working directory that exists.")
-        with anyio.move_on_after(END_SECONDS):  # what is cleared up by the session's name would be the next process's
+        with anyio.move_on_after(END_SECONDS):  # clearing up by the session's name would hit the next process
             await session.gone.wait()
         await self.dialect.check(config, options)
         is_new = not session.id
@@ -846,7 +846,7 @@ class ProcessEngine(RoutedEngine):
         session.process = None
         session.enter(State.STORED)
         if loss is not None and session.turn is not None and session.turn.interrupted:
-            session.conversation.end_turn(session.turn)  # it has stopped, though not by itself
+            session.conversation.end_turn(session.turn)  # it was interrupted
             loss = None
         session.conversation.close()
         turn, session.turn = session.turn, None
@@ -930,7 +930,7 @@ class ProcessEngine(RoutedEngine):
 
 @dataclass(frozen=True, slots=True)
 class _Left:
-    """What an earlier hub has left in a process."""
+    """State that an earlier hub has left in a process."""
 
     record: ProcessRecord
     notes: Mapping[str, Any]

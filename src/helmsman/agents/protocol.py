@@ -194,7 +194,7 @@ class Capabilities(Value, frozen=True):
         return capability not in self.lacking
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON for front ends: what it `can` do, and an alternative for each missing capability."""
+        """Return JSON for front ends: the capabilities (`can`), and an alternative for each missing one."""
         return {
             "agent": self.agent,
             "can": [capability.word for capability in Capability if capability in self],

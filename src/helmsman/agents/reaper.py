@@ -90,7 +90,7 @@ def _end_the_rest() -> None:
     try:
         from helmsman.base.process_ending import end_processes
         from helmsman.base.processes import Process, descendants
-    except ImportError:  # Helmsman was removed: its own sweep finds what is marked
+    except ImportError:  # Helmsman was removed: its own sweep finds the marked processes
         return
 
     def wait(seconds: float) -> None:

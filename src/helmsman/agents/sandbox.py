@@ -61,7 +61,7 @@ Names that appear in a new directory are those that the sandbox protects.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confined:
-    """Permissions of a program: it may write these directories and what is below, except `kept`, which need not exist.
+    """Permissions of a program: it may write below these directories, except `kept`, which need not exist.
 
     Directories of its `own_home` are created. It reads what `SandboxView` shows, its working `directory`, and what it
     `needs` although that may be hidden from others, except what it `hides`. Of variables with secrets it gets those
@@ -238,7 +238,7 @@ async def find_sandbox(settings: Settings, env: Mapping[str, str] | None) -> San
     """Return the sandbox of these settings' Codex, after a test that it works on this machine.
 
     Raises:
-        Unsupported: There is none that works. The message says how to get one.
+        Unsupported: No sandbox works here. The message says how to get one.
     """
     if os.name != "posix":
         raise _refusal("On this system there is no sandbox for it", "Use the agent codex")

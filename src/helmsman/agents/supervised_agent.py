@@ -206,7 +206,7 @@ def launch_environment(env: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def digest_of(env: Mapping[str, str], prefixes: tuple[str, ...], *more: object) -> str:
-    """Return a fingerprint of what an agent is started with. Work with another one gets another engine.
+    """Return a fingerprint of an agent's launch settings. Work with another fingerprint gets another engine.
 
     It covers the variables for programs, files, accounts and the network, and those that begin with `prefixes`. Others
     differ between terminals.

@@ -7,7 +7,7 @@
     day_tokens = 50_000_000       # any limit can be in tokens: input and output together
 
 A project's file comes with the repository, so it may only lower the user's limits, or add one.
-`helmsman.capabilities.budgets` measures what was spent and asks.
+`helmsman.capabilities.budgets` measures spending and asks.
 """
 
 from __future__ import annotations

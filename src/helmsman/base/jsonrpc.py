@@ -283,7 +283,7 @@ class Peer:
                 await self._transport.send(message.text)
                 message.on_sent()
         except EngineLost as error:
-            log.debug("cannot write any more: %s", error)  # the reader sees the end too, and knows the reason better
+            log.debug("cannot write: %s", error)  # the reader sees the end too, and knows the reason better
         except anyio.ClosedResourceError:
             pass  # cancelled while there was nothing to write
 

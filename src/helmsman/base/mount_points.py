@@ -5,7 +5,7 @@ missing, the sandbox creates one to mount on, and removes it when its program en
 directory stays in the user's repository. So Helmsman records the missing directories before a sandbox starts.
 
 A directory is removed only if it is empty and no sandbox uses it: removing it would unmount it inside that sandbox, and
-expose what it protects. A sandbox that has not mounted yet is found by its record. All others, including those of a
+expose the protected files. A sandbox that has not mounted yet is found by its record. All others, including those of a
 Codex that Helmsman did not start, are found by their mounts.
 """
 

@@ -63,7 +63,7 @@ def end_processes(
     wait: Callable[[float], object] = time.sleep,
     namespace: Process | None = None,
 ) -> frozenset[Process]:
-    """End all processes that `find` returns, and repeat until it returns none. Blocks; cheap if there is none.
+    """End all processes that `find` returns, and repeat until it returns none. Blocks; cheap if none is found.
 
     Args:
         find: Returns the running processes to end. It is called again after every signal.

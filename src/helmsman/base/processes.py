@@ -59,7 +59,7 @@ def _me(pid: int) -> Process:
 
 
 def running_process(pid: int) -> Process | None:
-    """Return the running process with this pid; None if there is none, or if it waits to be reaped."""
+    """Return the running process with this pid, or None if it has ended."""
     if pid <= 0:
         return None
     if not _has_proc():

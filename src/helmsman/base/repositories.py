@@ -18,7 +18,7 @@ def is_root(place: str) -> bool:
     mark = f"{place}/.git"
     try:
         kind = os.lstat(mark).st_mode
-    except (OSError, ValueError):  # usually there is none
+    except (OSError, ValueError):  # usually no such file
         return False
     return not stat.S_ISDIR(kind) or os.path.lexists(f"{mark}/HEAD")
 

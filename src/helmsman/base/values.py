@@ -82,7 +82,7 @@ def decoded(content: Any, stand_in: Callable[[Mapping[str, Any]], Any] = _no_sta
     """Return the decoded value. `stand_in` resolves the replacements of the other side.
 
     Raises:
-        ValueError: It is not one of ours.
+        ValueError: It was not encoded by this module.
     """
 
     def inside(part: Any) -> Any:

@@ -144,7 +144,7 @@ class Extras:
 
     @cached_property
     def notices(self) -> Notices:
-        """Recipients of notifications, and what was sent to them."""
+        """Recipients of notifications, and the notifications sent to them."""
         from helmsman.capabilities.notices import Notices
 
         return Notices(self._helm)

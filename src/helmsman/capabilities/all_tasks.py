@@ -166,7 +166,7 @@ class Tasks:
         return await self.find(task.id)
 
     async def cancel(self, task: Task, *, reason: str | None = None) -> tuple[Task, str]:
-        """Stop a task. Return its new state, and a sentence about what was stopped. Cloud tasks cannot be stopped from
+        """Stop a task. Return its new state, and a sentence that names the stopped work. Cloud tasks cannot be stopped from
         here.
 
         Raises:

@@ -75,7 +75,7 @@ ABOUT: Final[dict[DiffScope, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDiff:
-    """Diff of a session. `scope` says what it covers."""
+    """Diff of a session, and the `scope` that it covers."""
 
     session_id: str
     scope: DiffScope

@@ -116,7 +116,7 @@ class CloudTasks:
                 )
             except CloudSubmitUncertain as error:
                 changes = {"status": "unknown", "note": error.message}
-            except Exception as error:  # noqa: BLE001 - it is told with the task; one task's trouble ends no other
+            except Exception as error:  # noqa: BLE001 - reported with the task; an error of one task ends no other
                 changes = {"status": "failed", "error": known_error(error).as_dict(), "idempotency_key": None}
             else:
                 changes = {"status": "working", "external_id": sent.external_id, "url": sent.url}

@@ -1,4 +1,4 @@
-"""Issues and pull requests at a forge, through the command `gh`: its login, and no token of ours. Functions block.
+"""Issues and pull requests at a forge, through the command `gh` (its login, no token here). Functions block.
 
 All texts from a forge are written by others. They are passed on as quoted data (`quoted`), and answer no question.
 """

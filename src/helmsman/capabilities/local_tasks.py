@@ -234,7 +234,7 @@ class LocalTasks:
     # --- stop --------------------------------------------------------------------------------------------------------
 
     async def cancel(self, task: Task, reason: str | None) -> tuple[Task, str]:
-        """Stop a running task. Return its new state, and what was stopped.
+        """Stop a running task. Return its new state, and the stopped work.
 
         Raises:
             TaskNotOurs: Only the process that runs it can stop it.

@@ -81,7 +81,7 @@ class Publishing:
     # --- commits -----------------------------------------------------------------------------------------------------
 
     async def look(self, session_id: str, *, applied: bool = False) -> ToCommit:
-        """Return what a commit would hold: all of the session's worktree, or its files in the tree they are in.
+        """Return the contents of a commit: all of the session's worktree, or its files in the tree they are in.
 
         With `applied` it is the repository that the worktree's changes were applied to.
 
@@ -109,7 +109,7 @@ class Publishing:
         )
 
     async def commit(self, session_id: str, message: str, *, digest: str, applied: bool = False) -> CommitMade:
-        """Commit what was shown with this digest.
+        """Commit the changes shown under this digest.
 
         Raises:
             DiffChanged: The session has changed something else since.
@@ -203,7 +203,7 @@ class Publishing:
     # --- following a pull request ------------------------------------------------------------------------------------
 
     async def news(self, session_id: str) -> tuple[PullRequestState, tuple[FailedCheck, ...], tuple[Comment, ...]]:
-        """Return the state of the session's pull request, with the failed checks and comments that nobody has handled.
+        """Return the state of the session's pull request, with its failed checks and unhandled comments.
 
         Raises:
             InvalidInput: It has no pull request.
@@ -285,7 +285,7 @@ class Publishing:
 
 
 def described(session: Session) -> tuple[str, str]:
-    """Return a title and a text for a session's change, from what it was asked and what it said at the end."""
+    """Return a title and a text for a session's change, from its request and its final message."""
     asked = (session.state.name or session.state.about or "").strip().splitlines()
     title = asked[0] if asked else "Change of a session"
     shortened = title if len(title) <= _TITLE else f"{title[: _TITLE - 1].rstrip()}…"

@@ -140,7 +140,7 @@ class Snapshots:
         is_elsewhere = settings.codex_remote is not None and options.agent == DEFAULT_AGENT
         writes = options.writes or WRITES.get(sandbox or "")
         asks = options.asks or ASKS.get(session.state.approval_policy or "")
-        only_reads = writes == "nothing" and asks == "never"  # a session that may ask can write what is approved
+        only_reads = writes == "nothing" and asks == "never"  # a session that may ask can write after an approval
         if not settings.snapshots or is_elsewhere or session.planning or only_reads or session.directory is None:
             return False
         return repository_root(session.directory) is not None  # outside of git there are none: no thread need find out
@@ -199,7 +199,7 @@ class Rewind:
         changed_since: Files of `diff` that were changed after the last turn, so not by the session. None: unknown.
         conversation: Session with the whole conversation, once a rewind is done or when it is undone.
         notes: Further remarks, in sentences.
-        digest: Digest of the preview: only what was shown is done.
+        digest: Digest of the preview, which is all that is done.
     """
 
     session_id: str
@@ -254,7 +254,7 @@ class Rewinding:
     async def preview(
         self, session_id: str, *, to: int | str | None = None, part: RewindPart | None = None, undo: bool = False
     ) -> Rewind:
-        """Return what a rewind would change, without touching anything.
+        """Return the changes that a rewind would make, without touching anything.
 
         Args:
             session_id: The session.
@@ -453,7 +453,7 @@ class Rewinding:
         """Return the snapshots of other sessions' turns in the same tree since then, oldest first.
 
         Raises:
-            CannotRewind: One of them is running, or there is no snapshot that tells what it changed.
+            CannotRewind: One of them is running, or has no snapshot to show its changes.
         """
 
         def look(registry: Registry) -> list[Task]:
@@ -638,7 +638,7 @@ def _some(paths: Sequence[str]) -> str:
 
 
 def _cannot_write(task: Task) -> bool:
-    """Return whether a turn was read-only. One that may ask can write what is approved."""
+    """Return whether a turn was read-only. One that may ask can write after an approval."""
     options = task.options
     return options is not None and (options.writes, options.asks) == ("nothing", "never")
 

@@ -25,7 +25,7 @@ _TITLE: Final = 80
 
 @dataclass(frozen=True)
 class SavedPrompt:
-    """A kept prompt. `$ARGUMENTS` in its text stands for what is typed after its name, which otherwise follows the text."""
+    """Saved prompt. Text typed after its name replaces `$ARGUMENTS`, or follows the prompt if it has none."""
 
     name: str
     text: str

@@ -101,7 +101,7 @@ class ShownDiffs:
     def expected(self, viewer: str | None, what: str, digest: str | None) -> str | None:
         """Return the digest that a viewer may apply: the given one, or that of the diff it was shown last.
 
-        A viewer is a client whose model reads. A digest is only given out with the end of a diff (`DiffPage`), so a
+        A viewer is a client with a model that reads. A digest is only given out with the end of a diff (`DiffPage`), so a
         client that has it was shown all of it. None is for callers that decide for themselves, such as a program.
 
         Raises:

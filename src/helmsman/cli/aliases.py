@@ -1,4 +1,4 @@
-"""Words that people try, and the commands that they stand for."""
+"""Words that people try, and the commands that they mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command whose HTTP requests the hub serves. It keeps the address, and asks every hub to listen there."""
+"""Command with HTTP requests that the hub serves. It keeps the address, and asks every hub to listen there."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ class TranscriptPrinter:
             return [] if earlier is None else self._message_lines(earlier)
         message = self._messages.pop(item.id, _Message())
         if not item.text.startswith(message.text[: message.given]):
-            return []  # the final text differs from the streamed text; keep what was shown
+            return []  # the final text differs from the streamed text; keep the shown text
         rest = item.text[message.given :]
         return self._message_lines(rest, begins=message.given == 0) if rest.strip() else []
 

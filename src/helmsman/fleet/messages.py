@@ -1,4 +1,4 @@
-"""Messages into a running turn, on whichever machine: delivered once, or not at all."""
+"""Messages into a running turn on another machine, delivered at most once."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ async def _add(
 
 
 class QueueConsumer:
-    """Claims tasks for a worker while it has free capacity, and runs each in a task of its own."""
+    """Claims tasks for a worker while it has free capacity, and runs each in a separate task."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ _PUT_BACK: Final[LiteralString] = f"""
 async def put_back(
     database: FleetDatabase, worker: str, note: str, tasks: list[str] | None = None, *, is_handed_over: bool = False
 ) -> None:
-    """Return tasks of a worker to the queue: the ones named, or all. Nothing of them may run any more."""
+    """Return tasks of a worker to the queue: the ones named, or all. None of them may be running."""
     values = {"worker": worker, "note": note, "tasks": tasks, "is_handed_over": is_handed_over}
     rows = await database.all(_PUT_BACK, values)
     await database.notify(*((WORKERS, row["queue"]) for row in rows))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def init_fleet(url: str) -> list[FleetCheck]:
-    """Make a database ready for a fleet, or bring it up to date while the fleet works. Return what was checked.
+    """Make a database ready for a fleet, or bring it up to date while the fleet works. Return the checks.
 
     Raises:
         FleetNotReady: It is not one to rely on, or its role may not make tables; nothing was changed.

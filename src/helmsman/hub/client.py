@@ -141,7 +141,7 @@ class HubClient:
     # --- the connection ----------------------------------------------------------------------------------------------
 
     async def connect(self) -> bool:
-        """Find or start the hub. Return False if there is none for this program."""
+        """Find or start the hub. Return False if this program cannot have one."""
         try:
             connection = await self._connected()
         except BaseException:

@@ -141,7 +141,7 @@ def checked_host(name: str, address: str, command: str = "") -> OtherHost:
     """Return a machine from a user's description.
 
     Raises:
-        ValueError: The description is invalid; the text says what is valid.
+        ValueError: The description is invalid; the text names the valid forms.
     """
     if not is_name(name):
         raise ValueError(f"{name!r} is no name for a host. Use letters, digits, dots, dashes and underscores.")

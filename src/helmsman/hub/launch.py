@@ -229,7 +229,7 @@ def _claim(state: str, descriptors: list[int]) -> bool:
 
 
 def start_command(state: str) -> tuple[str, ...]:
-    """Return a command that starts a hub if there is none, for a supervisor, which may outlive this version."""
+    """Return a command that starts a hub unless one runs, for a supervisor, which may outlive this version."""
     return (sys.executable, *_isolation(), "-m", "helmsman.hub.launch", state)
 
 

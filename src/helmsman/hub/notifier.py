@@ -284,7 +284,7 @@ class Notifier:
             except HelmsmanError:
                 raise
             except Exception:
-                log.exception("nobody is told of %s", due.about)  # all other notices are still sent
+                log.exception("cannot notify of %s", due.about)  # all other notices are still sent
                 notification = None
             if notification is None:
                 await self._store.forget_due(due.about)

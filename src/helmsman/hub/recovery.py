@@ -1,6 +1,6 @@
 """Recover the work of an earlier hub, in the order of this module.
 
-The hub has opened the store and taken the next epoch: the earlier hub can write nothing any more (`helmsman.store.leases`).
+The hub has opened the store and taken the next epoch: the earlier hub can no longer write (`helmsman.store.leases`).
 
 1. Finish file operations that were interrupted.
 2. Read the unfinished tasks from the store.

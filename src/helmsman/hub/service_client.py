@@ -261,7 +261,7 @@ class ServiceClient:
         return self._service.listen(listener)
 
     def is_elsewhere(self, _task: Task) -> bool:
-        """Return whether only another process can stop a task. A hub can stop all of its own."""
+        """Return whether only another process can stop a task. A hub can stop all its tasks."""
         return False
 
     def running_task(self, _session_id: str) -> str | None:

@@ -163,7 +163,7 @@ class Tool:
 
 
 def hints_of(nature: Nature) -> types.ToolAnnotations:
-    """Return the hints of MCP about what a tool does."""
+    """Return the hints of MCP about a tool's effects."""
     if nature.reads:
         return types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     return types.ToolAnnotations(

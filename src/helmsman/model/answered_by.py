@@ -2,7 +2,7 @@
 
 `str()` is the value of `QuestionClosed.by` and of the audit log: `person`, `agent: claude-code 2.1`, `rule: allow git
 status`, `deadline`, …; the front end is a separate field (`door`). A client chooses its own name, so names are bounded,
-on one line, and always behind a word of ours.
+on one line, and always behind a label of Helmsman.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ async def result_of(function: ToolFunction, arguments: Mapping[str, Any]) -> Too
     """Call a function. An exception becomes a failed result. The text is always valid Unicode."""
     try:
         text, success = str(await function(arguments)), True
-    except Exception as error:  # noqa: BLE001 - it is the program's, and the model is told
+    except Exception as error:  # noqa: BLE001 - an error of the program is reported to the model
         text, success = f"{type(error).__name__}: {error}", False
     return ToolResult(text=text.encode("utf-8", "backslashreplace").decode("utf-8"), success=success)
 

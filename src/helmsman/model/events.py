@@ -188,7 +188,7 @@ class AgentMessage(BaseItem, frozen=True, kw_only=True):
 
 
 class Reasoning(BaseItem, frozen=True, kw_only=True):
-    """Reasoning of the model. `text` is the summary or, if there is none, the verbatim reasoning."""
+    """Reasoning of the model. `text` is the summary or, without one, the verbatim reasoning."""
 
     text: str = ""
 
@@ -690,7 +690,7 @@ class TaskLinked(SessionFact, frozen=True, kw_only=True):
 class MessageQueued(SessionFact, frozen=True, kw_only=True):
     """Message that waits for the end of the turn, as the last one or as the first.
 
-    Its task holds what is needed to run it.
+    Its task holds all that is needed to run it.
     """
 
     task_id: str

@@ -107,7 +107,7 @@ def _checked(options: WorkOptions) -> dict[str, Any]:
     """Return the options that are given, each checked as its type is declared.
 
     Raises:
-        InvalidInput: A value is none of those that its type allows.
+        InvalidInput: A value is not allowed by its type.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if name in _KINDS and value is not None}
     for name, value in given.items():

@@ -1,4 +1,4 @@
-"""What a session has to do with a forge, such as GitHub: the issue that it works on, and its pull request."""
+"""Links of a session to a forge such as GitHub: the issue that it works on, and its pull request."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def form_answers(question: Question, action: str, content: Mapping[str, Any] | N
         case _:
             decision = DENY if action == "decline" else _text(filled.get(_DECISION)) or DENY
             if _is_cut(question) and decision not in REFUSALS:
-                return None  # a form cannot approve what it does not show
+                return None  # a form approves only the parts that it shows
             reason = _text(filled.get(_REASON)).strip()
             return [f"{decision}: {reason}" if reason else decision]
 

@@ -1,8 +1,8 @@
 """Text of a question, for every front end that shows one: all that a yes would grant, in words that no model can forge.
 
-A question becomes a title and lines, each with a label of ours and a value. Text from a model appears only in a value:
+A question becomes a title and lines, each with a label of Helmsman and a value. Text from a model appears only in a value:
 behind a label, on one line, with invisible characters written out (`helmsman.base.sanitize`). A value of several lines
-continues in lines without a label, which every front end marks (`│`), so that no text can look like a line of ours.
+continues in lines without a label, which every front end marks (`│`), so that no text can look like a line of Helmsman.
 Nothing is left out: unrecognized details are shown as they came.
 """
 

@@ -13,7 +13,7 @@
     token_file = "~/.config/helmsman/ntfy-token"
     quiet = "22:00-07:00"
 
-A project's file counts for nothing here: it came with a repository, which could have what happens told to somebody else.
+A project's file counts for nothing here: it came with a repository, which could send notifications to another person.
 """
 
 from __future__ import annotations

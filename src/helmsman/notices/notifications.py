@@ -44,7 +44,7 @@ class Notification(Value, frozen=True, kw_only=True):
         title: What has happened, in fixed words only.
         text: Full text, safe to show and without secrets.
         directory: Project directory, if it concerns one.
-        is_whole: True if `text` shows completely what a yes would grant.
+        is_whole: True if `text` shows everything that a yes would grant.
         choices: One-word answers to a question.
     """
 

@@ -119,7 +119,7 @@ class Ntfy(Sender):
         take: Callable[[str], Awaitable[None]],
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
     ) -> None:
-        """Pass on what is published to the reply topic after `since`, until cancelled. Reconnects after an error."""
+        """Pass on messages published to the reply topic after `since`, until cancelled. Reconnects after an error."""
         import httpx2
 
         place, pause = "", _FIRST_PAUSE

@@ -4,7 +4,7 @@ Notification and its deliveries are entered in one transaction. A delivery is `s
 after: one that is found `sending` by the next hub may have arrived, so it is sent once more and marked doubtful, and
 never a third time.
 """
-# ruff: noqa: S608 - what is put together here are names of columns and placeholders, never values
+# ruff: noqa: S608 - only names of columns and placeholders are joined, never values
 
 from __future__ import annotations
 

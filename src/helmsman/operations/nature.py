@@ -1,4 +1,4 @@
-"""What a call changes, and whether it may be repeated.
+"""Effects of a call, and whether it may be repeated.
 
 Every operation has a nature, and so has every verb that a program may ask of the hub. Lists of what changes nothing or may
 run again are derived from it. This module imports little: every program that connects to a hub loads it.
@@ -20,7 +20,7 @@ class Nature(Value, frozen=True):
         reads: It changes nothing.
         destroys: It may change or remove something for good.
         reaches_out: Its effect may reach beyond this machine, as an agent's work does.
-        idempotent: A client that calls it twice gets what it gets by calling it once.
+        idempotent: Calling it twice has the same result as calling it once.
         repeat: Whether it may run again after a crash. `freely`: a second run does no more than the first. `finds out`: a
             second run finds what the first one did, by its task, its answer or the working tree. `never`: it runs once.
         completes: It runs to its end even if the client disconnects.

@@ -99,7 +99,7 @@ class Operation(Generic[InputT]):
         name: The name of its MCP tool, as a template.
         run: Carries it out.
         title: For people, as a template.
-        nature: What it changes, and whether it may be repeated.
+        nature: Its effects, and whether it may be repeated.
         render: Returns the output as text, for clients that show only text.
         needs: The capability that the agent needs for it.
         like: The operation whose parameters of the same name mean the same: a listing describes them once.

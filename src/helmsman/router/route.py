@@ -195,7 +195,7 @@ NOTHING_OFFERED: Final = Offer()
 class Route:
     """Decision on a request. With `choices`, an `error` or the action `choose`, nothing is done.
 
-    An error says which task was not found, or what is impossible, and what to do. `choices` are numbered from 1, and
+    An error names the missing task or the impossible request, and the next step. `choices` are numbered from 1, and
     the next request may use these numbers; for `choose`, the number after them runs `instruction` as work. `mode` is
     where work runs, or where the selected task runs. `alternatives` are the other tasks of an automatic choice; `all`
     lists all tasks on request. `may_take_long` marks work that may fit a cloud better.

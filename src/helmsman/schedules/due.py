@@ -23,7 +23,7 @@ _NO_SENSE: Final = "This version makes no sense of it. Add it again."
 
 
 class DueRun(Value, frozen=True):
-    """Run with its task, or with a note why there is none; and the schedule's next time."""
+    """Run with its task, or with a note why it has no task; and the schedule's next time."""
 
     run: ScheduleRun
     draft: TaskDraft | None

@@ -179,8 +179,9 @@ class Steering(TurnRunner):
     async def _start_once(
         self, key: str, agent: str, begin: Callable[[], Awaitable[Session]], on_task: Callable[[str], None] | None
     ) -> Session:
-        """Return the session of an idempotency key, and start it if there is none. Sessions in the registry are not cached
-        here.
+        """Return the session of an idempotency key, and start it if it does not exist.
+
+        Sessions in the registry are not cached here.
         """
 
         async def once() -> Session:

@@ -2,7 +2,7 @@
 
 The summary is read from the first agent's files, so that agent need not run. It is part of the other agent's first prompt:
 prompts, final messages, commands and changed files, the newest in full. Secrets are left out, because the other model may
-belong to another company, and no text in it can look like a line of ours. The new session works in the same directory or
+belong to another company, and no text in it can look like a line of Helmsman. The new session works in the same directory or
 worktree. Its permissions are those that the caller gives, or else those of the first session, never more.
 """
 

@@ -273,7 +273,7 @@ class TurnRecovery:
         return await anyio.to_thread.run_sync(is_alive, self._service.settings, engine.id)
 
 
-# --- what is known of a turn besides its log ---------------------------------------------------------------------------
+# --- facts of a turn besides its log ---------------------------------------------------------------------------
 
 
 class SpentTurn(NamedTuple):

@@ -240,7 +240,7 @@ class TurnRunner(Verbs, Hooks):
         return self._in_place_of or fingerprint_of(self.settings, self._env)
 
     def under(self, policy: TurnPolicy) -> Self:
-        """Return the same service with the policy of a turn instead of its own settings."""
+        """Return the same service with the policy of a turn instead of the settings."""
         settings = policy.settings(self.settings)
         return self if settings == self.settings else self._also(settings)
 

@@ -1,4 +1,4 @@
-"""Connection to the store, whichever database it is, and the SQL that runs on all of them.
+"""Connection to the store, on each database, and the SQL that runs on all of them.
 
 Statements are written once: with `?` or `:name` for values, `ON CONFLICT` instead of `OR IGNORE`, `CAST` instead of
 `::`, no JSON functions, and at least one value in each `IN (…)` (`is_in`). `SqlDialect` has the expressions that

@@ -207,7 +207,7 @@ class PostgresDatabase(Database):
                     if not was_open:
                         raise self._unavailable(_said(error), _advice(error)) from error
                     was_open = False
-                time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only so that not all come back at once
+                time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only spreads the retries
         finally:
             self._lock.release()
 

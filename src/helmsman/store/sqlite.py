@@ -130,7 +130,7 @@ class SqliteDatabase(Database):
                 except sqlite3.Error as error:
                     code = _code(error)
                     if code in _BUSY and time.monotonic() < deadline:
-                        time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only so that not all come back at once
+                        time.sleep(random.uniform(0, _RETRY_SECONDS))  # noqa: S311 - only spreads the retries
                     elif code in DAMAGED and damage is None:
                         damage = error
                     else:

@@ -5,7 +5,7 @@ retention time. A task without a session expires separately. The rows of session
 need them, and the events of a session that is continued are numbered on from the last one.
 """
 
-# ruff: noqa: S608 - what is put together here are conditions and placeholders, never values
+# ruff: noqa: S608 - only conditions and placeholders are joined, never values
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _unused(connection: StoreConnection, times: dict[str, int], limit: int | Non
 
 
 def due(connection: StoreConnection, now: datetime, retention: timedelta) -> Compacted:
-    """Count what is to be compacted."""
+    """Count the rows to compact."""
     times = _times(now, retention)
     unused = _unused(connection, times)
     ids = {row["id"] for row in unused}

@@ -140,7 +140,7 @@ class Task(Value, frozen=True, kw_only=True):
         schedule: The schedule that it is a run of.
         timed_out: Its questions, one line each, that were not answered, so that the deadline denied them.
         granted: By the name of a budget, the amount granted beyond it (`helmsman.capabilities.budgets`).
-        reviewed: Of a review, what was to be reviewed (`helmsman.capabilities.reviews`).
+        reviewed: Of a review, its target (`helmsman.capabilities.reviews`).
         untouched: Of a review, whether the files are unchanged; None until that was looked at.
         tree_before: Of a plan, the working tree before it (`helmsman.capabilities.plans`).
         job_sessions: The sessions of a job, oldest first: the job waits for their questions.

@@ -146,7 +146,7 @@ class Prices:
         """Read `[prices]` of the configuration files, highest precedence first; only trusted ones count.
 
         Raises:
-            InvalidSetting: A table is not a price; the message names the file, the key and what is allowed.
+            InvalidSetting: A table is not a price; the message names the file, the key and the allowed values.
         """
         own: dict[str, Price] = {}
         for file in reversed(files):

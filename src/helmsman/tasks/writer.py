@@ -670,7 +670,7 @@ class TaskWriter:
                 if running.id in changes:
                     changes[running.id]["progress"] = running.progress()
             try:
-                with anyio.CancelScope(shield=True):  # what was accepted must be stored
+                with anyio.CancelScope(shield=True):  # accepted work must be stored
                     await self._count_whole_turns(changes)
                     write = partial(
                         Registry.update_all,

@@ -38,7 +38,7 @@ class Keyboard:
         self._modes = modes
 
     async def key(self) -> str:
-        r"""Return the next key; Enter is `\n`. Several characters at once (a paste, a function key) return ''.
+        r"""Return the next key; Enter is `\n`. Several characters together (a paste, a function key) return ''.
 
         Raises:
             EOFError: The terminal is gone.

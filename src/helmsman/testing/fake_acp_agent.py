@@ -52,7 +52,7 @@ def asks(
 ) -> _Step:
     """Ask for permission to call a tool, with steps for each answer; `again` asks a second time with this title.
 
-    `meanwhile` are updates that are sent before the answer arrives.
+    `meanwhile` holds updates to send before the answer arrives.
     """
     call = {"toolCallId": f"call-{title}", "kind": kind, "title": title, "status": "pending", **fields}
     step: _Step = {"ask": {"toolCall": call, "options": list(options)}}

@@ -3,7 +3,7 @@
     server = FakeAppServer(tmp_path, on={"turn/start": [answer(), notify("turn/started", TURN), exit_now(3)]})
     ...  # start server.path as one starts codex: `<path> app-server`
 
-It is an executable file, started and owned like a real Codex. What it is to do for each method is a list of actions;
+It is an executable file, started and owned like a real Codex. A list of actions says how it handles each method;
 for methods not named it answers as a Codex would, and a turn says "Hello". In params the texts `$thread`, `$turn` and
 `$cwd` represent the ids and the directory of the newest thread and turn.
 

@@ -1,6 +1,6 @@
 """Dashboard's HTTP API: every route, field and event. The page (`static/`) is written against this text.
 
-Everything under `/api` is JSON in UTF-8, camelCase, `Cache-Control: no-store`; what is unknown is left out. Whatever Codex
+Everything under `/api` is JSON in UTF-8, camelCase, `Cache-Control: no-store`; unknown values are left out. Whatever Codex
 printed is text, with what would not be seen written out (but not in `details` and `options`): show it as text. Times are
 ISO 8601 with an offset. `status` is a session's: `active`, `awaiting_approval`, `done`, `error`, `interrupted`.
 

@@ -1,6 +1,6 @@
 """Render a model's Markdown as inert HTML.
 
-The parser treats HTML as text and writes only tags of its own; nh3 (ammonia) then removes all tags and attributes that
+The parser treats HTML as text and writes only the parser's tags; nh3 (ammonia) then removes all tags and attributes that
 are not listed below. Nothing is fetched: an image becomes a link to it. A link that does not lead to the web shows its
 target and cannot be clicked.
 

@@ -53,7 +53,7 @@ class PushTarget:
 
 
 def commit_worktree(tree: Worktree, message: str, *, digest: str) -> CommitMade:
-    """Commit everything in a worktree on its branch, if it is what was shown with this digest.
+    """Commit everything in a worktree on its branch, if its digest is still the shown one.
 
     Raises:
         DiffChanged: The worktree has changed since.

@@ -282,7 +282,7 @@ class Profile(ABC):
         return optional_text(fields.get("rawOutput")), None
 
     def prompt_usage(self, answer: Mapping[str, Any]) -> Usage | None:
-        """Return the usage in the answer to a prompt; `counting` says what it covers."""
+        """Return the usage in the answer to a prompt; `counting` says which requests it covers."""
         return self.read_usage(mapping(answer.get("usage"))) if self.counting != "nothing" else None
 
     def update_usage(self, update: Mapping[str, Any]) -> Usage | None:
@@ -317,7 +317,7 @@ class Profile(ABC):
         """Its sessions on disk as what can be carried to another machine; None where they cannot."""
         return None
 
-    async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:  # noqa: B027 - most may at once
+    async def may_load(self, session_id: str, env: Mapping[str, str]) -> None:  # noqa: B027 - most agents may always
         """Wait until a session can be loaded without harm."""
 
     def was_loaded(self, session_id: str, env: Mapping[str, str]) -> None:  # noqa: B027 - most need nothing

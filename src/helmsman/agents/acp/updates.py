@@ -424,7 +424,7 @@ class Asking:
 def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: Asking) -> Question:
     """Convert a permission request to a question.
 
-    `call` is what was known of the tool call; the request takes precedence.
+    `call` has the earlier facts of the tool call; the request takes precedence.
     """
     whole = AgentCall("", dict(call))
     whole.take(mapping(params.get("toolCall")))
@@ -496,7 +496,7 @@ def unasked(params: Mapping[str, Any], *, yes: bool) -> Mapping[str, Any]:
 
 
 def allowing(params: Mapping[str, Any]) -> str | None:
-    """Return the option that allows this once; None if there is none, or if it is ambiguous."""
+    """Return the option that allows this once, or None if no option or several do."""
     return _the_only(params, _ALLOW)
 
 

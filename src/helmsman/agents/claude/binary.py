@@ -162,5 +162,5 @@ ABLE: Final = frozenset(Capability) - _LACKING.keys()
 
 
 def capabilities(binary: ClaudeBinary) -> Capabilities:
-    """Return what an engine of this Claude Code can do."""
+    """Return the capabilities of an engine of this Claude Code."""
     return Capabilities(agent=CLAUDE, engine=f"{TITLE} {binary.version}", lacking=_LACKING)

@@ -1,4 +1,4 @@
-"""Plan what a Codex session may do, and compare it with what Codex reports.
+"""Plan the permissions of a Codex session, and compare them with those that Codex reports.
 
 Spelling. Codex writes a sandbox as `workspace-write` when a thread starts and as `{"type": "workspaceWrite", …}` on a turn
 and in its reports. Approval policies differ by version. Only this module compares these strings.

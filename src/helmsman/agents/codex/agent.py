@@ -1,4 +1,4 @@
-"""Codex as an agent: which engine its settings mean, and what it keeps on disk."""
+"""Codex as an agent: the engine that its settings select, and its files on disk."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class CodexAgent(Agent):
 
     @asynccontextmanager
     async def open_engine(self, settings: Settings, env: Mapping[str, str] | None) -> AsyncIterator[Engine]:
-        """`auto` prefers the app-server. A hub's, where this Codex can, goes on after the block."""
+        """`auto` prefers the app-server. An engine of a hub outlives the block, where this Codex supports it."""
         if settings.codex_remote is not None:
             from helmsman.agents.codex.app_servers import open_remote_engine
 

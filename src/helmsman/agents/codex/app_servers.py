@@ -3,7 +3,7 @@
 Detached: `open_detached` yields an engine like `open_app_server`, but leaving the block only detaches from it: turns keep
 running and questions stay open. The next process that asks for the same Codex (binary, CODEX_HOME, relevant environment)
 attaches to the same engine through its supervisor (`helmsman.agents.supervisor`). An engine has one owner; other processes
-get engines of their own. After an upgrade of Codex, an old engine gets no new work and ends when idle; `open_recorded` still
+get separate engines. After an upgrade of Codex, an old engine gets no new work and ends when idle; `open_recorded` still
 reaches it. A Codex that keeps its commands from its socket listens on one, so that `helmsman session attach` can join it
 from a terminal. An older one speaks on its standard streams.
 
@@ -499,7 +499,7 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
     """Connect to the daemon of these settings' Codex during the block; it keeps running.
 
     Raises:
-        EngineLost: There is none, or it is not trustworthy.
+        EngineLost: The record is missing or not trustworthy.
         Unsupported: It exposes its socket to its commands.
     """
     path = daemon_socket(settings.codex_home)

@@ -134,7 +134,7 @@ async def find_codex(
         state_dir: Where to cache the answers between processes; None caches them in this process only.
 
     Raises:
-        CodexNotFound: There is none, or the program found is not Codex or does not run.
+        CodexNotFound: No program was found, or it is not Codex or does not run.
         ProgramRefused: It is only where a session could have put it.
     """
     env = environment() if env is None else env
@@ -321,7 +321,7 @@ _LOCK_SECONDS: Final = 120.0
 
 
 def private_copy(program: Path, state_dir: Path, reason: str) -> Path:
-    """Return a copy of a program that no session can replace, made if there is none. Blocks.
+    """Return a copy of a program that no session can replace, and make it if needed. Blocks.
 
     Raises:
         ProgramRefused: The original was changed since it was copied.

@@ -695,7 +695,7 @@ def _explain(refused: EngineRefused, thread_id: str | None) -> Exception:
         )
     if "no active turn to steer" in text:  # it has just ended
         return SessionIdle(f"No turn is running in session {thread_id} now. Send it as a new message instead.")
-    if "is draining" in text:  # it was told to end, and waits for the turns that run in it
+    if "is draining" in text:  # it was asked to end, and waits for the turns that run in it
         return NothingBegun(
             "This Codex engine is ending and takes no new work. Try again: another one takes its place."
         )

@@ -6,7 +6,7 @@ wait for each other. So snapshots are off, unless the user turns them on here or
 (`docs/performance.md` has the figures).
 
 Commands left: Codex 0.115 and newer names its thread in the environment of every command, and daemons inherit it. So they
-are found whichever process the engine belongs to, and no other process is.
+are found for every owner of the engine, and no other process is.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def start_failed(error: HelmsmanError) -> EngineStartFailed:
 
 
 class ProgramOutput(NamedTuple):
-    """What a command printed. The exit code is None if its time was up, or it printed too much."""
+    """Output of a command. The exit code is None after a timeout or too much output."""
 
     exit_code: int | None
     stdout: str

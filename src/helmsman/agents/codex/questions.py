@@ -721,7 +721,7 @@ class OpenQuestions:
         return True
 
     async def _ask_parent(self, request: IncomingRequest, thread_id: str) -> None:
-        """Ask Codex for the parent of an unknown thread: it is a sub-agent whose start has not been reported yet."""
+        """Ask Codex for the parent of an unknown thread: the start of that sub-agent has not been reported yet."""
         try:
             parent = (await self._api.read_thread(thread_id)).parent_id
         except HelmsmanError as error:

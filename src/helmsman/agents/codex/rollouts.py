@@ -1,4 +1,4 @@
-"""List and read the sessions that Codex has on disk, whichever program made them.
+"""List and read the sessions that Codex has on disk, from every program.
 
 Each session is an append-only file of JSON lines (`sessions/YYYY/MM/DD/rollout-<time>-<id>.jsonl`; moved to
 `archived_sessions/` when archived, and perhaps compressed when old). The first line describes the session (`session_meta`);

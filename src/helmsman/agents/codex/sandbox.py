@@ -1,7 +1,7 @@
 """Sandbox of Codex: the bubblewrap that builds it, and a check that it works here.
 
 Codex runs the first `bwrap` on its PATH that is not below the working directory, outside of any sandbox, and its bundled
-one if there is none. A session that can write a directory of PATH could put its own there. And before 0.9 bubblewrap has no
+one otherwise. A session that can write a directory of PATH could put its own there. And before 0.9 bubblewrap has no
 `--argv0`: Codex then looks for its helper in its home, which a sandbox of ours hides, and nothing starts. So Codex gets a
 PATH that begins with a directory of ours with the bubblewrap that was chosen here: a link to the system's, or a copy of the
 bundled one, which may itself be below the working directory.
@@ -13,7 +13,7 @@ would show one, it puts an empty directory or file over it. What Codex decides (
 same. Codex ignores a bubblewrap below the directory of a command, which the model chooses, or below a writable root. So
 there are two such directories on PATH, which have only `/` in common: one in the state directory, one for temporary files.
 Where a hidden place is in a writable one, the directories around it are mounts, too: a mount cannot be renamed.
-If root runs it, commands get no capabilities (before 0.155 Codex leaves them, and what is hidden could be unmounted), and
+If root runs it, commands get no capabilities (before 0.155 Codex leaves them, and hidden places could be unmounted), and
 cannot write `/proc/sys`, where `core_pattern` names a program that the kernel runs outside.
 
 The check runs a harmless read-only command with `codex sandbox`, with a scratch directory as its home: the command must run,
@@ -221,7 +221,7 @@ def _hiding_script(bubblewrap: Path, places: HiddenPlaces) -> str:
         close.append(_closing(hidden, path))
         show = ""
         for one in map(shlex.quote, map(str, places.shown_in(place))):
-            # Codex still creates mount points in what is shown, so it becomes read-only at the end.
+            # Codex still creates mount points in visible places, so they become read-only at the end.
             shown = f"flag_{len(flags)}"
             flags.append(shown)
             hide.append(f'        [ "$below" != {one} ] || {shown}=')

@@ -294,7 +294,7 @@ class HeldMessages:
         return thread_id in self._threads and self._threads[thread_id].is_running
 
     def begin(self, thread_id: str) -> None:
-        """Hold what comes about a thread from now on."""
+        """Hold the messages about a thread from now on."""
         self._threads.setdefault(thread_id, _Held(is_replayed=False))
 
     def hold(self, method: str, params: Mapping[str, Any], call: Callable[[], object]) -> bool:

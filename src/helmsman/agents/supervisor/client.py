@@ -134,7 +134,7 @@ class SupervisedProcess:
         self._output = OutputReader(Path(hello["output"]))
         self._offset, self._size = int(hello["from"]), int(hello["size"])
         self._read_before, self._open = self._size, frozenset(hello["open"])
-        """What an earlier owner could read, and the questions in it that wait for an answer."""
+        """Output that an earlier owner could read, and the questions in it that wait for an answer."""
         self.process = Path(hello["output"]).parent.name
         """Unique id of the supervised process."""
         self.epoch = int(hello["epoch"])

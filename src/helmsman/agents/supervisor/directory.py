@@ -39,7 +39,7 @@ AGENT_SOCKET: Final = "agent.sock"
 """Socket of an agent that can be joined from a terminal."""
 
 WAKE: Final = getattr(signal, "SIGUSR1", signal.SIGTERM)
-"""Signal that makes a supervisor check at once, for example because its child is to be drained."""
+"""Signal that makes a supervisor check now, for example because its child is to be drained."""
 
 _SOCKET_PATH_BYTES: Final = 100
 """Limit for the address of a Unix socket: 104 bytes on macOS, 108 on Linux."""
@@ -144,7 +144,7 @@ def _runtime_directory() -> Path:
     # Not tempfile.gettempdir() alone: on macOS, and wherever TMPDIR is set, that may be too long itself.
     short = Path(tempfile.gettempdir())
     if len(os.fsencode(short)) > _SOCKET_PATH_BYTES - 40:
-        short = Path("/tmp")  # noqa: S108 - what is made in it is checked to be ours alone
+        short = Path("/tmp")  # noqa: S108 - directories made in it are checked to belong to this user alone
     return short / f"helmsman-{os.geteuid()}"
 
 

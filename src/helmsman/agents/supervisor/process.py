@@ -233,7 +233,7 @@ _HUB_SELDOM_SECONDS: Final = 60.0
 
 
 class Successor:
-    """Starter of the next hub. `command` is empty if there is none to start."""
+    """Starter of the next hub. An empty `command` starts no hub."""
 
     def __init__(self, directory: Path, command: Sequence[str], log: Callable[[bytes], None]) -> None:
         self._directory = directory
@@ -456,7 +456,7 @@ class Supervisor:
         forget(self._directory, self._socket, *(() if self._listens_at is None else (self._listens_at,)))
 
     def _import_the_rest(self) -> None:
-        """Import now what is needed later: Helmsman may be upgraded or removed while its agents run."""
+        """Import late dependencies now: Helmsman may be upgraded or removed while its agents run."""
         for name in ("helmsman.base.redaction", "helmsman.errors"):
             importlib.import_module(name)
 

@@ -177,7 +177,7 @@ class ProcessRecord:
 
 
 def read_record(directory: Path) -> ProcessRecord | None:
-    """Return the record in a directory, or None if there is none, or it is invalid."""
+    """Return the record in a directory, or None if it is missing or invalid."""
     try:
         content = read_content(directory)
         supervisor, child, listens_at = content["supervisor"], content["child"], content.get("listens_at")

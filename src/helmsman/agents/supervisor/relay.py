@@ -396,7 +396,7 @@ _UNSENT_BYTES: Final = 256 * 1024
 
 
 class _Connection:
-    """Connected client: the owner, or one that has not yet said what it wants."""
+    """Connected client: the owner, or one that has not yet sent a request."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -487,7 +487,7 @@ class Relay:
         self._want(self._stdin, selectors.EVENT_WRITE, bool(self._unwritten), lambda _: self._write_child())
 
     def read_child(self) -> bool:
-        """Read output of the agent. Return False if it has closed its output, or there is none now."""
+        """Read output of the agent. Return False if it has closed its output, or has written none."""
         try:
             data = os.read(self._stdout, _READ_BYTES)
         except BlockingIOError:
@@ -558,7 +558,7 @@ class Relay:
 
     @property
     def has_delivered_all(self) -> bool:
-        """True if the files may be removed: the owner has read everything, or there is none."""
+        """True if the files may be removed: no owner needs to read more."""
         owner = self._owner
         return owner is None or (not owner.unsent and self._output.committed == self._output.size)
 

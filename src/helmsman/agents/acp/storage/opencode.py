@@ -1,7 +1,7 @@
 """Sessions of OpenCode: SQLite databases, read beside the OpenCode that may be writing them.
 
 Sessions that were begun in OpenCode itself share `opencode.db`. Each session of Helmsman has a directory with a database,
-which its sandbox may write: what is in there is read with care, and counts for that session only. A file `<session>.place`
+which its sandbox may write: its contents are not trusted, and count for that session only. A file `<session>.place`
 beside the directories names the one of a session.
 """
 
@@ -94,7 +94,7 @@ def _opened(database: Path, mode: str) -> Iterator[sqlite3.Connection]:
     """Open a database that a command may have written: it leads to no other file, and no query takes for ever."""
     if any(path.is_symlink() for path in (database, *(Path(f"{database}-{one}") for one in ("wal", "shm", "journal")))):
         raise sqlite3.DatabaseError("it has links")
-    # Not `immutable`, which would miss what is only in the log that OpenCode has not written back yet.
+    # Not `immutable`, which would miss rows in the log that OpenCode has not written back yet.
     address = f"{database.absolute().as_uri()}?mode={mode}"
     until = time.monotonic() + _QUERY_SECONDS
     with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
@@ -158,7 +158,7 @@ class OpenCodeReader(SessionReader):
     def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
         info, gathered = self.find(key), Gathering()
         query = "select time_created, data from message where session_id = ? order by time_created, id"
-        for created, data in self._rows(key, query):  # without what was said and done, which may be large
+        for created, data in self._rows(key, query):  # without messages and tool calls, which may be large
             _take(gathered, json_object(text(data)) or {}, [], _time(created))
         return None if info is None else (info, gathered)
 
@@ -173,7 +173,7 @@ def _read(database: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
     try:
         with _opened(database, "ro") as connection:
             return connection.execute(query, values).fetchall()
-    except sqlite3.Error:  # there is none, or it is of another version
+    except sqlite3.Error:  # no database, or one of another version
         return []
 
 

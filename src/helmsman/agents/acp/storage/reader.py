@@ -83,7 +83,7 @@ class SessionReader(ABC):
 
     @abstractmethod
     def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
-        """Return the session of such a key; None if there is none any longer."""
+        """Return the session of such a key, or None if it was removed."""
 
     def turns(self, session_id: str) -> list[StoredTurn] | None:
         """Its turns, oldest first; None if it is not there."""

@@ -206,7 +206,7 @@ def _configuration(codex_home: Path) -> Mapping[str, Any]:
     try:
         return tomllib.loads((codex_home / "config.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        return {}  # Codex itself will say what is wrong with it
+        return {}  # Codex itself will report the error
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

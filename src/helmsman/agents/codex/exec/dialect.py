@@ -214,7 +214,7 @@ class ExecConversation(Conversation):
         reason = error_line(self._stderr)
         return f": {reason}" if reason else "."
 
-    # --- what it never does ------------------------------------------------------------------------------------------
+    # --- unsupported operations ------------------------------------------------------------------------------------------
 
     async def steer(self, turn: AgentTurn, message: str) -> None:
         raise exec_capabilities().refusal(Capability.STEER)
