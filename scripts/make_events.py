@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from generated_page import write_or_check
+from helmsman.base.files import DirectoryIdentity
 from helmsman.base.json_values import camel_case
-from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Value
 from helmsman.model import events
 from helmsman.model.events import BaseItem, Event, Item, SessionFact, ToolCalled

@@ -36,10 +36,9 @@ ROOMS = (
         "tasks",
         "sessions",
         "approvals",
-        "worktrees",
         "agents",
     ),
-    *("store", "model", "base"),
+    *("store", "model", "git", "base"),
 )
 """From the top to the ground. A room may use those below it."""
 

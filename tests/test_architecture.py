@@ -233,7 +233,7 @@ def is_of_a_session(target: ast.expr, properties: Mapping[str, property]) -> boo
 def test_git_is_started_in_one_place() -> None:
     """The one that keeps it from running what a repository names. The doctor asks for its version only."""
     starting = {str(file.relative_to(SOURCE)) for file in FILES if any(map(_names_git, ast.walk(tree(file))))}
-    assert starting == {"base/git.py", "cli/checks.py", "testing/repository.py"}
+    assert starting == {"git/command.py", "cli/checks.py", "testing/repository.py"}
 
 
 def _names_git(node: ast.AST) -> bool:
@@ -314,7 +314,7 @@ def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
     }
     # Commands of a repository are shown to the user first, and run in a sandbox; the others try out a sandbox.
     allowed = {"capabilities/repository_commands.py", "agents/sandbox.py", "agents/codex/sandbox.py"}
-    assert shells - allowed == {"base/pager.py"}
+    assert shells - allowed == {"cli/pager.py"}
 
 
 def test_programs_are_looked_up_in_one_place() -> None:

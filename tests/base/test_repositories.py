@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from helmsman.base.git_view import repository_root
+from helmsman.git.view import repository_root
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,10 +18,10 @@ from helmsman.errors import (
     SessionNotFound,
     WorktreeError,
 )
+from helmsman.git.worktree import release
 from helmsman.service import HelmsmanService
 from helmsman.testing import add, hang, patch, run, say
 from helmsman.testing.repository import git
-from helmsman.worktrees.records import release
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 
 if TYPE_CHECKING:

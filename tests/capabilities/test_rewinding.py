@@ -10,11 +10,11 @@ import pytest
 
 from helmsman.base.processes import running_process
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
+from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
 from helmsman.testing import add, fail, patch, run, say
 from helmsman.testing.repository import git
-from helmsman.worktrees.turn_snapshots import read_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import worktrees
 from helmsman.capabilities.repository_commands import CommandAllowance, consent_of, run_command
 from helmsman.capabilities.worktree_setup import setup_command
 from helmsman.errors import EngineStartFailed, InvalidSetting
+from helmsman.git import tree_changes
+from helmsman.git.worktree import set_up_of
 from helmsman.model.events import CommandExecution
 from helmsman.service import HelmsmanService
 from helmsman.testing import run, say
 from helmsman.testing.repository import git
-from helmsman.worktrees.records import set_up_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ async def test_it_is_asked_once_runs_in_the_sandbox_before_the_first_turn_and_is
         assert "The worktree was set up" in said
         assert ".worktreeinclude says: .env" in said
         assert "held" in set_up_of(session.worktree).read_text(encoding="utf-8")
-        assert worktrees.diff(session.worktree).files == ()
+        assert tree_changes.diff(session.worktree).files == ()
         consent = consent_of(helm, session)  # no turn runs, so that rules alone decide
         assert await consent(command, session.worktree, CommandAllowance(), "A check.") is None
         refused = await consent("make trap", session.worktree, CommandAllowance(), "A check.")

@@ -9,14 +9,14 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import InvalidInput
+from helmsman.git.worktree import release
 from helmsman.testing import run, say
 from helmsman.testing.repository import git, make_repository
-from helmsman.worktrees.records import release
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.model.worktree import Worktree
+    from helmsman.git.worktree import Worktree
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome, ScriptedModel
     from tests.cli.conftest import Cli

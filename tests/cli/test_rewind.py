@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.testing import run, say
 from helmsman.testing.repository import git
-from helmsman.worktrees.turn_snapshots import read_snapshots
 
 if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel

@@ -23,12 +23,12 @@ from helmsman.errors import FleetNotReady, QuestionNotOpen, WorkspaceIncomplete
 from helmsman.fleet import schema
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.workspaces import WORKSPACE, Pieces
+from helmsman.git.bundles import MB, Limits, packing
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.testing import run, say
 from helmsman.testing.binaries import codex_versions
-from helmsman.worktrees.remote_bundle import MB, Limits, packing
 from tests.fleet.test_clients import ASKING, client_env
 from tests.fleet.test_faults import FULL, SECONDS, Journal, journal
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman import worktrees
 from helmsman.errors import ApplyConflict
+from helmsman.git import lifecycle, tree_changes
 from helmsman.testing.repository import git
 from tests.fuzz.effort import fuzzed
-from tests.worktrees.contents import content, everything
+from tests.git.contents import content, everything
 
 pytestmark = [pytest.mark.needs_git, pytest.mark.rare]
 
@@ -92,15 +92,15 @@ def test_the_main_tree_gets_the_content_of_the_worktree(
         for edit in (*before, ("commit",)):
             do(main, edit)
         index = (main / ".git" / "index").read_bytes()
-        tree = worktrees.create(main, Path(folder) / "state")
+        tree = lifecycle.create(main, Path(folder) / "state")
         for edit in after:
             do(tree.path, edit)
-        diff = worktrees.diff(tree)
-        assert worktrees.apply(tree).files == diff.files
+        diff = tree_changes.diff(tree)
+        assert tree_changes.apply(tree).files == diff.files
         assert content(main) == content(tree.path)
-        assert worktrees.diff_of_directory(main, state_dir=main.with_name("state")) == diff
+        assert tree_changes.diff_of_directory(main, state_dir=main.with_name("state")) == diff
         assert (main / ".git" / "index").read_bytes() == index
-        worktrees.discard(tree)
+        lifecycle.discard(tree)
 
 
 @fuzzed(12)
@@ -122,14 +122,14 @@ def test_applying_onto_a_tree_that_moved_on_is_all_or_nothing(
         git(Path(folder), "init", "--quiet", str(main))
         for edit in (*before, ("commit",)):
             do(main, edit)
-        tree = worktrees.create(main, Path(folder) / "state")
+        tree = lifecycle.create(main, Path(folder) / "state")
         for edit in after:
             do(tree.path, edit)
         for edit in (*meanwhile, *([("commit",)] if committed else [])):
             do(main, edit)
         found = everything(main)
         try:
-            applied = worktrees.apply(tree, allow_dirty=True)
+            applied = tree_changes.apply(tree, allow_dirty=True)
         except ApplyConflict:
             assert everything(main) == found
         else:
@@ -137,4 +137,4 @@ def test_applying_onto_a_tree_that_moved_on_is_all_or_nothing(
             before_and_after = found[0].items() ^ content(main).items()
             assert {path for path, _ in before_and_after} <= touched
             assert everything(main)[1:] == found[1:]
-        worktrees.discard(tree)
+        lifecycle.discard(tree)

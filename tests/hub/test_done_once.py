@@ -21,7 +21,7 @@ from helmsman.hub.launch import HubConnector
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import git, run, say
 from mcp import Client
-from tests.base.test_patches import KILLED
+from tests.git.test_patches import KILLED
 from tests.mcp.caller import Caller, error_of
 
 if TYPE_CHECKING:

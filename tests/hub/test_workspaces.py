@@ -13,8 +13,8 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import DiffChanged, InvalidInput
+from helmsman.git.remote_trees import all_remote_trees
 from helmsman.testing import add, make_repository, patch, run, say
-from helmsman.worktrees.remote_merge import all_remote_trees
 from tests.hub.commands import SECONDS, done, whole
 from tests.hub.other_machine import NAME
 from tests.hub.test_hosts import break_line, here, known

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.model.unified_diff import files_of, stat_of
+from helmsman.git.diff import files_of, stat_of
+from helmsman.git.tree_changes import diff_of_directory
 from helmsman.testing.repository import git
-from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:
     from pathlib import Path

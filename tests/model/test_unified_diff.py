@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from helmsman.git.diff import DiffLine, read_change, read_diff
 from helmsman.model.events import ChangeKind, PathChange
-from helmsman.model.unified_diff import DiffLine, read_change, read_diff
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.model.unified_diff import FileDiff
+    from helmsman.git.diff import FileDiff
 
 NOT_LINE_ENDS = "\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x85\r"
 """Where Python's `splitlines`, JavaScript's `^` and `$` or a terminal see the end of a line, and git does not."""

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 import pytest
 
-from helmsman import Helmsman, worktrees
-from helmsman.base.git import current_branch, find_git
-from helmsman.base.git_view import read_settings, view_of
-from helmsman.base.patches import apply_patch
+from helmsman import Helmsman
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.capabilities.review_scope import resolve, with_instructions
 from helmsman.errors import HelmsmanError, WorktreeError
+from helmsman.git import lifecycle, tree_changes
+from helmsman.git.command import current_branch, find_git
+from helmsman.git.patches import apply_patch
+from helmsman.git.view import read_settings, view_of
 from helmsman.model.options import ReviewTarget
 from helmsman.testing import patch, say
 from helmsman.testing.repository import git, make_repository
@@ -146,8 +147,8 @@ def ask_everything(place: Path, state_dir: Path) -> None:
             lambda target=target: with_instructions(place, target, "look", state_dir),
         ):
             quietly(ask)
-    quietly(lambda: worktrees.diff_of_directory(place, state_dir=state_dir))
-    quietly(lambda: worktrees.diff_of_directory(place, "HEAD", state_dir=state_dir))
+    quietly(lambda: tree_changes.diff_of_directory(place, state_dir=state_dir))
+    quietly(lambda: tree_changes.diff_of_directory(place, "HEAD", state_dir=state_dir))
     github_guide(place, state_dir=state_dir)
     current_branch(place)
     new = "diff --git a/new b/new\nnew file mode 100644\n--- /dev/null\n+++ b/new\n@@ -0,0 +1 @@\n+new\n"
@@ -172,27 +173,27 @@ def test_no_question_runs_a_program(
 
 
 def test_a_whole_worktree_runs_no_program(hostile: Path, state_dir: Path, canary: Canary) -> None:
-    tree = worktrees.create(hostile, state_dir)
+    tree = lifecycle.create(hostile, state_dir)
     (tree.path / "plain.md").write_text("of the worktree\n", encoding="utf-8")
     (tree.path / "new.md").write_text("new\n", encoding="utf-8")
-    assert "+of the worktree" in worktrees.diff(tree).text
+    assert "+of the worktree" in tree_changes.diff(tree).text
     (hostile / "plain.md").write_text("plain\n", encoding="utf-8")
-    worktrees.apply(tree, allow_dirty=True)
+    tree_changes.apply(tree, allow_dirty=True)
     assert (hostile / "new.md").read_text(encoding="utf-8") == "new\n"
     ask_everything(tree.path, state_dir)
-    assert worktrees.leftovers(state_dir) == ()
-    worktrees.discard(tree)
+    assert lifecycle.leftovers(state_dir) == ()
+    lifecycle.discard(tree)
     assert canary.song == ""
 
 
 def test_a_file_that_needs_a_trap_is_refused_by_its_name(hostile: Path, state_dir: Path, canary: Canary) -> None:
-    tree = worktrees.create(hostile, state_dir)
+    tree = lifecycle.create(hostile, state_dir)
     for name, trap in (("a.txt", "trap"), ("b.inc", "included")):
         (tree.path / name).write_text("x\n", encoding="utf-8")
         with pytest.raises(WorktreeError, match=f"{name} needs the filter '{trap}'"):
-            worktrees.diff(tree)
+            tree_changes.diff(tree)
         (tree.path / name).unlink()
-    worktrees.discard(tree)
+    lifecycle.discard(tree)
     assert canary.song == ""
 
 
@@ -206,7 +207,7 @@ def test_a_partial_clone_fetches_nothing(tmp_path: Path, state_dir: Path, canary
     clone = tmp_path / "clone"
     git(clone, "config", "remote.origin.uploadpack", str(canary.program))
     with pytest.raises(WorktreeError):
-        worktrees.create(clone, state_dir)
+        lifecycle.create(clone, state_dir)
     ask_everything(clone, state_dir)
     assert canary.song == ""
 

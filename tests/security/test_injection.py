@@ -22,9 +22,9 @@ from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
+from helmsman.git.lifecycle import create, discard
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.testing import always, git, make_repository, say
-from helmsman.worktrees.lifecycle import create, discard
 
 if TYPE_CHECKING:
     from pathlib import Path

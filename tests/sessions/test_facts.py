@@ -10,8 +10,9 @@ from unittest import mock
 import pytest
 
 from helmsman.base.clients import McpClient
-from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.base.files import DirectoryIdentity
 from helmsman.errors import OutcomeUnknown
+from helmsman.git.worktree import Worktree
 from helmsman.model.codec import decode
 from helmsman.model.events import (
     CommandExecution,
@@ -39,7 +40,6 @@ from helmsman.model.events import (
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.model.questions import Prompt, own_question
 from helmsman.model.rules import Rule
-from helmsman.model.worktree import Worktree
 from helmsman.service import HelmsmanService
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.history import items_with_prompt, turns_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from helmsman.git.diff import FileStat, files_of
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange
-from helmsman.model.unified_diff import FileStat, files_of
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.outcome import TaskOutcome, TestCount, changed_files, kept, outcome_of, to_keep

@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.caller_context import expand_home
-from helmsman.base.git_view import repository_root
 from helmsman.base.programs import Places, python_places
 from helmsman.base.redaction import redact
 from helmsman.base.user_directories import config_directory
+from helmsman.git.view import repository_root
 from helmsman.settings import WORKSPACE_STORES, WORKSPACES, WORKTREES
 
 if TYPE_CHECKING:

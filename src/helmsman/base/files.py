@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from pathlib import PurePath
 
 _CREATE_SECONDS: Final = 10.0
 """Timeout for another process that is creating a file. It writes a few bytes, but the disk may be slow."""
@@ -203,3 +206,177 @@ def refuse_outside(path: str | os.PathLike[str], roots: Sequence[Path], paramete
         allowed = ", ".join(map(str, roots))
         named = "What this id names" if parameter.endswith("_id") else os.fspath(path)
         raise InvalidInput(f"{named} is outside the allowed roots. Choose one inside: {allowed}.", parameter=parameter)
+
+
+# Write and remove files below a directory without following links.
+#
+# A process that an agent left behind may replace a directory with a link between a check and a write, so that we
+# would write outside. So each directory on the path is opened without following links, and all operations use the
+# open directory.
+
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def put_file(root: Path, path: PurePath, version: Path, *, beside: str, like: Path) -> None:
+    """Put a file or link in place atomically; `beside` is its temporary name.
+
+    Missing directories are created with the permissions that they have below `like`. An empty directory at the path is
+    removed.
+
+    Raises:
+        OSError: It cannot be written, or part of the path is not a directory of this tree.
+    """
+    with _opened(root, path.parent, like) as folders:
+        at = folders[-1]
+        with suppress(FileNotFoundError):
+            os.unlink(beside, dir_fd=at)
+        _copy(version, beside, at)
+        if stat.S_ISDIR(_mode(path.name, at)):
+            _remove_empty(path.name, at)
+        os.replace(beside, path.name, src_dir_fd=at, dst_dir_fd=at)
+
+
+def remove_file(root: Path, path: PurePath) -> None:
+    """Remove a file or link, and the directories that become empty.
+
+    Raises:
+        OSError: It cannot be removed, or part of the path is not a directory of this tree.
+    """
+    with suppress(FileNotFoundError), _opened(root, path.parent) as folders:
+        mode = _mode(path.name, folders[-1])
+        if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+            os.unlink(path.name, dir_fd=folders[-1])
+        for name, above in zip(reversed(path.parent.parts), folders[-2::-1], strict=True):
+            try:
+                os.rmdir(name, dir_fd=above)
+            except OSError:
+                return
+
+
+@contextmanager
+def _opened(root: Path, inside: PurePath, like: Path | None = None) -> Iterator[list[int]]:
+    """Yield the directories from the root to one inside, opened; with `like` those that are missing are made."""
+    with ExitStack() as stack:
+        folders: list[int] = []
+
+        def step(folder: int) -> None:
+            stack.callback(os.close, folder)
+            folders.append(folder)
+
+        step(os.open(root, _FOLDER & ~os.O_NOFOLLOW))
+        for name in inside.parts:
+            like = None if like is None else like / name
+            try:
+                step(os.open(name, _FOLDER, dir_fd=folders[-1]))
+            except FileNotFoundError:
+                if like is None:
+                    raise
+                os.mkdir(name, dir_fd=folders[-1])
+                step(os.open(name, _FOLDER, dir_fd=folders[-1]))
+                if like.is_dir():
+                    os.fchmod(folders[-1], stat.S_IMODE(like.stat().st_mode))
+            except OSError as error:
+                raise OSError(f"{name!r} on the way to it is no directory, or leads elsewhere ({error})") from error
+        yield folders
+
+
+def _copy(version: Path, name: str, at: int) -> None:
+    if version.is_symlink():
+        os.symlink(version.readlink(), name, dir_fd=at)
+        return
+    new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=at)
+    with version.open("rb") as source, os.fdopen(new, "wb") as copy:
+        shutil.copyfileobj(source, copy)
+        copy.flush()
+        about = os.fstat(source.fileno())
+        os.fchmod(copy.fileno(), stat.S_IMODE(about.st_mode))
+        os.utime(copy.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
+        with suppress(OSError, AttributeError):  # not available on every system and file system
+            for attribute in os.listxattr(source.fileno()):
+                os.setxattr(copy.fileno(), attribute, os.getxattr(source.fileno(), attribute))
+
+
+def _mode(name: str, at: int) -> int:
+    """Return the file type, or 0 if there is no file."""
+    try:
+        return os.stat(name, dir_fd=at, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+def _remove_empty(name: str, at: int) -> None:
+    """Remove a directory that contains only directories."""
+    folder = os.open(name, _FOLDER, dir_fd=at)
+    try:
+        for inside in os.listdir(folder):  # noqa: PTH208 - a path may be another directory by now
+            _remove_empty(inside, folder)
+    finally:
+        os.close(folder)
+    os.rmdir(name, dir_fd=at)
+
+
+# Directories that a session may write, compared with what they were when it was opened.
+#
+# A session keeps the real path of its directory, and its sandbox is built around that path. If a part of the path has
+# become a symbolic link since, the sandbox would be built around the link's target, and the user would still read the
+# old path. So a turn is refused if the real path has changed.
+#
+# The device and the inode are kept too, and a turn in a directory that has another identity at the same real path
+# begins with a warning. It is not refused. A checkout of another branch makes directories anew, and file systems
+# without a device of their own (network, overlay, btrfs) have another device number after every restart. And such a
+# replacement gains nothing: to move a directory to that path, a session must be able to write to both its old and its
+# new parent, so it could have written to all that is in them before; and a mount that a sandboxed process makes is
+# not seen outside its namespace.
+
+
+class DirectoryIdentity(NamedTuple):
+    """Device and inode of a directory."""
+
+    device: int
+    inode: int
+
+    @classmethod
+    def at(cls, path: Path | None) -> DirectoryIdentity | None:
+        """Return the identity of the directory at a path, or, or None."""
+        if path is not None:
+            with suppress(OSError):
+                status = path.stat()
+                return cls(status.st_dev, status.st_ino)
+        return None
+
+    @classmethod
+    def from_json(cls, kept: Any) -> DirectoryIdentity | None:
+        """Parse a stored identity, or None."""
+        with suppress(TypeError, ValueError):
+            device, inode = kept
+            return cls(int(device), int(inode))
+        return None
+
+    def replaced_at(self, path: Path) -> str | None:
+        """Return a warning if another directory is at the path now."""
+        now = self.at(path)
+        if now is None or now == self:
+            return None
+        return (
+            f"{path} is another directory than before: it was removed and made again, or replaced. Check its content."
+        )
+
+
+def refuse_moved(whose: str, paths: Iterable[Path]) -> None:
+    """Check that a session's directories still have the same real paths. Blocks briefly.
+
+    Raises:
+        InvalidInput: One leads elsewhere now.
+    """
+    for path in paths:
+        real = Path(os.path.realpath(path))
+        if real != path:
+            raise InvalidInput(
+                f"The directory of {whose} was {path}, and that path leads to {real} now: a part of it has been replaced "
+                f"by a symbolic link. Nothing was started. Put the directory back, or, if {real} is meant, start a new "
+                "session there.",
+                parameter="cwd",
+                directory=str(path),
+                leads_to=str(real),
+            )

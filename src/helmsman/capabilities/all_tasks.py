@@ -15,11 +15,11 @@ from helmsman.capabilities.cloud_tasks import CloudTasks
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import CloudError, CloudTaskNotFound, HelmsmanError, RegistryUnavailable, TaskNotFound
+from helmsman.git.worktree import directories_of
 from helmsman.model.inputs import searched_directory
 from helmsman.tasks.outcome import TaskOutcome, changed_files, outcome_of
 from helmsman.tasks.prices import Prices
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.worktrees.records import directories_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

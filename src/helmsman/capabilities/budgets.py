@@ -31,6 +31,7 @@ from helmsman.base.structs import replace
 from helmsman.capabilities.limits import ANSWERED_WITHIN
 from helmsman.capabilities.usage_report import tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
+from helmsman.git.worktree import projects, user_home
 from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, Usage
 from helmsman.model.inputs import turn_input
 from helmsman.model.prompts import MORE_GRANTED
@@ -38,7 +39,6 @@ from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
 from helmsman.tasks.model import BUDGET
-from helmsman.worktrees.records import projects, user_home
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence

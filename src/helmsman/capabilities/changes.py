@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.agents.supervisor.records import end_left
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import (
@@ -27,14 +26,10 @@ from helmsman.errors import (
     WorkspaceTooLarge,
     WorktreeError,
 )
-from helmsman.model.events import ApplyRequested, WorktreeAssigned
-from helmsman.model.unified_diff import files_of, stat_of
-from helmsman.settings import WORKTREES
-from helmsman.tasks.call_key import is_repeated
-from helmsman.tasks.model import RUNNING
-from helmsman.worktrees.records import is_owned, read_records, remember_place
-from helmsman.worktrees.remote_bundle import PIECE, Limits, Parts
-from helmsman.worktrees.remote_checkout import (
+from helmsman.git import lifecycle, tree_changes
+from helmsman.git.bundles import PIECE, Limits, Parts
+from helmsman.git.diff import files_of, stat_of
+from helmsman.git.remote_trees import (
     arriving,
     came_from_elsewhere,
     known_commits,
@@ -44,18 +39,24 @@ from helmsman.worktrees.remote_checkout import (
     remove_workspace,
     workspace_of,
 )
+from helmsman.git.worktree import is_owned, read_records, remember_place, worktree_of
+from helmsman.model.events import ApplyRequested, WorktreeAssigned
+from helmsman.settings import WORKTREES
+from helmsman.tasks.call_key import is_repeated
+from helmsman.tasks.model import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from helmsman.capabilities.all_tasks import Tasks
-    from helmsman.model.unified_diff import FileStat
-    from helmsman.model.worktree import Worktree
+    from helmsman.git.bundles import PackedTree
+    from helmsman.git.diff import FileStat
+    from helmsman.git.lifecycle import Discarded, Leftover
+    from helmsman.git.remote_trees import Placed, Result
+    from helmsman.git.tree_changes import Applied, TreeDiff, Unsaved
+    from helmsman.git.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.worktrees import Applied, Discarded, Leftover, TreeDiff, Unsaved
-    from helmsman.worktrees.remote_bundle import PackedTree
-    from helmsman.worktrees.remote_checkout import Placed, Result
 
 log = logging.getLogger(__name__)
 
@@ -149,12 +150,12 @@ class Changes:
     async def _changed(self, session_id: str) -> SessionDiff:
         session, tree = await self._find(session_id)
         if tree is not None:
-            diff = await anyio.to_thread.run_sync(worktrees.diff, tree)
+            diff = await anyio.to_thread.run_sync(tree_changes.diff, tree)
             return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
         assert session is not None
         if session.state.diff:
             return SessionDiff(session_id=session_id, scope="turn", diff=_as_tree_diff(session.state.diff))
-        look = partial(worktrees.diff_of_directory, _directory(session), state_dir=self._helm.settings.state_dir)
+        look = partial(tree_changes.diff_of_directory, _directory(session), state_dir=self._helm.settings.state_dir)
         diff = await anyio.to_thread.run_sync(look)
         return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
 
@@ -195,7 +196,7 @@ class Changes:
         with suppress(SessionNotFound):  # a worktree may outlive its session
             (await self._helm.session(session_id)).apply(ApplyRequested(session_id=session_id, digest=expected))
             await self._helm.task_writer.write_intents()
-        applied = await anyio.to_thread.run_sync(lambda: worktrees.apply(tree, allow_dirty=allow_dirty, check=check))
+        applied = await anyio.to_thread.run_sync(lambda: tree_changes.apply(tree, allow_dirty=allow_dirty, check=check))
         return AppliedSession.of(session_id, tree.repository, applied, ended)
 
     async def stop_work(self, session_id: str) -> tuple[str, ...]:
@@ -215,7 +216,7 @@ class Changes:
         Raises:
             InvalidInput: It has no worktree.
         """
-        return await anyio.to_thread.run_sync(worktrees.unsaved, await self.own_tree(session_id))
+        return await anyio.to_thread.run_sync(tree_changes.unsaved, await self.own_tree(session_id))
 
     async def discard(self, session_id: str, *, losing: Unsaved | None = None) -> Discarded:
         """Delete a session's worktree with its branch and content. The session itself stays readable.
@@ -233,7 +234,7 @@ class Changes:
         tree = await self._tree_to_change(session_id, "discard its worktree")
         await self._check_idle(tree)
         await self.end_commands(tree)
-        if losing is not None and await anyio.to_thread.run_sync(worktrees.unsaved, tree) != losing:
+        if losing is not None and await anyio.to_thread.run_sync(tree_changes.unsaved, tree) != losing:
             raise InvalidInput(f"There is other work in {tree.path} than was shown. Nothing was dropped; look again.")
         session = self._helm.sessions.get(session_id)
         discarded = await anyio.to_thread.run_sync(_discard, tree)
@@ -285,7 +286,7 @@ class Changes:
         trees = await anyio.to_thread.run_sync(self._trees)
         at_work = await self._at_work()
         running = {tree.session_id for tree in trees if tree.session_id is not None and _in_tree(tree, at_work)}
-        found = await anyio.to_thread.run_sync(lambda: worktrees.leftovers(state_dir, running=running))
+        found = await anyio.to_thread.run_sync(lambda: lifecycle.leftovers(state_dir, running=running))
         seen = {tree.path for tree in trees}
         return tuple(leftover for leftover in found if leftover.worktree.path in seen)
 
@@ -325,7 +326,7 @@ class Changes:
         try:
             session = await self._helm.session(session_id)
         except SessionNotFound:
-            tree = await anyio.to_thread.run_sync(worktrees.worktree_of, self._helm.settings.state_dir, session_id)
+            tree = await anyio.to_thread.run_sync(worktree_of, self._helm.settings.state_dir, session_id)
             if tree is None:
                 raise
             refuse_outside(tree.repository, self._helm.allowed_roots, "session_id")
@@ -380,13 +381,13 @@ def _had_tree(session: Session, state_dir: Path) -> bool:
 
 def _discard(tree: Worktree) -> Discarded:
     remember_place(tree)
-    return worktrees.discard(tree)
+    return lifecycle.discard(tree)
 
 
 def _prune(found: Sequence[Leftover]) -> tuple[Discarded, ...]:
     for leftover in found:
         remember_place(leftover.worktree)
-    return worktrees.prune(found)
+    return lifecycle.prune(found)
 
 
 def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
@@ -401,7 +402,7 @@ def _in_tree(tree: Worktree, places: Mapping[str, str | None]) -> list[str]:
 
 def _as_tree_diff(diff: str) -> TreeDiff:
     files = files_of(diff)
-    return worktrees.TreeDiff(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+    return tree_changes.TreeDiff(patch=diff.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
 
 
 def _directory(session: Session) -> Path:

@@ -14,7 +14,6 @@ import anyio
 from helmsman.agents.codex.agent import find_agent
 from helmsman.agents.codex.cloud import FIRST_LOOK, NEXT_LOOK, CloudClient, poll_delays
 from helmsman.base.files import refuse_outside
-from helmsman.base.git_view import repository_root
 from helmsman.base.processes import Process
 from helmsman.errors import (
     CloudEnvironmentMissing,
@@ -22,6 +21,7 @@ from helmsman.errors import (
     CloudTaskNotFound,
     Unsupported,
 )
+from helmsman.git.view import repository_root
 from helmsman.model.cloud import CloudEnvironments, CloudListed
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import known_error

@@ -12,9 +12,9 @@ import tomllib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from helmsman.base.git import Git, find_git
-from helmsman.base.git_view import repository_root
 from helmsman.errors import HelmsmanError, WorktreeError
+from helmsman.git.command import Git, find_git
+from helmsman.git.view import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

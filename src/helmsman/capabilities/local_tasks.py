@@ -14,11 +14,11 @@ import anyio.to_thread
 
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import TaskNotOurs
+from helmsman.git.worktree import places
 from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import takes_work_options
 from helmsman.model.options import TurnLimits
 from helmsman.tasks.call_key import CallKey, call_key, done_before
-from helmsman.worktrees.records import places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.base.caller_context import current
-from helmsman.base.git import find_git
 from helmsman.capabilities.outcomes.claims import Evidence, look, named_files_exist, nothing_changed, verdict
 from helmsman.errors import AnswerInvalid, HelmsmanError
+from helmsman.git import tree_changes
+from helmsman.git.command import find_git
 from helmsman.model.events import AgentMessage, ProposedPlan, TurnEnded
 from helmsman.model.inputs import session_options, turn_input
 from helmsman.model.questions import APPROVE, REVISE, STOP, Choice, Prompt, Question, own_question
@@ -113,7 +113,9 @@ class Plans:
             if git is None:
                 return []
             same = (
-                not worktrees.diff(tree).files if tree is not None else before and _look(directory, state_dir) == before
+                not tree_changes.diff(tree).files
+                if tree is not None
+                else before and _look(directory, state_dir) == before
             )
             changed = [] if same is None else [nothing_changed(bool(same))]
             files = [*git.names("ls-files", "-z", "--cached", "--others", "--exclude-standard")]

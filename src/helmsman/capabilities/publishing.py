@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio.to_thread
 
-from helmsman.base.git import find_git
 from helmsman.base.structs import replace
 from helmsman.capabilities.forge import FailedCheck, GitHub, Repository, issue_of, quoted, repository_of
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
+from helmsman.git import tree_changes
+from helmsman.git.command import find_git
 from helmsman.model.events import CommandExecution, FileChange, PublicationChanged
-from helmsman.worktrees import committing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.base.git import Git
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.forge import Comment, PullRequestState
+    from helmsman.git.command import Git
+    from helmsman.git.tree_changes import CommitMade, PushTarget
+    from helmsman.git.worktree import Worktree
     from helmsman.model.publication import Publication
-    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.worktrees.committing import CommitMade, PushTarget
 
 _NUMBER: Final = re.compile(r"/pull/(\d+)")
 _TITLE: Final = 72
@@ -92,7 +92,7 @@ class Publishing:
         changed = await self._changes.diff(session_id)
         tree = session.worktree
         own = None if applied else tree
-        is_committed = own is not None and await anyio.to_thread.run_sync(committing.is_committed, own)
+        is_committed = own is not None and await anyio.to_thread.run_sync(tree_changes.is_committed, own)
         title, text = described(session)
         git = await self._git(session, applied=applied)
         return ToCommit(
@@ -122,7 +122,7 @@ class Publishing:
         tree = session.worktree
         if tree is not None and not applied:
             await self._changes.stop_work(session_id)
-            commit = partial(committing.commit_worktree, tree, message, digest=digest)
+            commit = partial(tree_changes.commit_worktree, tree, message, digest=digest)
             return await anyio.to_thread.run_sync(commit)
         if session.state.is_running:
             raise InvalidInput(f"Session {session_id} is still at work. Wait for it, or interrupt it, then try again.")
@@ -130,7 +130,7 @@ class Publishing:
         if looked.digest != digest:
             raise DiffChanged("The session's changes are not those that were shown. Nothing was committed; look again.")
         git = await self._git(session, applied=applied)
-        return await anyio.to_thread.run_sync(committing.commit_files, git, looked.files, message)
+        return await anyio.to_thread.run_sync(tree_changes.commit_files, git, looked.files, message)
 
     # --- pull requests -----------------------------------------------------------------------------------------------
 
@@ -166,7 +166,9 @@ class Publishing:
         tree = await self._changes.own_tree(session_id)
 
         def push() -> None:
-            committing.push(tree.main_git, target.url, committing.head_of(tree.main_git, tree.branch), target.branch)
+            tree_changes.push(
+                tree.main_git, target.url, tree_changes.head_of(tree.main_git, tree.branch), target.branch
+            )
 
         await anyio.to_thread.run_sync(push)
         self._record(session, replace(session.state.publication, branch=target.branch))
@@ -254,7 +256,7 @@ class Publishing:
         def read() -> tuple[str, str]:
             place = Path(directory)
             git = find_git(place, state_dir)
-            here = None if git is None else repository_of(committing.push_target(git, branch="").url)
+            here = None if git is None else repository_of(tree_changes.push_target(git, branch="").url)
             repository, number = issue_of(reference, here)
             issue = GitHub(place).issue(repository, number)
             parts = [f"Work on this issue ({issue.url}). {_DATA}", quoted(issue.title), quoted(issue.text)]
@@ -335,7 +337,7 @@ def _pull_request(session: Session) -> tuple[Repository, int]:
 
 def _target(session: Session, tree: Worktree, branch: str, base: str | None, remote: str | None) -> ToPublish:
     """Blocks."""
-    found: PushTarget = committing.push_target(tree.main_git, branch=branch, base=base, remote=remote)
+    found: PushTarget = tree_changes.push_target(tree.main_git, branch=branch, base=base, remote=remote)
     repository = repository_of(found.url)
     has_gh = repository is not None and GitHub(tree.repository).is_installed
     return ToPublish(
@@ -345,6 +347,6 @@ def _target(session: Session, tree: Worktree, branch: str, base: str | None, rem
         url=found.url,
         repository=None if repository is None else str(repository),
         by="gh" if has_gh else None,
-        commits=tuple(committing.commits_since(tree.main_git, tree.base, tree.branch)),
+        commits=tuple(tree_changes.commits_since(tree.main_git, tree.base, tree.branch)),
         is_allowed=session.state.publication.allowed == found.url,
     )

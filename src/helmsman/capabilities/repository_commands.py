@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.registry import Agents
+    from helmsman.git.worktree import Worktree
     from helmsman.model.options import Writes
     from helmsman.model.questions import Choice
-    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering

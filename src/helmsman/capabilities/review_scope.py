@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.git import Git, find_git
-from helmsman.base.snapshot import scratch
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
+from helmsman.git.command import Git, find_git
+from helmsman.git.snapshot import scratch
+from helmsman.git.tree_changes import compare, diff_of_directory
 from helmsman.model.options import ReviewTarget
-from helmsman.worktrees.changes import compare, diff_of_directory
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.worktrees import TreeDiff
+    from helmsman.git.tree_changes import TreeDiff
 
 _EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
 _FINDINGS: Final = "Provide prioritized, actionable findings."

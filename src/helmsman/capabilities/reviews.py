@@ -19,7 +19,6 @@ from msgspec import structs
 
 from helmsman.agents.protocol import Capability, Finding, ReviewReport, review_text
 from helmsman.base.caller_context import current
-from helmsman.base.git import find_git
 from helmsman.base.json_values import fraction, json_object, mapping, sequence
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.capabilities.outcomes.claims import (
@@ -42,10 +41,11 @@ from helmsman.capabilities.review_scope import (
     with_instructions,
 )
 from helmsman.errors import HelmsmanError, InvalidInput, ReviewUnreadable
+from helmsman.git.command import find_git
+from helmsman.git.diff import read_diff
 from helmsman.model.events import Review
 from helmsman.model.inputs import session_options, takes_safety_options, turn_input
 from helmsman.model.options import DEFAULT_AGENT, PathLike, ReviewTarget
-from helmsman.model.unified_diff import read_diff
 from helmsman.sessions.session import Session
 
 if TYPE_CHECKING:

@@ -22,28 +22,28 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.git import Git
-from helmsman.base.git_view import repository_root
 from helmsman.base.structs import replace
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
+from helmsman.git.command import Git
+from helmsman.git.rewinding import plan_rewind, rewind_files
+from helmsman.git.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
+from helmsman.git.view import repository_root
 from helmsman.model.events import RewindRequested, TurnRequested, UserMessage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
 from helmsman.steering.turn_errors import busy
-from helmsman.worktrees.rewinding import plan_rewind, rewind_files
-from helmsman.worktrees.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from helmsman.capabilities.upkeep import Upkeep
+    from helmsman.git.rewinding import FilesRewind
+    from helmsman.git.tree_changes import TreeDiff
+    from helmsman.git.turn_snapshots import SessionSnapshots, TreeState, TurnSnapshot
     from helmsman.model.events import PastTurn
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
     from helmsman.tasks.registry import Registry
-    from helmsman.worktrees import TreeDiff
-    from helmsman.worktrees.rewinding import FilesRewind
-    from helmsman.worktrees.turn_snapshots import SessionSnapshots, TreeState, TurnSnapshot
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Snapshots:
             return not is_late
 
         def take() -> None:
-            from helmsman.worktrees.turn_snapshots import take_before
+            from helmsman.git.turn_snapshots import take_before
 
             git = self.git_of(session)
             if git is not None:
@@ -110,7 +110,7 @@ class Snapshots:
             return
 
         def take() -> None:
-            from helmsman.worktrees.turn_snapshots import take_after
+            from helmsman.git.turn_snapshots import take_after
 
             git = self.git_of(session)
             if git is not None:
@@ -125,7 +125,7 @@ class Snapshots:
         Raises:
             WorktreeError: Git refuses to use it.
         """
-        from helmsman.worktrees.turn_snapshots import git_of, read_snapshots
+        from helmsman.git.turn_snapshots import git_of, read_snapshots
 
         state_dir = self._helm.settings.state_dir
         directory = None if session.directory is None else Path(session.directory)

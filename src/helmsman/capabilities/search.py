@@ -27,6 +27,7 @@ from helmsman.base.redaction import redact
 from helmsman.base.structs import Value
 from helmsman.base.truncate import cut
 from helmsman.errors import HelmsmanError, InvalidInput, RegistryUnavailable
+from helmsman.git.worktree import places
 from helmsman.model.events import CommandExecution, FileChange
 from helmsman.model.inputs import searched_directory
 from helmsman.sessions.history import turns_of, unknown_turns
@@ -34,7 +35,6 @@ from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
 from helmsman.store.log import read
 from helmsman.store.search_index import IndexedSession, SearchIndex, has_full_text, match_of
-from helmsman.worktrees.records import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

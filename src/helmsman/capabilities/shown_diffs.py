@@ -11,17 +11,17 @@ import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.base.patches import diff_digest
 from helmsman.base.structs import Value
 from helmsman.base.truncate import TEXT_CHARS, cut
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
-from helmsman.model.unified_diff import files_of, stat_of
+from helmsman.git.diff import files_of, stat_of
+from helmsman.git.patches import diff_digest
 from helmsman.tasks.call_key import is_repeated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from helmsman.worktrees import TreeDiff
+    from helmsman.git.tree_changes import TreeDiff
 
 _REMEMBERED: Final = 1000
 _NAMED_FILES: Final = 10

@@ -14,11 +14,11 @@ import anyio.to_thread
 from helmsman.agents.protocol import Begun, Capability, Engine, Goal
 from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
+from helmsman.git.turn_snapshots import forget_snapshots
 from helmsman.model.events import AgentMessage, GoalChanged, PastTurn, SessionRenamed, TurnsForgotten
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_runner import towards
-from helmsman.worktrees.turn_snapshots import forget_snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -14,9 +14,9 @@ from helmsman.agents.registry import Spendings
 from helmsman.base.files import is_inside
 from helmsman.capabilities.usage_report import all_spendings, report
 from helmsman.errors import InvalidInput, RegistryUnavailable
+from helmsman.git.worktree import places, projects
 from helmsman.model.events import ModelUsage
 from helmsman.steering.turn_recovery import SpentTurn
-from helmsman.worktrees.records import places, projects
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from helmsman.base.patches import diff_digest
 from helmsman.base.sanitize import named, one_line, visible
 from helmsman.cli.command import cli_command
 from helmsman.cli.completing import complete_session_or_task
@@ -19,6 +18,7 @@ from helmsman.cli.on_session import Body, optional_session, the_session, with_he
 from helmsman.cli.output import counted, page_diff, pager_option, print_diff, print_json
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import ConfirmationNeeded, InvalidInput
+from helmsman.git.patches import diff_digest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
     from helmsman.capabilities.changes import SessionDiff
     from helmsman.client import Helmsman
+    from helmsman.git.diff import FileStat
+    from helmsman.git.lifecycle import Discarded
+    from helmsman.git.remote_trees import RemoteTree
+    from helmsman.git.tree_changes import Unsaved
     from helmsman.hub.remote_trees import RemoteTrees
-    from helmsman.model.unified_diff import FileStat
     from helmsman.tasks.model import Task
-    from helmsman.worktrees import Discarded, Unsaved
-    from helmsman.worktrees.remote_merge import RemoteTree
 
 
 async def cloud_task(helm: Helmsman, reference: str) -> Task | None:
@@ -100,7 +101,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
         ConfirmationNeeded: There is no terminal to ask on.
         click.exceptions.Exit: The user declined.
     """
-    from helmsman.base.patches import diff_digest
+    from helmsman.git.patches import diff_digest
 
     if patch and not yes:
         if not can_ask(as_json=as_json):
@@ -108,7 +109,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
                 "There is no terminal here to confirm these changes. Look at them with helmsman diff, then give "
                 "--digest with the digest it shows, or --yes."
             )
-        from helmsman.model.unified_diff import files_of
+        from helmsman.git.diff import files_of
 
         files = files_of(patch.decode("utf-8", "surrogateescape"))
         added, removed = (sum(getattr(one, name) or 0 for one in files) for name in ("added", "removed"))
@@ -137,7 +138,7 @@ def remote_session(reference: str) -> RemoteTree | None:
     """
     if host().is_elsewhere:
         return None
-    from helmsman.worktrees.remote_merge import find_remote_tree
+    from helmsman.git.remote_trees import find_remote_tree
 
     found = find_remote_tree(settings_of_command().state_dir, reference)
     if len(found) > 1:
@@ -154,7 +155,7 @@ def refuse_brought(reference: str) -> None:
     Raises:
         InvalidInput: The session works on a local tree.
     """
-    from helmsman.worktrees.remote_merge import find_remote_tree
+    from helmsman.git.remote_trees import find_remote_tree
 
     name = host().name
     known = find_remote_tree(settings_of_command().state_dir, reference) if host().is_elsewhere else ()

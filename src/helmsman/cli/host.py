@@ -86,7 +86,7 @@ class Host:
         """Show a long text in the pager."""
         import click
 
-        from helmsman.base.pager import page
+        from helmsman.cli.pager import page
 
         if not page(text):
             click.echo(text, nl=False, color=True)
@@ -95,7 +95,7 @@ class Host:
         """Show a text in the user's pager for git."""
         import click
 
-        from helmsman.base.pager import page_as_git
+        from helmsman.cli.pager import page_as_git
 
         if not page_as_git(text):
             click.echo(text, nl=False, color=True)

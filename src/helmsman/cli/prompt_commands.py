@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio.to_thread
 
-from helmsman.base.git import find_git
 from helmsman.base.sanitize import one_line
 from helmsman.capabilities.saved_prompts import expanded_prompt, folder_of_prompts, saved_prompts
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.git.command import find_git
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

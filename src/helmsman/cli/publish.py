@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.publishing import ToCommit, ToPublish
     from helmsman.cli.displays import Display
     from helmsman.client import Helmsman
-    from helmsman.worktrees.committing import CommitMade
+    from helmsman.git.tree_changes import CommitMade
 
 _SCHEMA: Final = {
     "type": "object",

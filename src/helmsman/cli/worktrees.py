@@ -18,8 +18,8 @@ from helmsman.cli.session_ids import short_id
 from helmsman.cli.tables import Column, ago
 
 if TYPE_CHECKING:
-    from helmsman.model.worktree import Worktree
-    from helmsman.worktrees import Leftover
+    from helmsman.git.lifecycle import Leftover
+    from helmsman.git.worktree import Worktree
 
 _COLUMNS: Final = (
     Column("SESSION", "cyan"),

@@ -26,6 +26,7 @@ from helmsman.fleet.pictures import read_images
 from helmsman.fleet.rows import CLIENT, MAX_COST, OPTIONS
 from helmsman.fleet.session_queue import PLACE, PROJECT, is_fleets, lane_of, merged, session_id_of
 from helmsman.fleet.values import FleetDraft
+from helmsman.git.worktree import projects
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
 from helmsman.model.handover_text import message_part
@@ -43,7 +44,6 @@ from helmsman.service import HelmsmanService
 from helmsman.steering.opening import image_roots
 from helmsman.steering.ownership import refuse_before_person, refuse_foreign, refuse_unasked
 from helmsman.tasks.call_key import call_key
-from helmsman.worktrees.records import projects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.base.structs import replace
 from helmsman.capabilities import Extras
 from helmsman.capabilities.all_tasks import CANDIDATES, TaskResults, Tasks
@@ -24,12 +23,13 @@ from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.rows import FLEET
 from helmsman.fleet.schedules import FLEETS, BothSchedules, FleetSchedules
 from helmsman.fleet.session_queue import is_fleets, lane_of, merged
+from helmsman.git import tree_changes
+from helmsman.git.diff import files_of, stat_of
+from helmsman.git.remote_trees import apply_result, diff_of_result
+from helmsman.git.worktree import projects
 from helmsman.model.inputs import searched_directory
-from helmsman.model.unified_diff import files_of, stat_of
 from helmsman.steering.ownership import refuse_foreign
 from helmsman.tasks.registry import TurnUsage
-from helmsman.worktrees.records import projects
-from helmsman.worktrees.remote_merge import apply_result, diff_of_result
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from helmsman.fleet.client_trees import ClientTrees
     from helmsman.fleet.link import FleetLink
     from helmsman.fleet.notices import FleetNotifier
+    from helmsman.git.lifecycle import Discarded
+    from helmsman.git.tree_changes import Unsaved
     from helmsman.model.options import SessionOptions
     from helmsman.notices.store import Delivery
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
-    from helmsman.worktrees import Discarded, Unsaved
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ class _BackendChanges(Changes):
             return SessionDiff(session_id=session_id, scope="worktree", diff=diff)
         patch = await self._last_edits(session)
         files = files_of(patch)
-        diff = worktrees.TreeDiff(patch=patch.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
+        diff = tree_changes.TreeDiff(patch=patch.encode("utf-8", "surrogateescape"), files=files, stat=stat_of(files))
         return SessionDiff(session_id=session_id, scope="turn", diff=diff)
 
     async def _last_edits(self, session: Session) -> str:

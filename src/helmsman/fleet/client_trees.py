@@ -3,7 +3,7 @@
 Any client with the repository can fetch the result: into the repository that the tree was packed in, or into the one
 around the caller's directory if it has the commit that was checked out then. The result is a commit there, with a
 separate reference (`refs/helmsman/fleet/…`), and is shown and applied like every result of another machine
-(`helmsman.worktrees.remote_merge`).
+(`helmsman.git.remote_trees`).
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ import anyio.to_thread
 
 from helmsman.base.caller_context import from_here
 from helmsman.base.files import is_inside
-from helmsman.base.git import find_git
 from helmsman.base.structs import replace
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.fleet.workspaces import WORKSPACE, StoredTree, packed_for_fleet
+from helmsman.git.bundles import REFERENCES, Limits
+from helmsman.git.command import find_git
+from helmsman.git.remote_trees import RemoteTree, have_commit
 from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.remote_bundle import REFERENCES, Limits
-from helmsman.worktrees.remote_merge import RemoteTree, have_commit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from helmsman.base.git import Git
     from helmsman.fleet.client import FleetClient
     from helmsman.fleet.values import FleetDraft
     from helmsman.fleet.workspaces import KeptTree
+    from helmsman.git.bundles import PackedTree
+    from helmsman.git.command import Git
     from helmsman.settings import Settings
-    from helmsman.worktrees.remote_bundle import PackedTree
 
 _RESULTS: Final = "refs/helmsman/fleet"
 _MANY: Final = 100

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import unpack
@@ -49,6 +48,7 @@ from helmsman.fleet.pump import EventPump
 from helmsman.fleet.rows import SCHEDULE, machine_of, usage_as_json, waiting_facts
 from helmsman.fleet.transcripts import SharedTranscript
 from helmsman.fleet.workspaces import SharedTree
+from helmsman.git import lifecycle
 from helmsman.model.answered_by import DEADLINE, AnsweredBy
 from helmsman.model.events import (
     EngineGone,
@@ -69,8 +69,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.fleet.budgets import FleetBudgets
+    from helmsman.git.worktree import Worktree
     from helmsman.model.events import Event
-    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task
@@ -234,7 +234,7 @@ class TaskRun:
         finally:
             if self._made is not None and self._session is None:
                 with anyio.CancelScope(shield=True):
-                    await anyio.to_thread.run_sync(worktrees.discard, self._made)
+                    await anyio.to_thread.run_sync(lifecycle.discard, self._made)
         outcome = await self._helm.task_writer.registry(lambda registry: registry.outcome(task.id))
         end = end_of(task)
         if end["status"] not in ("completed", "failed", "canceled"):

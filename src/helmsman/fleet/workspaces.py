@@ -22,15 +22,12 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, overload
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.base.structs import pack, unpack
 from helmsman.base.temporary import temporary_directory
 from helmsman.errors import WorkspaceIncomplete, WorktreeError
-from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.bundles import digest_of
-from helmsman.worktrees.records import read_records
-from helmsman.worktrees.remote_bundle import Limits, PackedTree, Parts, packing
-from helmsman.worktrees.remote_checkout import (
+from helmsman.git import lifecycle
+from helmsman.git.bundles import Limits, PackedTree, Parts, digest_of, packing
+from helmsman.git.remote_trees import (
     Placed,
     Result,
     arriving,
@@ -42,16 +39,18 @@ from helmsman.worktrees.remote_checkout import (
     placed,
     remove_unused,
 )
-from helmsman.worktrees.turn_snapshots import mark_of
+from helmsman.git.turn_snapshots import mark_of
+from helmsman.git.worktree import read_records
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from helmsman.fleet.database import FleetDatabase
     from helmsman.fleet.owned_task import OwnedTask
-    from helmsman.model.worktree import Worktree
+    from helmsman.git.bundles import Packer
+    from helmsman.git.worktree import Worktree
     from helmsman.steering.core import Steering
-    from helmsman.worktrees.remote_bundle import Packer
 
 log = logging.getLogger(__name__)
 
@@ -256,12 +255,12 @@ class SharedTree:
             WorktreeError: It is corrupt, or git refuses.
         """
         found = await self._place()
-        tree = await anyio.to_thread.run_sync(worktrees.create, found.directory, self._state_dir)
+        tree = await anyio.to_thread.run_sync(lifecycle.create, found.directory, self._state_dir)
         try:
             await self._go_on(tree)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(worktrees.discard, tree)
+                await anyio.to_thread.run_sync(lifecycle.discard, tree)
             raise
         return tree
 
@@ -269,7 +268,7 @@ class SharedTree:
         """Discard worktrees that the session left here earlier. It now works in this worktree."""
         for other in await anyio.to_thread.run_sync(self._worktrees, session_id):
             if other.path != tree.path:
-                await anyio.to_thread.run_sync(worktrees.discard, other)
+                await anyio.to_thread.run_sync(lifecycle.discard, other)
 
     async def _place(self) -> Placed:
         packed, parts = self._packed, list[Path | None]()
@@ -393,7 +392,7 @@ async def drop_worktrees(database: FleetDatabase, state_dir: Path, machine: str)
     for tree in trees:
         if tree.session_id not in needed:
             with suppress(WorktreeError, OSError):
-                await anyio.to_thread.run_sync(worktrees.discard, tree)
+                await anyio.to_thread.run_sync(lifecycle.discard, tree)
                 dropped += 1
     await anyio.to_thread.run_sync(remove_unused, state_dir)
     return dropped

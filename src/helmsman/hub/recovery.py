@@ -25,10 +25,10 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.mount_points import MountPoints
-from helmsman.base.patches import settle_writes
 from helmsman.base.structs import Value, replace
 from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
+from helmsman.git.patches import settle_writes
 from helmsman.model.events import MessageQueued, MessageUnqueued
 from helmsman.model.request import TurnRequest
 from helmsman.sessions.session import QueuedTurn

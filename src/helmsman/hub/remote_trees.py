@@ -1,7 +1,7 @@
 """Work on another machine with a tree of this one: the hub sends the tree there, and fetches the changes back.
 
 The tree travels through the hub's own interface, in small pieces, each of which may be sent again. The record of it here is
-written before the work begins (`helmsman.worktrees.remote_merge`).
+written before the work begins (`helmsman.git.remote_trees`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from helmsman.base.temporary import temporary_directory
 from helmsman.capabilities.changes import AppliedSession, SessionDiff
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import HelmsmanError, InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
-from helmsman.model.events import RemarksChanged
-from helmsman.settings import ensure_state_dir
-from helmsman.worktrees.remote_bundle import PIECE, Limits, packing
-from helmsman.worktrees.remote_merge import (
+from helmsman.git.bundles import PIECE, Limits, packing
+from helmsman.git.remote_trees import (
     RemoteTree,
     apply_result,
     diff_of_result,
@@ -34,17 +32,20 @@ from helmsman.worktrees.remote_merge import (
     take_result,
     write_remote_tree,
 )
+from helmsman.model.events import RemarksChanged
+from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from helmsman.git.bundles import PackedTree, Packer, Parts
+    from helmsman.git.lifecycle import Discarded
+    from helmsman.git.remote_trees import Placed, Result
+    from helmsman.git.tree_changes import Unsaved
     from helmsman.hub.client import HubClient
     from helmsman.model.options import PathLike
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
-    from helmsman.worktrees import Discarded, Unsaved
-    from helmsman.worktrees.remote_bundle import PackedTree, Packer, Parts
-    from helmsman.worktrees.remote_checkout import Placed, Result
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ import anyio.to_thread
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
-from helmsman.base.patches import diff_digest
 from helmsman.base.sanitize import one_line
 from helmsman.capabilities.cloud_tasks import FIRST_LOOK, NEXT_LOOK, CloudListed
 from helmsman.capabilities.github_guide import github_guide
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import ConfirmationNeeded, InvalidInput
+from helmsman.git.patches import diff_digest
 from helmsman.mcp.call import CallContext
 from helmsman.mcp.toolset import Tool
 from helmsman.mcp.waiting import HEARTBEAT_SECONDS, report_progress, wait_for_session

@@ -18,14 +18,14 @@ from msgspec import field
 from msgspec.structs import force_setattr
 
 from helmsman.base.clients import McpClient
+from helmsman.base.files import DirectoryIdentity
 from helmsman.base.json_values import snake_case
-from helmsman.base.pinned_directory import DirectoryIdentity
 from helmsman.base.structs import Tag, Value, replace
+from helmsman.git.worktree import Worktree
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.model.publication import Publication
 from helmsman.model.questions import Question
 from helmsman.model.rules import Rule
-from helmsman.model.worktree import Worktree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

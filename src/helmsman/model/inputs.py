@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast,
 
 from helmsman.base.caller_context import expand_home, from_here
 from helmsman.base.config_values import over, read_value
-from helmsman.base.files import refuse_outside
-from helmsman.base.pinned_directory import refuse_moved
+from helmsman.base.files import refuse_moved, refuse_outside
 from helmsman.base.structs import replace
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput

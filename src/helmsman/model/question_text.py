@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.sanitize import exact, in_sight, named, shell_script
 from helmsman.base.structs import Value
 from helmsman.base.truncate import TEXT_CHARS
-from helmsman.model.unified_diff import read_diff
+from helmsman.git.diff import read_diff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

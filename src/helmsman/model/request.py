@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from helmsman.base.pinned_directory import DirectoryIdentity
+from helmsman.base.files import DirectoryIdentity
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.model.options import (
     Placement,

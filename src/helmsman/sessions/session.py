@@ -54,14 +54,14 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
     from helmsman.base.clients import McpClient
-    from helmsman.base.pinned_directory import DirectoryIdentity
+    from helmsman.base.files import DirectoryIdentity
+    from helmsman.git.worktree import Worktree
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, Source, ToolCalled, Usage
     from helmsman.model.options import PathLike, SessionOptions, TurnInput, TurnLimits
     from helmsman.model.questions import Choice, Question
     from helmsman.model.rules import Rule
-    from helmsman.model.worktree import Worktree
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.state import QueuedMessage, SessionState, SessionStatus, StateView
 

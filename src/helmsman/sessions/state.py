@@ -73,11 +73,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from helmsman.base.clients import McpClient
-    from helmsman.base.pinned_directory import DirectoryIdentity
+    from helmsman.base.files import DirectoryIdentity
+    from helmsman.git.worktree import Worktree
     from helmsman.model.events import RequestedTurn, TurnOutcome
     from helmsman.model.questions import Question
     from helmsman.model.rules import Rule
-    from helmsman.model.worktree import Worktree
 
 SessionStatus = Literal["active", "awaiting_approval", "done", "error", "interrupted"]
 

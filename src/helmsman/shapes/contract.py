@@ -13,8 +13,8 @@ from pydantic.alias_generators import to_camel
 
 from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidInput
+from helmsman.git.diff import FileKind
 from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode
-from helmsman.model.unified_diff import FileKind
 from helmsman.sessions.progress import STEPS
 from helmsman.sessions.state import SessionStatus
 from helmsman.settings import OnLimit

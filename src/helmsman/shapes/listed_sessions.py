@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 
 from helmsman.base.json_values import camel_case, iso_time, present
+from helmsman.git.worktree import places
 from helmsman.shapes.rendering import waits
-from helmsman.worktrees.records import places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

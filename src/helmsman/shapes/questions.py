@@ -8,9 +8,9 @@ from helmsman.approvals.deadline import countdown
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import exact, visible
 from helmsman.base.truncate import LINE_CHARS, QUESTION_CHARS, cut, shortened, within
+from helmsman.git.diff import read_diff
 from helmsman.model.question_text import GUTTER, describe, marked, question_as_dict
 from helmsman.model.questions import REFUSALS
-from helmsman.model.unified_diff import read_diff
 from helmsman.shapes.contract import DeadlineOutput, PendingQuestion, QuestionPart
 from helmsman.shapes.safe_values import one_line, shown_files
 

@@ -12,8 +12,8 @@ from helmsman.base import sanitize
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import exact, in_sight, plain_output, shell_script, visible
 from helmsman.base.truncate import shortened, shortened_text
+from helmsman.git.diff import FileDiff, read_change
 from helmsman.model.events import CommandExecution, FileChange, Item
-from helmsman.model.unified_diff import FileDiff, read_change
 
 _SUMMARY_CHARS: Final = 200
 

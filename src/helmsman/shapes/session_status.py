@@ -49,8 +49,8 @@ from helmsman.tasks.outcome import changed_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from helmsman.git.diff import FileStat
     from helmsman.model.events import Failure, Item
-    from helmsman.model.unified_diff import FileStat
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices

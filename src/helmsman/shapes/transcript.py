@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from helmsman.base.sanitize import exact, named, plain_output, shell_script, visible
 from helmsman.base.truncate import ANSWER_CHARS, TEXT_CHARS, cut, last_lines, session_file
+from helmsman.git.diff import read_change
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -18,7 +19,6 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.model.question_text import describe, part_texts
-from helmsman.model.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

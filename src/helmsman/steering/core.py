@@ -29,6 +29,7 @@ from helmsman.errors import (
     RegistryUnavailable,
     TooManySessions,
 )
+from helmsman.git.worktree import directories_of, places
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.client_tools import definitions_of
 from helmsman.model.events import (
@@ -67,7 +68,6 @@ from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_runner import TurnRunner
 from helmsman.tasks.call_key import call_key, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
-from helmsman.worktrees.records import directories_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Final
 import anyio.to_thread
 from msgspec import field
 
-from helmsman import worktrees
 from helmsman.agents.protocol import Capability, Engine, NothingBegun, Opened
-from helmsman.base.pinned_directory import refuse_moved
+from helmsman.base.files import refuse_moved
 from helmsman.base.programs import reason_of_sessions, replaceable_entry
 from helmsman.base.structs import Value, replace
 from helmsman.errors import EngineLost, InvalidInput
+from helmsman.git import lifecycle
+from helmsman.git.worktree import Worktree
 from helmsman.model.events import PastTurn, RemarksChanged, SettingsApplied
 from helmsman.model.options import SessionOptions
-from helmsman.model.worktree import Worktree
 from helmsman.sessions.session import QuestionHandler, ToolRunner
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def start_session(
         notes: list[str] = []
         made = None
         if carried.tree is None:
-            made = await anyio.to_thread.run_sync(worktrees.create, options.cwd, worktrees_in, notes.append)
+            made = await anyio.to_thread.run_sync(lifecycle.create, options.cwd, worktrees_in, notes.append)
         tree = made or carried.tree
         assert tree is not None
         inside = replace(options, cwd=tree.directory)
@@ -131,7 +131,7 @@ def start_session(
             opened = await begin(inside)
         except Exception:
             if made is not None:
-                await anyio.to_thread.run_sync(worktrees.discard, made)
+                await anyio.to_thread.run_sync(lifecycle.discard, made)
             raise
         opened = replace(opened, notes=(*opened.notes, *notes))
         return Fresh(opened, inside, str(inside.cwd), on_question, tree, made, tools or {})

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.agents.registry import usable
 from helmsman.base.clients import McpClient
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import Value, replace
 from helmsman.errors import RegistryUnavailable, SessionBusy, SessionNotFound
+from helmsman.git import lifecycle
 from helmsman.model.events import (
     Event,
     MessageUnqueued,
@@ -220,7 +220,7 @@ class SessionLoader:
         known = await self.stored(session_id)
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
-        tree = await anyio.to_thread.run_sync(worktrees.adopt, self._settings.state_dir, session_id, known.directory)
+        tree = await anyio.to_thread.run_sync(lifecycle.adopt, self._settings.state_dir, session_id, known.directory)
         if session_id in self._registry.by_id:  # it was started here in the meantime
             return self._registry.by_id[session_id]
         state = SessionState(

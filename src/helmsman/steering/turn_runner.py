@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Self
 import anyio
 import anyio.to_thread
 
-from helmsman import worktrees
 from helmsman.agents.protocol import Begun, Capability
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.base.caller_context import asking_client, current
-from helmsman.base.pinned_directory import DirectoryIdentity, refuse_moved
+from helmsman.base.files import DirectoryIdentity, refuse_moved
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.base.structs import pack, replace
 from helmsman.errors import AnswerInvalid, BudgetExceeded, HelmsmanError
+from helmsman.git import lifecycle
 from helmsman.model.events import (
     EngineGone,
     HistoryImported,
@@ -305,7 +305,7 @@ class TurnRunner(Verbs, Hooks):
                 forget_copies(self._shared.state_dir, task_id, turn)
             note_opened(session, fresh.opened, begun)
             if session.worktree is not None:
-                tree = await anyio.to_thread.run_sync(worktrees.assign, session.worktree, session.id)
+                tree = await anyio.to_thread.run_sync(lifecycle.assign, session.worktree, session.id)
                 session.apply(WorktreeAssigned(session_id=session.id, worktree=tree))
         except Exception as error:
             session.apply(failed_turn(session.id, self.as_known(error, session.options.agent)))
@@ -313,7 +313,7 @@ class TurnRunner(Verbs, Hooks):
                 with suppress(HelmsmanError):
                     await engine.interrupt(begun.session_id)
             if fresh.made is not None:
-                await anyio.to_thread.run_sync(worktrees.discard, fresh.made)
+                await anyio.to_thread.run_sync(lifecycle.discard, fresh.made)
             raise
         if turn is not None:
             self._writer.begin(task_id, session, engine=engine.id, asked_at=session.created_at)

@@ -14,8 +14,8 @@ from helmsman.base.redaction import redact, redact_value
 from helmsman.base.sanitize import shell_script
 from helmsman.base.structs import Value, pack, replace, unpack_if_valid
 from helmsman.base.truncate import cut
+from helmsman.git.diff import FileKind, FileStat, files_of, read_change
 from helmsman.model.events import AgentMessage, ChangeKind, CommandExecution, FileChange, Item, PathChange
-from helmsman.model.unified_diff import FileKind, FileStat, files_of, read_change
 from helmsman.sessions.progress import read_tally
 
 if TYPE_CHECKING:

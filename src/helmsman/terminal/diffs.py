@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from helmsman.base.sanitize import in_sight, named
-from helmsman.model.unified_diff import DiffLine, FileDiff, FileKind, LineKind, read_change, read_diff
+from helmsman.git.diff import DiffLine, FileDiff, FileKind, LineKind, read_change, read_diff
 
 if TYPE_CHECKING:
     from helmsman.model.events import PathChange

@@ -26,7 +26,7 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from helmsman.model.unified_diff import read_diff
+from helmsman.git.diff import read_diff
 from helmsman.testing.local_server import serve
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from helmsman.base.sanitize import visible
 from helmsman.capabilities.outcomes.agent_selection import selected_agents
 from helmsman.capabilities.rewinding import RewindPart
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, TaskNotFound
+from helmsman.git.worktree import read_records
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.settings import ensure_state_dir
 from helmsman.shapes.contract import FleetStartInput, Input, NothingInput
@@ -35,7 +36,6 @@ from helmsman.steering.opening import PICTURES
 from helmsman.web.json_http import NotFound, TooLarge, body, respond, session_id, text
 from helmsman.web.proof import Challenges, place
 from helmsman.web.review import coloured_diff
-from helmsman.worktrees.records import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

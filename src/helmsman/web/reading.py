@@ -17,6 +17,7 @@ from helmsman.base.json_values import iso_time, present
 from helmsman.base.truncate import shortened
 from helmsman.capabilities.usage_report import GroupBy, tokens
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.git.worktree import projects
 from helmsman.model.events import ModelUsage, UserMessage
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.model.prompts import is_own
@@ -28,7 +29,6 @@ from helmsman.shapes.safe_values import one_line, safe, shown_item
 from helmsman.shapes.session_status import session_in_full
 from helmsman.tasks.model import TaskOrigin, TaskStatus
 from helmsman.web.json_http import NotFound, limit, number, session_id, switch, text
-from helmsman.worktrees.records import projects
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

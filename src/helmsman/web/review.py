@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.base.git import find_git
 from helmsman.base.json_values import present
 from helmsman.errors import ConfirmationNeeded, InvalidInput, WorktreeError
-from helmsman.model.unified_diff import read_diff
+from helmsman.git.command import find_git
+from helmsman.git.diff import read_diff
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
 from helmsman.shapes.safe_values import safe, shown_files
@@ -21,9 +21,9 @@ from helmsman.web.json_http import body, session_id, text
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from helmsman.git.tree_changes import Unsaved
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
-    from helmsman.worktrees import Unsaved
 
 _DIFF_CHARS: Final = 4 * 1024 * 1024
 _KEPT: Final = 8

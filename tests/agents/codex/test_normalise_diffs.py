@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.normalise import from_app_server, path_change
+from helmsman.git.diff import read_diff
 from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import FileChange, ItemEnded, PathChange
-from helmsman.model.unified_diff import read_diff
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 

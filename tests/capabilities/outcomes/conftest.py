@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman import worktrees
 from helmsman.capabilities.outcomes.checks import CheckRunner
 from helmsman.capabilities.repository_commands import CommandAllowance
+from helmsman.git import lifecycle
 from helmsman.testing.repository import git, make_repository
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.model.worktree import Worktree
+    from helmsman.git.worktree import Worktree
     from helmsman.settings import Settings
     from helmsman.testing import CodexHome
 
@@ -72,7 +72,7 @@ def bench(settings: Settings, codex_home: CodexHome, tmp_path: Path) -> Callable
                 (root / name).chmod(0o755)
         git(root, "add", "--all")
         git(root, "commit", "--quiet", "--message=All")
-        tree = worktrees.create(root, settings.state_dir)
+        tree = lifecycle.create(root, settings.state_dir)
         asked: list[str] = []
 
         async def consent(command: str, _tree: Worktree, _allowance: CommandAllowance, _why: str) -> str | None:

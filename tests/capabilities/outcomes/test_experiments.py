@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman import worktrees
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.claims import CitedLines
@@ -19,6 +18,7 @@ from helmsman.capabilities.outcomes.experiments import trial
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
 from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.errors import CheckRefused, Unsupported
+from helmsman.git import tree_changes
 from helmsman.testing.repository import make_repository
 from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS
 
@@ -38,7 +38,7 @@ FILES = {"calc.py": CALC, "tests/test_calc.py": TESTS, "conftest.py": "", "Makef
 async def test_a_fix_is_verified_by_the_named_failure_before_and_a_pass_after(bench: Callable[..., Bench]) -> None:
     place = bench(FILES)
     place.put({"calc.py": FIXED, "tests/test_more.py": "def test_more():\n    assert True\n"})
-    before_diff = worktrees.diff(place.tree).patch
+    before_diff = tree_changes.diff(place.tree).patch
     async with trial(place.runner) as checks:
         seen = reproduced(await checks.before("make test"), symptom="test_add fails with AssertionError")
         assert (seen.verified, seen.how, seen.tests) == (True, "test", ("tests/test_calc.py::test_add",))
@@ -46,7 +46,7 @@ async def test_a_fix_is_verified_by_the_named_failure_before_and_a_pass_after(be
         assert done.verified, done.to_json()
         assert not await checks.edited()
     assert place.asked == ["make test"]
-    assert worktrees.diff(place.tree).patch == before_diff
+    assert tree_changes.diff(place.tree).patch == before_diff
 
 
 async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_nothing(
@@ -64,7 +64,7 @@ async def test_tests_that_were_changed_to_pass_and_an_edited_check_count_for_not
             ".gitattributes": "*.py binary\n",
         }
     )
-    assert "-    assert add(2, 3) == 5" in worktrees.diff(place.tree).text, "nothing hides what was changed"
+    assert "-    assert add(2, 3) == 5" in tree_changes.diff(place.tree).text, "nothing hides what was changed"
     async with trial(place.runner) as checks:
         assert (await checks.now("make test")).passed, "which is what its agent saw"
         seen = reproduced(await checks.before("make test"), test="test_add")
@@ -169,7 +169,7 @@ async def test_a_room_is_beyond_the_reach_of_the_session(bench: Callable[..., Be
         agent = await place.runner.run(swap, place.tree.path)  # in the sandbox that commands of the session have
         assert agent.exit_code != 0
         assert "a.txt" not in agent.output.splitlines()
-    assert worktrees.diff(place.tree).text.count("+swapped") == 1
+    assert tree_changes.diff(place.tree).text.count("+swapped") == 1
 
 
 async def test_a_fix_that_breaks_another_test_is_none(bench: Callable[..., Bench]) -> None:

@@ -28,11 +28,11 @@ from helmsman.agents.protocol import Capability, Opened, is_enforced
 from helmsman.agents.sandbox import Confined, clear_up, refuse_planted
 from helmsman.agents.supervisor.client import GREETING_ID
 from helmsman.base.files import replace_file
-from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.errors import EngineProtocolError, EngineStartFailed
+from helmsman.git.command import careful_environment
 from helmsman.model.options import approval_word, sandbox_word
 
 if TYPE_CHECKING:

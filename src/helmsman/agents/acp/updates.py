@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.json_values import mapping, optional_text, sequence, text
+from helmsman.git.diff import read_change
 from helmsman.model.change_diff import diff_lines, file_change_diff
 from helmsman.model.events import (
     AgentMessage,
@@ -33,7 +34,6 @@ from helmsman.model.events import (
     WebSearch,
 )
 from helmsman.model.questions import ABORT, APPROVE, APPROVE_SESSION, DENY, Prompt, Question
-from helmsman.model.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

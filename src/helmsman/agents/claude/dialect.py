@@ -27,11 +27,11 @@ from helmsman.agents.sandbox_view import cloud_logins, cloud_variables
 from helmsman.agents.supervisor.client import GREETING_ID
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import refuse_outside
-from helmsman.base.git_of_agents import careful_environment
 from helmsman.base.json_values import mapping, optional_text, sequence, text, texts
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.structs import replace
 from helmsman.errors import EngineProtocolError, EngineRefused, EngineTimeout, InvalidInput
+from helmsman.git.command import careful_environment
 from helmsman.model.options import TurnInput
 
 if TYPE_CHECKING:

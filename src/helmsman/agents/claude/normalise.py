@@ -20,6 +20,7 @@ from helmsman.agents.claude.binary import TITLE
 from helmsman.base.json_values import amount, count, integer, mapping, optional_text, sequence, text
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
+from helmsman.git.diff import read_change
 from helmsman.model.change_diff import diff_lines, file_change_diff
 from helmsman.model.events import (
     USAGE_LIMIT,
@@ -61,7 +62,6 @@ from helmsman.model.questions import (
     Prompt,
     Question,
 )
-from helmsman.model.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

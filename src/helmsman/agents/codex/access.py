@@ -30,8 +30,8 @@ from helmsman.agents.codex.configuration import check_config, merge_config, prof
 from helmsman.agents.codex.features import Feature
 from helmsman.base.caller_context import environment
 from helmsman.base.files import is_inside, refuse_outside
-from helmsman.base.git_view import repository_root
 from helmsman.errors import InvalidInput, PolicyWidened
+from helmsman.git.view import repository_root
 from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions
 
 if TYPE_CHECKING:

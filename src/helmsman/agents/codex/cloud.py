@@ -2,7 +2,7 @@
 
 Each call is one bounded process of the real client, with the user's login, in a scratch directory (it leaves an `error.log`
 wherever it runs). Prompts go through stdin, so that none is read as an option. `apply` applies the diff itself
-(`helmsman.base.patches`): `codex cloud apply` runs in the user's tree and does not report conflicts.
+(`helmsman.git.patches`): `codex cloud apply` runs in the user's tree and does not report conflicts.
 
 One reader serves every version: 0.93 to 0.145 print the same (`tests/golden/cloud` holds recordings). The exit code says
 nothing (`status` exits with 1 for everything but READY), so the text decides. An unknown form is None, or an error that
@@ -22,9 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.agents.codex.processes import ProgramOutput, codex_environment, run_command
-from helmsman.base.git import current_branch
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, text, timestamp
-from helmsman.base.patches import apply_patch, diff_digest
 from helmsman.base.redaction import redact
 from helmsman.errors import (
     CloudEnvironmentMissing,
@@ -40,6 +38,9 @@ from helmsman.errors import (
     InvalidInput,
     Unsupported,
 )
+from helmsman.git.command import current_branch
+from helmsman.git.diff import read_diff
+from helmsman.git.patches import apply_patch, diff_digest
 from helmsman.model.cloud import (
     CloudApplied,
     CloudEnvironment,
@@ -52,7 +53,6 @@ from helmsman.model.cloud import (
     CloudSubmitted,
     DiffStat,
 )
-from helmsman.model.unified_diff import read_diff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

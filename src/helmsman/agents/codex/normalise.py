@@ -17,6 +17,7 @@ from helmsman.base.json_values import camel_case, integer, mapping, optional_tex
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
 from helmsman.base.truncate import KEPT_CHARS, cut
+from helmsman.git.diff import read_change
 from helmsman.model.events import (
     USAGE_LIMIT,
     AgentMessage,
@@ -59,7 +60,6 @@ from helmsman.model.events import (
     UserMessage,
     WebSearch,
 )
-from helmsman.model.unified_diff import read_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

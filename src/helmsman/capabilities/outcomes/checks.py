@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.base.caller_context import environment
-from helmsman.base.git import find_git
 from helmsman.base.json_values import json_object
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.failures import TestFailure, error_lines, failed_tests, missing_program, not_checked
 from helmsman.capabilities.repository_commands import CommandAllowance, CommandResult, run_command
 from helmsman.capabilities.worktree_setup import set_up_with
 from helmsman.errors import CheckRefused, InvalidInput
+from helmsman.git.command import find_git
 from helmsman.settings import CONFIG_NAME
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.failures import NotChecked
     from helmsman.capabilities.outcomes.work import Work
     from helmsman.capabilities.repository_commands import Consent
-    from helmsman.model.worktree import Worktree
+    from helmsman.git.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
 

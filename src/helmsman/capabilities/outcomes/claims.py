@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import anyio.to_thread
 from msgspec import Meta
 
-from helmsman.base.git import find_git
 from helmsman.base.structs import Value, replace
 from helmsman.errors import InvalidInput
-from helmsman.model.unified_diff import read_diff
-from helmsman.worktrees import diff_of_directory
+from helmsman.git.command import find_git
+from helmsman.git.diff import read_diff
+from helmsman.git.tree_changes import diff_of_directory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from helmsman.agents.protocol import Finding
     from helmsman.capabilities.outcomes.request import Wanted
-    from helmsman.model.unified_diff import FileDiff
+    from helmsman.git.diff import FileDiff
     from helmsman.steering.core import Steering
 
 

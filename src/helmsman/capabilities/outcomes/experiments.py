@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.base.patches import named
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.check_files import (
     ChangedFiles,
@@ -39,8 +38,9 @@ from helmsman.capabilities.outcomes.claims import CitedLines, Evidence, Verdict,
 from helmsman.capabilities.outcomes.failures import failed_tests, files_without_names, not_checked
 from helmsman.capabilities.outcomes.reproduction import is_same_test
 from helmsman.errors import WorktreeError
-from helmsman.model.unified_diff import read_diff
-from helmsman.worktrees.clean_room import open_room
+from helmsman.git.clean_room import open_room
+from helmsman.git.diff import read_diff
+from helmsman.git.patches import named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from helmsman.capabilities.outcomes.checks import CheckResult, CheckRunner
-    from helmsman.worktrees import TreeDiff
-    from helmsman.worktrees.clean_room import CleanRoom
+    from helmsman.git.clean_room import CleanRoom
+    from helmsman.git.tree_changes import TreeDiff
 
     T = TypeVar("T")
     from collections.abc import Mapping

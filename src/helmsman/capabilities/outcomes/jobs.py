@@ -10,7 +10,6 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.caller_context import current
-from helmsman.base.git import find_git
 from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.agent_selection import choose
@@ -22,6 +21,7 @@ from helmsman.capabilities.outcomes.solving import Debug, NewTests, Refactor
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
 from helmsman.capabilities.review_scope import commit_named
 from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.git.command import find_git
 from helmsman.model.events import QuestionAsked, QuestionClosed, TurnEnded
 from helmsman.model.inputs import session_options
 from helmsman.steering.turn_policy import TurnPolicy

@@ -34,9 +34,9 @@ from helmsman.capabilities.outcomes.reports import (
 from helmsman.capabilities.outcomes.reproduction import Reproduction, came_to_its_end, fixed, reproduced
 from helmsman.capabilities.outcomes.work import Candidate, TurnNotDone, makers_of
 from helmsman.errors import HelmsmanError
+from helmsman.git.tree_changes import diff_of_directory
 from helmsman.model.questions import APPROVE, DENY, Prompt, Question, own_question
 from helmsman.tasks.jobs import TurnGate
-from helmsman.worktrees import diff_of_directory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.experiments import Experiment
     from helmsman.capabilities.outcomes.reports import ApplyOutcome, DiffData
     from helmsman.capabilities.outcomes.work import DoneTurn, Found, Work
+    from helmsman.git.tree_changes import TreeDiff
     from helmsman.settings import OnLimit
-    from helmsman.worktrees import TreeDiff
 
 log = logging.getLogger(__name__)
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from helmsman.capabilities.outcomes.agent_selection import Chosen
     from helmsman.capabilities.outcomes.request import Wanted
     from helmsman.capabilities.repository_commands import CommandAllowance, Consent
+    from helmsman.git.worktree import Worktree
     from helmsman.model.options import TurnOptions
     from helmsman.model.questions import Choice, Question
-    from helmsman.model.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.settings import OnLimit
     from helmsman.steering.core import Steering

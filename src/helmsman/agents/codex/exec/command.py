@@ -27,9 +27,9 @@ from helmsman.agents.codex.configuration import check_config, merge_config, prof
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import as_toml
-from helmsman.base.git_view import repository_root
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
+from helmsman.git.view import repository_root
 from helmsman.model.options import WRITES, SessionOptions, TurnInput
 
 if TYPE_CHECKING:

@@ -1,0 +1,537 @@
+"""Differences of a working tree, as one patch and per file."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from helmsman.base.structs import replace
+from helmsman.base.temporary import temporary_directory
+from helmsman.errors import DiffChanged, InvalidInput, WorktreeError
+from helmsman.git.command import Git, find_git
+from helmsman.git.diff import FileKind, FileStat
+from helmsman.git.patches import (
+    Conflicts,
+    apply_tree,
+    diff_digest,
+    is_file,
+    one_at_a_time,
+    refuse_repositories,
+    same_file,
+    shown,
+)
+from helmsman.git.snapshot import Snapshot, scratch, take_snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from helmsman.git.turn_snapshots import TreeState
+    from helmsman.git.worktree import Worktree
+
+_KINDS: Final[dict[str, FileKind]] = {"A": "added", "D": "deleted", "R": "renamed", "C": "copied"}
+_STAT_WIDTH: Final = 100
+
+_PLAINLY: Final = (
+    *("-r", "--no-ext-diff", "--no-textconv", "--no-color", "--full-index", "--ignore-submodules=none"),
+    *("--src-prefix=a/", "--dst-prefix=b/"),
+)
+"""Ignore the repository's configuration and attributes: no program named there may run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreeDiff:
+    """Difference of two trees. `patch` is for `git apply`, byte for byte; `stat` is git's overview.
+
+    `nested` names git repositories inside the tree, which are not part of the patch. `left_out` names other entries
+    that cannot be included, with the reason.
+    """
+
+    patch: bytes
+    files: tuple[FileStat, ...]
+    stat: str
+    nested: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the patch."""
+        return diff_digest(self.patch)
+
+    @property
+    def text(self) -> str:
+        """Patch as text, with invalid UTF-8 replaced."""
+        return self.patch.decode("utf-8", "replace")
+
+
+def diff(tree: Worktree) -> TreeDiff:
+    """Return all changes in a worktree since its creation, committed or not. Blocks; call it in a thread.
+
+    Raises:
+        WorktreeError: The worktree is gone, or git cannot read it.
+    """
+    check_present(tree)
+    with scratch(tree.own_git) as git:
+        snapshot = take_snapshot(git, tree.included)
+        return compare(git, tree.base, snapshot.tree, snapshot)
+
+
+def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
+    """Return the changes in the repository around a directory since a commit, by default since HEAD. Blocks.
+
+    Raises:
+        InvalidInput: There is no working tree, or no such commit.
+        WorktreeError: Git cannot read it.
+    """
+    found = find_git(directory, state_dir)
+    if found is None:
+        raise InvalidInput(
+            f"{directory} is not in the working tree of a git repository, so what changed in it is not known. Name one."
+        )
+    with scratch(found) as git:
+        snapshot = take_snapshot(git)
+        return compare(git, _since(git, since), snapshot.tree, snapshot)
+
+
+def compare(git: Git, before: str, after: str, around: Snapshot | TreeState | None = None) -> TreeDiff:
+    """Return the difference of two trees, with renames detected. `around` supplies nested repositories and omissions."""
+
+    def diff_tree(*options: str) -> bytes:
+        return git.run("diff-tree", *_PLAINLY, "-M", "-C", *options, before, after).output
+
+    # Rename detection is expensive, so two outputs are requested per run. An empty line ends the stat.
+    stat, end, patch = diff_tree(f"--stat={_STAT_WIDTH}", "--patch", "--binary").partition(b"\n\n")
+    return TreeDiff(
+        patch=patch,
+        files=tuple(_file_stats(diff_tree("--raw", "--numstat", "-z"))),
+        stat=(stat + end[:1]).decode("utf-8", "replace"),
+        nested=() if around is None else tuple(map(shown, around.nested)),
+        left_out=tuple(map(shown, around.left_out)) if isinstance(around, Snapshot) else (),
+    )
+
+
+def check_present(tree: Worktree) -> None:
+    if tree.path.is_symlink():  # files behind the link would be shown and applied as the session's
+        raise WorktreeError(
+            f"The worktree {tree.path} was replaced by a link to {tree.path.resolve()}. Remove the link, then discard it."
+        )
+    if not (tree.path.is_dir() and tree.git_dir.is_dir()):
+        raise WorktreeError(
+            f"The worktree {tree.path} is gone: it was discarded, or removed by hand. Discard it to forget it."
+        )
+
+
+def _since(git: Git, since: str | None) -> str:
+    if since is None:
+        return "HEAD" if git.has("HEAD^{commit}") else git.text("mktree")
+    commit = git.commit(since)
+    if commit is None:
+        raise InvalidInput(f"There is no commit {since!r:.200} in {git.work_tree}. Name one that `git log` shows.")
+    return commit
+
+
+def _file_stats(output: bytes) -> Iterator[FileStat]:
+    """Parse raw changes, followed by line counts.
+
+    A change is `:old-mode new-mode old-id new-id status`, the path, and for renames and copies a second path. A count
+    is `added TAB removed TAB path`, or an empty path followed by the old and the new one; `-` for a binary file.
+    """
+    changes: list[tuple[str, str, str | None]] = []
+    counts: dict[str, tuple[int | None, int | None]] = {}
+    fields = iter(output.decode("utf-8", "surrogateescape").split("\0")[:-1])
+    for about in fields:
+        if about.startswith(":"):
+            old_path = next(fields)
+            is_moved = about.rpartition(" ")[2][0] in "RC"
+            changes.append((about, next(fields) if is_moved else old_path, old_path if is_moved else None))
+        else:
+            *lines, path = about.split("\t", 2)
+            if not path:
+                next(fields)
+                path = next(fields)
+            more, less = (None if number == "-" else int(number) for number in lines)
+            counts[path] = more, less
+    for about, path, moved_from in changes:
+        old_mode, new_mode, old_id, new_id, status = about.removeprefix(":").split(" ")
+        kind = _KINDS.get(status[0], "modified")
+        if kind == "modified" and old_id == new_id and old_mode != new_mode:
+            kind = "mode"
+        added, removed = counts.get(path, (None, None))
+        yield FileStat(
+            path=shown(path),
+            kind=kind,
+            old_path=None if moved_from is None else shown(moved_from),
+            added=added,
+            removed=removed,
+        )
+
+
+# --- Find work that exists only in a worktree: commits on no other branch, and changes that were not applied ----------
+
+_EXECUTABLE = 0o100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsaved:
+    """Work that discarding a worktree would lose.
+
+    `nested` lists git repositories created inside it; `unreadable` means that its content is unknown.
+    """
+
+    commits: tuple[str, ...] = ()
+    files: tuple[FileStat, ...] = ()
+    nested: tuple[str, ...] = ()
+    unreadable: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.commits or self.files or self.nested or self.unreadable)
+
+
+def unsaved(tree: Worktree) -> Unsaved:
+    """Return the work that exists only in a worktree. Blocks; call it in a thread.
+
+    A changed file counts as saved if the main tree has the same content, by an apply or otherwise.
+    """
+    commits = lost_commits(tree)
+    try:
+        changes = diff(tree)
+    except WorktreeError:
+        return Unsaved(commits=commits, unreadable=tree.path.exists())
+    files = tuple(file for file in changes.files if not _is_in_main_tree(tree, file))
+    odd = tuple(FileStat(path=name, kind="added", added=None, removed=None) for name in changes.left_out)
+    return Unsaved(commits=commits, files=(*files, *odd), nested=changes.nested)
+
+
+def lost_commits(tree: Worktree) -> tuple[str, ...]:
+    """Return the commits that only this worktree and its branch have, newest first."""
+    wanted = ("HEAD", f"refs/heads/{tree.branch}")
+    others = ("--not", tree.base, f"--exclude={tree.branch}", "--branches", "--tags", "--remotes")
+    git = replace(tree.own_git, work_tree=tree.git_dir)  # the files may be gone already
+    with suppress(WorktreeError):
+        told = git.run("log", "-z", "--format=%h %s", *wanted, *others, "--").output
+        return tuple(line.decode("utf-8", "replace") for line in told.split(b"\0") if line)
+    return ()
+
+
+def changed_files(tree: Worktree) -> tuple[FileStat, ...] | None:
+    """Return the files that differ from the worktree's base; None if it cannot be read."""
+    with suppress(WorktreeError):
+        return diff(tree).files
+    return None
+
+
+def _is_in_main_tree(tree: Worktree, file: FileStat) -> bool:
+    """Return whether the main tree has the same file. An unreadable file counts as missing, so that nothing is lost."""
+    here = tree.repository / file.path
+    try:
+        if file.kind == "deleted":
+            return not os.path.lexists(here)
+        if file.kind == "renamed" and file.old_path is not None and os.path.lexists(tree.repository / file.old_path):
+            return False
+        return is_file(here) and same_file(tree.path / file.path, here, mode=_EXECUTABLE)
+    except OSError:
+        return False
+
+
+# Apply a worktree's changes to the main tree, all or nothing.
+#
+# If the main tree has changed since, both are merged as git objects before any file is touched.
+# `helmsman.base.patches` writes the result.
+
+
+_OLDEST_GIT: Final = (2, 38)
+"""First version with `merge-tree --write-tree`."""
+
+_HUNKS: Final = 10
+_HUNK_LENGTH: Final = 2000
+"""Limits for shown conflicts: enough to understand them, not a whole generated file."""
+
+_CONFLICT: Final = re.compile(rb"^<{7} .*?^>{7} .*?$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """Result of an apply. `three-way`: the main tree had new commits, so both sides were merged.
+
+    `files` are the changed files of the main tree; `diff` holds the changes of the worktree.
+    """
+
+    files: tuple[FileStat, ...]
+    how: Literal["clean", "three-way"]
+    diff: TreeDiff
+
+
+def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
+    """Apply all changes of a worktree to the main tree. Blocks; call it in a thread.
+
+    The worktree is not modified.
+
+    Args:
+        tree: The worktree.
+        allow_dirty: Accept uncommitted changes in the main tree, if they are in other files.
+        check: Receives exactly the changes that will be applied, even if the worktree changes concurrently. An
+            exception it raises cancels the apply.
+
+    Raises:
+        DirtyTree: The main tree has uncommitted changes. Untracked files count only if they are in the way.
+        ApplyConflict: The changes do not fit. Nothing was touched.
+        WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
+    """
+    check_present(tree)
+    if not tree.repository.is_dir() or not tree.main_git.has("HEAD^{commit}"):
+        raise WorktreeError(f"{tree.repository} is gone or has no commit at HEAD. Check out the branch to apply to.")
+    with one_at_a_time(tree.main_git), scratch(tree.own_git) as own, scratch(tree.main_git, own.objects) as main:
+        snapshot = take_snapshot(own, tree.included)
+        diff = compare(own, tree.base, snapshot.tree, snapshot)
+        if check is not None:
+            check(diff)
+        refuse_repositories(snapshot.nested)
+        head, base = (main.text("rev-parse", "--verify", f"{commit}^{{tree}}") for commit in ("HEAD", tree.base))
+        wanted = snapshot.tree if head == base else merged(main, base, head, snapshot.tree)
+        apply_tree(main, wanted, allow_dirty=allow_dirty)
+        files = diff.files if head == base else compare(main, head, wanted).files
+        return Applied(files=files, how="clean" if head == base else "three-way", diff=diff)
+
+
+def merged(git: Git, base: str, ours: str, theirs: str) -> str:
+    """Return the tree with the changes from `base` to `theirs` on top of `ours`. `git` is from `scratch`.
+
+    Raises:
+        ApplyConflict: Both change the same lines, or one removes a file that the other changes.
+        WorktreeError: Git failed.
+    """
+    _check_version(git)
+    git = git.without_merge_programs()
+    # These commits exist for this merge only. The real merge base does not matter, only the changes.
+    root = _commit_object(git, base)
+    sides = (_commit_object(git, ours, root), _commit_object(git, theirs, root))
+    answer = git.run("merge-tree", "--write-tree", "-z", "--messages", *sides, accept=(0, 1))
+    tree, _, rest = answer.output.partition(b"\0")
+    if answer.code:
+        raise _read_conflicts(git, tree.decode(), rest, sides).error(git.work_tree)
+    return tree.decode()
+
+
+def _commit_object(git: Git, tree: str, *parents: str) -> str:
+    named = {"user.name": "Helmsman", "user.email": "helmsman@localhost", "commit.gpgSign": "false"}
+    arguments = [word for parent in parents for word in ("-p", parent)]
+    return git.with_settings(named).text("commit-tree", "-m", "worktree", *arguments, tree)
+
+
+def _check_version(git: Git) -> None:
+    told = git.text("version")
+    found = re.search(r"(\d+)\.(\d+)", told)
+    if found is None or (int(found[1]), int(found[2])) < _OLDEST_GIT:
+        raise WorktreeError(
+            f"The main tree has moved on since the worktree was made, and {told} cannot merge without touching it. Use git "
+            f"{_OLDEST_GIT[0]}.{_OLDEST_GIT[1]} or newer, or merge the worktree's branch by hand."
+        )
+
+
+def _read_conflicts(git: Git, tree: str, rest: bytes, sides: tuple[str, str]) -> Conflicts:
+    """Parse conflicts: `mode id stage TAB path` per version of a file, an empty field, then messages.
+
+    A message is a count, that many paths, the kind and the text.
+    """
+
+    def with_names(content: bytes) -> str:
+        text = content.replace(sides[0].encode(), b"main tree").replace(sides[1].encode(), b"worktree")
+        return text.decode("utf-8", "replace")
+
+    fields = iter(rest.split(b"\0")[:-1])
+    reasons: dict[bytes, str] = {}
+    while version := next(fields, b""):
+        reasons[version.partition(b"\t")[2]] = "changed on both sides"
+    for count in fields:
+        paths = [next(fields) for _ in range(int(count))]
+        kind, words = next(fields), next(fields)
+        if kind.startswith(b"CONFLICT"):
+            reasons |= dict.fromkeys(paths, with_names(words).strip())
+    conflicts = Conflicts()
+    for path, reason in reasons.items():
+        # If a file and a directory want the same name, git renames the file with the name of its side as a suffix.
+        name = os.fsdecode(path).removesuffix(f"~{sides[0]}").removesuffix(f"~{sides[1]}")
+        conflicts.reasons[name] = reason
+        blob = git.run("cat-file", "--batch", "-z", stdin=f"{tree}:".encode() + path + b"\0").output.partition(b"\n")[2]
+        if hunks := _CONFLICT.findall(blob)[:_HUNKS]:
+            conflicts.hunks[name] = [with_names(hunk)[:_HUNK_LENGTH] for hunk in hunks]
+    return conflicts
+
+
+# Commit a session's changes, and push the commits. All functions block.
+#
+# Git sees the repository through a view (`helmsman.base.git`): hooks of the repository do not run, its programs
+# neither, and logins come from the user's own configuration alone.
+
+
+_BRANCHES: Final = "refs/heads/"
+_BRANCH: Final = re.compile(r"(?!-)[\w./+-]{1,200}")
+_FIRST_REMOTE: Final = "origin"
+_PROTOCOLS: Final = re.compile(r"(https?|ssh|git|file)://|[\w.-]+@[\w.-]+:|/")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommitMade:
+    """A new commit. `branch` is the branch that it is on."""
+
+    commit: str
+    branch: str
+    message: str
+    directory: Path
+
+    @property
+    def title(self) -> str:
+        return self.message.splitlines()[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushTarget:
+    """Where commits are pushed: a remote of the repository and its address, and the branch that is the base there."""
+
+    remote: str
+    url: str
+    base: str
+
+
+def commit_worktree(tree: Worktree, message: str, *, digest: str) -> CommitMade:
+    """Commit everything in a worktree on its branch, if its digest is still the shown one.
+
+    Raises:
+        DiffChanged: The worktree has changed since.
+        InvalidInput: There is nothing to commit, or the message is empty.
+        WorktreeError: Another branch is checked out, or git fails.
+    """
+    check_present(tree)
+    git = tree.own_git
+    branch = _branch_of(git)
+    if branch != tree.branch:
+        raise WorktreeError(
+            f"{tree.path} is on {branch or 'no branch'}, not on {tree.branch}. Check that out there, or commit by hand."
+        )
+    with git.viewed() as seen, temporary_directory(git.place, "git-index") as folder:
+        own = replace(seen, index=Path(folder) / "index")
+        snapshot = take_snapshot(own, tree.included)
+        if compare(own, tree.base, snapshot.tree, snapshot).digest != digest:
+            raise DiffChanged(f"What is in {tree.path} is not what was shown. Nothing was committed; look again.")
+        made = _commit(seen, branch, snapshot.tree, message)
+        seen.run("read-tree", made.commit)
+    return made
+
+
+def commit_files(git: Git, paths: Sequence[str], message: str) -> CommitMade:
+    """Commit these files of a working tree as they are, on the branch that is checked out, and nothing else.
+
+    Raises:
+        InvalidInput: There is nothing to commit, or the message is empty.
+        WorktreeError: No branch is checked out, or git fails.
+    """
+    branch = _branch_of(git)
+    if branch is None:
+        raise WorktreeError(f"No branch is checked out in {git.work_tree}. Check one out, and try again.")
+    listed = b"".join(path.encode("utf-8", "surrogateescape") + b"\0" for path in paths)
+    add = ("update-index", "--add", "--remove", "-z", "--stdin")
+    with git.viewed() as seen, temporary_directory(git.place, "git-index") as folder:
+        own = replace(seen, index=Path(folder) / "index")
+        own.run("read-tree", f"{_BRANCHES}{branch}")
+        own.run(*add, stdin=listed)
+        made = _commit(seen, branch, own.text("write-tree"), message)
+        seen.run(*add, stdin=listed)
+    return made
+
+
+def is_committed(tree: Worktree) -> bool:
+    """Return whether everything in a worktree is committed."""
+    check_present(tree)
+    with tree.own_git.viewed() as seen, temporary_directory(tree.state_dir, "git-index") as folder:
+        snapshot = take_snapshot(replace(seen, index=Path(folder) / "index"), tree.included)
+        return snapshot.tree == seen.text("rev-parse", f"{_BRANCHES}{tree.branch}^{{tree}}")
+
+
+def push_target(git: Git, *, branch: str, base: str | None = None, remote: str | None = None) -> PushTarget:
+    """Return where a branch is pushed: the named remote, or `origin`, or the only one.
+
+    Raises:
+        InvalidInput: There is no such remote, or its address is none that git pushes to.
+        WorktreeError: Git fails.
+    """
+    remotes = git.run("remote").output.decode("utf-8", "replace").split()
+    name = remote or (_FIRST_REMOTE if _FIRST_REMOTE in remotes else remotes[0] if len(remotes) == 1 else None)
+    if name is None or name not in remotes:
+        known = f"There are: {', '.join(remotes)}." if remotes else "There is none: git remote add origin URL"
+        raise InvalidInput(f"{git.work_tree} has no remote {name or _FIRST_REMOTE}. {known}", parameter="remote")
+    # As it is configured: git itself applies the user's `insteadOf` when it pushes.
+    url = git.ask("config", "--get", f"remote.{name}.pushurl") or git.ask("config", "--get", f"remote.{name}.url") or ""
+    if _PROTOCOLS.match(url) is None:
+        raise InvalidInput(f"Remote {name} is {url!r:.200}, which is no address to push to.", parameter="remote")
+    if base is None:
+        head = git.ask("symbolic-ref", "--quiet", "--short", f"refs/remotes/{name}/HEAD")
+        base = (
+            head.removeprefix(f"{name}/")
+            if head
+            else next(
+                (one for one in ("main", "master") if one != branch and git.has(f"refs/remotes/{name}/{one}")), "main"
+            )
+        )
+    return PushTarget(remote=name, url=url, base=base)
+
+
+def push(git: Git, url: str, commit: str, branch: str) -> None:
+    """Push a commit to a branch of another repository. It is never forced.
+
+    Raises:
+        InvalidInput: The branch has a name that is not pushed.
+        WorktreeError: The other side refuses, or cannot be reached.
+    """
+    if _BRANCH.fullmatch(branch) is None or ".." in branch:
+        raise InvalidInput(f"{branch!r:.100} is no name for a branch. Use letters, digits, '-', '.' and '/'.")
+    git.run("push", "--porcelain", "--no-verify", "--", url, f"{commit}:{_BRANCHES}{branch}")
+
+
+def commits_since(git: Git, base: str, branch: str) -> list[str]:
+    """Return the titles of the commits of a branch that are not in `base`, oldest first."""
+    listed = git.run("log", "--reverse", "--format=%s", f"{base}..{_BRANCHES}{branch}").output
+    return listed.decode("utf-8", "replace").splitlines()
+
+
+def head_of(git: Git, branch: str) -> str:
+    """Return the commit at the end of a branch."""
+    return git.text("rev-parse", "--verify", f"{_BRANCHES}{branch}^{{commit}}")
+
+
+def _branch_of(git: Git) -> str | None:
+    name = git.ask("symbolic-ref", "--quiet", "HEAD")
+    return name.removeprefix(_BRANCHES) if name is not None and name.startswith(_BRANCHES) else None
+
+
+def _commit(git: Git, branch: str, tree: str, message: str) -> CommitMade:
+    text = message.strip()
+    if not text:
+        raise InvalidInput("The message is empty. Nothing was committed.", parameter="message")
+    before = head_of(git, branch)
+    if git.text("rev-parse", f"{before}^{{tree}}") == tree:
+        raise InvalidInput(f"There is nothing to commit in {git.work_tree}.")
+    author = git.with_variables(**_author(git))
+    stdin = f"{text}\n".encode("utf-8", "surrogateescape")
+    commit = author.run("commit-tree", tree, "-p", before, "-F", "-", stdin=stdin).output.decode().strip()
+    title = text.splitlines()[0]
+    author.run("update-ref", "-m", f"commit: {title}"[:200], f"{_BRANCHES}{branch}", commit, before)
+    return CommitMade(commit=commit, branch=branch, message=text, directory=git.work_tree)
+
+
+def _author(git: Git) -> dict[str, str]:
+    """Return the person's name and address as git is configured there, as variables.
+
+    Raises:
+        WorktreeError: They are not configured.
+    """
+    found: dict[str, str] = {}
+    for key in ("name", "email"):
+        answer = git.run_unviewed("config", "--default", "", "--get", f"user.{key}")
+        value = answer.output.decode("utf-8", "replace").strip()
+        if not value:
+            raise WorktreeError(f"Git does not know who commits. Tell it: git config --global user.{key} …")
+        found |= {f"GIT_AUTHOR_{key.upper()}": value, f"GIT_COMMITTER_{key.upper()}": value}
+    return found
