@@ -329,7 +329,7 @@ def test_a_rewind_that_cannot_be_is_refused_and_one_that_is_killed_is_put_back(m
     before = content(main)
     program = (
         "import json, os, sys; from pathlib import Path\n"
-        "from helmsman.base import patches; from helmsman.git.command import find_git\n"
+        "from helmsman.git import patches; from helmsman.git.command import find_git\n"
         "from helmsman.git.rewinding import rewind_files\n"
         "from helmsman.git.turn_snapshots import TreeState\n"
         "put = patches._Journal._put\n"
