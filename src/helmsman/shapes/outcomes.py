@@ -115,7 +115,7 @@ class OutcomeOutput(Output):
     why: str | None = None
     progress: str | None = None
     verified: bool | None = Field(None, description="At the end. Only true is done; report.says says what it means.")
-    report: Annotated[reports.Report | None, SkipValidation] = None
+    report: Annotated[reports.JobReport | None, SkipValidation] = None
     diff: str | None = None
     pending_question: JobQuestion | None = Field(None, description="Answer it with {tool}_respond.")
     more_questions: int | None = None

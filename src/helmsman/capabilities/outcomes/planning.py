@@ -52,7 +52,7 @@ _SHAPE: Final = (
 _BEST: Final = '{"best": 1, "why": "one sentence"}'
 _NO_PLAN: Final[dict[str, Any]] = {"summary": "", "steps": [], "risks": [], "checks": [], "openQuestions": []}
 
-Plan = dict[str, Any]
+PlanData = dict[str, Any]
 """Parsed plan as data, with the keys of `_NO_PLAN`. A step also has `status`, `taskId`, `attempts` and `evidence`."""
 
 
@@ -126,7 +126,7 @@ class _Planning:
     async def _verify(self, turn: DoneTurn) -> dict[str, Any]:
         """Parse and verify an agent's plan."""
         nothing = await untouched(self._root, self._work.helm.settings.state_dir, self._before)
-        made: Plan = _NO_PLAN
+        made: PlanData = _NO_PLAN
         try:
             reported = read_report(turn.said, ReportedPlan)
             made = {
@@ -247,8 +247,8 @@ class _Planning:
         )
 
 
-def _plan_of(candidate: Candidate) -> Plan:
-    plan: Plan = candidate.seen.get("plan", _NO_PLAN)
+def _plan_of(candidate: Candidate) -> PlanData:
+    plan: PlanData = candidate.seen.get("plan", _NO_PLAN)
     return plan
 
 
@@ -262,7 +262,7 @@ def _says(best: Candidate, approved: bool | None, steps: Sequence[dict[str, Any]
     return carried.says(steps, "The plan was carried out")
 
 
-def _in_words(made: Plan) -> str:
+def _in_words(made: PlanData) -> str:
     lines = [made["summary"], ""]
     for number, step in enumerate(made["steps"], 1):
         lines.append(f"{number}. {step['title']}: {step['details']}")

@@ -49,7 +49,7 @@ class DiffData(TypedDict):
     digest: str
 
 
-class Report(TypedDict, total=False):
+class JobReport(TypedDict, total=False):
     """Report of a job. Keys that do not apply to its kind are left out.
 
     All kinds have the keys up to `costUsd`. `says` is the verdict in a sentence. `agent`, `why`, `sessionId`,
@@ -260,7 +260,7 @@ class UnderTest(Value, frozen=True, kw_only=True):
     under_test: Annotated[list[CitedLines], _ENTRIES]
 
 
-class PlannedStep(Value, frozen=True, kw_only=True):
+class ReportedStep(Value, frozen=True, kw_only=True):
     title: Text
     details: str = ""
     files: Annotated[tuple[PlannedFile, ...], Meta(max_length=200)] = ()
@@ -269,7 +269,7 @@ class PlannedStep(Value, frozen=True, kw_only=True):
 
 class ReportedPlan(Value, frozen=True, kw_only=True):
     summary: Text
-    steps: Annotated[list[PlannedStep], _ENTRIES]
+    steps: Annotated[list[ReportedStep], _ENTRIES]
     risks: Texts = ()
     checks: Texts = ()
     open_questions: Texts = ()

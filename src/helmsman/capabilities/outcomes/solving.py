@@ -71,7 +71,7 @@ def diff_data(diff: TreeDiff) -> DiffData:
 
 
 @dataclass(slots=True)
-class Applied:
+class AppliedDiff:
     """Result of the apply step."""
 
     outcome: ApplyOutcome = "nothing"
@@ -81,14 +81,14 @@ class Applied:
 
 async def apply_change(
     work: Work, session_id: str, seen: Mapping[str, Any], candidates: Sequence[Candidate] = ()
-) -> Applied:
+) -> AppliedDiff:
     """Apply exactly the change that was checked, if requested and approved; then discard the other worktrees.
 
     `seen` is the result of its verification. If the change edits the check, a person always decides.
     """
     wanted, is_verified = work.wanted.apply, bool(seen["verified"])
     if wanted == "never":
-        return Applied("not_asked" if is_verified else "nothing")
+        return AppliedDiff("not_asked" if is_verified else "nothing")
     diff: DiffData = seen["diff"]
     if wanted == "ask" or not is_verified or seen.get("edited"):
 
@@ -104,9 +104,9 @@ async def apply_change(
 
         answered = await work.once("apply it", ask)
         if isinstance(answered, str):
-            return Applied("failed", answered)
+            return AppliedDiff("failed", answered)
         if not answered:
-            return Applied("refused")
+            return AppliedDiff("refused")
 
     async def apply() -> dict[str, str | None]:
         work.report_progress("The change is being applied.")
@@ -118,9 +118,9 @@ async def apply_change(
 
     error: str | None = (await work.once("applied", apply))["error"]
     if error is not None:
-        return Applied("failed", error)
+        return AppliedDiff("failed", error)
     others = [one.session_id for one in candidates if one.session_id not in (None, session_id)]
-    return Applied("applied", discarded=await work.once("discarded", partial(_discard, work, others)))
+    return AppliedDiff("applied", discarded=await work.once("discarded", partial(_discard, work, others)))
 
 
 async def _discard(work: Work, sessions: Sequence[str | None]) -> list[str]:
@@ -203,7 +203,7 @@ class Verified:
     notes: Sequence[str] = ()
 
 
-class Change(ABC):
+class ChangeJob(ABC):
     """Job that ends with a change, from its candidates to the applied change. Each kind says what it verifies."""
 
     def __init__(self, work: Work, check: Mapping[str, str]) -> None:
@@ -256,7 +256,7 @@ class Change(ABC):
                 f"Candidate {winner.number} changes {lines} lines, and its check took {seconds:.1f} s: the smallest."
             )
         chosen = winner or next((one for one in made if one.seen.get("decide")), None)
-        applied = Applied()
+        applied = AppliedDiff()
         if chosen is not None:
             assert chosen.session_id is not None
             applied = await apply_change(work, chosen.session_id, chosen.seen, made)
@@ -335,9 +335,9 @@ class Change(ABC):
         made: Sequence[Candidate],
         winner: Candidate | None,
         compared: str | None = None,
-        applied: Applied | None = None,
+        applied: AppliedDiff | None = None,
     ) -> Found:
-        work, before, applied = self.work, self._before, applied or Applied()
+        work, before, applied = self.work, self._before, applied or AppliedDiff()
         shown = winner or max(made, key=lambda one: one.attempts)
         seen = shown.seen
         judged = None if before is None else self.judge(before)
@@ -388,7 +388,7 @@ def _size(candidate: Candidate) -> tuple[int, float]:
     return diff["added"] + diff["removed"], after["seconds"]
 
 
-def _says(winner: Candidate | None, shown: Candidate, applied: Applied) -> str:
+def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> str:
     if winner is not None:
         return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s). {PROMISE}"
     if shown.seen.get("decide"):
@@ -411,7 +411,7 @@ _ROOT_CAUSE: Final = (
 _UNDER_TEST: Final = '{"underTest": [{"file": "path of the code that is tested", "startLine": 1, "endLine": 20}]}'
 
 
-class Debug(Change):
+class Debug(ChangeJob):
     """Verify that the reported failure occurs before the change and not after it; report the cause if the agent names
     it.
     """
@@ -514,7 +514,7 @@ async def _after(checks: Experiment, command: str, before: CheckResult) -> _Look
     return _Looked(checks=checks, after=after, now=now, edited=await checks.edited())
 
 
-class Refactor(Change):
+class Refactor(ChangeJob):
     """Verify that the check passes before and after, and that the change stays in scope; report the interface."""
 
     @property
@@ -543,7 +543,7 @@ class Refactor(Change):
         return {"scope": self._scope, "interfaces": more.get("interfaces")}
 
 
-class NewTests(Change):
+class NewTests(ChangeJob):
     """Verify that the new tests pass on every run, and that at least one of them can fail."""
 
     def judge(self, before: CheckResult) -> Verdict:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.capabilities.outcomes.checks import runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, inside, verdict
 from helmsman.capabilities.outcomes.experiments import trial
-from helmsman.capabilities.outcomes.solving import Applied, apply_change, diff_data
+from helmsman.capabilities.outcomes.solving import AppliedDiff, apply_change, diff_data
 from helmsman.capabilities.outcomes.work import Candidate
 from helmsman.errors import HelmsmanError
 from helmsman.tasks.jobs import TurnGate
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ASKED: Final = "The checks of its steps are asked for."
 _WHY_ASKED: Final = "The check of a step that was approved."
 
-Step = dict[str, Any]
+StepData = dict[str, Any]
 """Step as data: `title`, `details`, `files`, `check`, `status`, `taskId`, `attempts`, `evidence`."""
 
 
@@ -37,10 +37,10 @@ class CarriedOut:
     session_id: str | None = None
     diff: DiffData | None = None
     text: str | None = None
-    applied: Applied = field(default_factory=Applied)
+    applied: AppliedDiff = field(default_factory=AppliedDiff)
     error: str | None = None
 
-    def says(self, steps: Sequence[Step], what: str) -> str:
+    def says(self, steps: Sequence[StepData], what: str) -> str:
         """Return the verdict in a sentence."""
         done = [step for step in steps if step["status"] == "done"]
         if len(done) == len(steps):
@@ -54,7 +54,7 @@ class StepRunner:
     """Runner for steps, which it updates. `introduction` begins the first turn."""
 
     def __init__(
-        self, work: Work, root: Path, folder: str, agent: str, steps: Sequence[Step], introduction: str
+        self, work: Work, root: Path, folder: str, agent: str, steps: Sequence[StepData], introduction: str
     ) -> None:
         self._work = work
         self._root = root
@@ -91,7 +91,7 @@ class StepRunner:
             carried.applied = await apply_change(work, carried.session_id, seen)
         return carried
 
-    async def _begin(self, number: int, step: Step, session_id: str | None) -> DoneTurn:
+    async def _begin(self, number: int, step: StepData, session_id: str | None) -> DoneTurn:
         asked = f"Do step {number} of the plan now, and nothing else: {step['title']}\n\n{step['details']}"
         asked += f"\n\nIt is done when `{step['check']}` passes."
         if session_id is not None:
@@ -106,7 +106,7 @@ class StepRunner:
             approval_policy="on-request",
         )
 
-    def _checks_of(self, step: Step) -> list[str]:
+    def _checks_of(self, step: StepData) -> list[str]:
         """Return the checks of a step. The requested check ends the last one: an agent's check must not replace it."""
         given = self._work.wanted.check
         is_last = step is self._steps[-1]
@@ -117,7 +117,7 @@ class StepRunner:
         for check in dict.fromkeys(check for step in self._steps for check in self._checks_of(step)):
             await runner.allow(check, _WHY_ASKED)
 
-    async def _to_its_check(self, number: int, step: Step, turn: DoneTurn) -> bool:
+    async def _to_its_check(self, number: int, step: StepData, turn: DoneTurn) -> bool:
         """Verify a step, returning it to the agent until it passes."""
         made = Candidate(number=number, agent=self._agent, why="", turn=turn)
         await self._work.until_verified(f"step {number}", made, partial(self._verify, number, step))
@@ -128,7 +128,7 @@ class StepRunner:
             raise HelmsmanError(made.error)
         return made.verified
 
-    async def _verify(self, number: int, step: Step, turn: DoneTurn) -> dict[str, Any]:
+    async def _verify(self, number: int, step: StepData, turn: DoneTurn) -> dict[str, Any]:
         """Run the step's checks on the current state. Files of a check may change only as planned."""
         planned = {inside(self._root, one["file"]) or "" for each in self._steps for one in each["files"]}
         runner = runner_for(self._work, turn.session, self._folder)
