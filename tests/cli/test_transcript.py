@@ -145,8 +145,8 @@ def test_tools_searches_and_thoughts_are_told() -> None:
 def test_sub_agents_are_told_in_a_line_each() -> None:
     story = _story("0.145.0", "app-server-sub-agent")
     assert "◦ sub-agents: spawn_agent: Help with the story\n" in story
-    assert re.search(r"^  ↳ [0-9a-f]{8} agent message: Helping", story, re.MULTILINE)
-    assert re.search(r"^  ↳ [0-9a-f]{8} starting$", story, re.MULTILINE)
+    assert re.search(r"^  ↳ id-\d agent message: Helping", story, re.MULTILINE)
+    assert re.search(r"^  ↳ id-\d starting$", story, re.MULTILINE)
 
 
 def test_a_retry_is_told() -> None:

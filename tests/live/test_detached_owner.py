@@ -68,10 +68,10 @@ async def test_half_an_answer_is_none_and_a_whole_one_is_given_once(place: Place
     owner = RawOwner(record)
     number, question = owner.asked()
     answer = json.dumps({"id": question["id"], "result": {"decision": "accept"}})
-    owner.send_and_die(f"i{owner.inputs + 1},{number} {answer[:-5]}")
+    owner.send_and_die(f"i{owner.inputs + 1} {answer[:-5]}")
     owner = RawOwner(record)
     assert owner.asked() == (number, question)
-    owner.send_and_die(f"i{owner.inputs + 1},{number} {answer}\n")
+    owner.send_and_die(f"i{owner.inputs + 1} {answer}\n")
     async with place.open() as engine:
         follower = await adopt(engine, place, follower.opened.session_id)
         assert (await follower.end()).outcome == "completed"

@@ -77,19 +77,23 @@ def _redact(text: str) -> str:
 def _may_assign(folded: str) -> bool:
     """Return whether a text in lower case may assign a value to a secret name. Most texts only mention one."""
     return (
-        _NAME_BEFORE_SEPARATOR.search(folded) is not None
-        or ("-" in folded and _NAME_BEFORE_BLANK.search(folded) is not None)
+        _names_a_secret(_WORD_BEFORE_SEPARATOR, folded)
+        or ("-" in folded and _names_a_secret(_WORD_BEFORE_BLANK, folded))
         or "value" in folded
         or "set" in folded
     )
+
+
+def _names_a_secret(pattern: re.Pattern[str], folded: str) -> bool:
+    return any(name in found[0] for found in pattern.finditer(folded) for name in _IN_SECRET_NAMES)
 
 
 _IN_SECRET_NAMES: Final = ("pass", "secret", "token", "credential", "auth", "cookie", "key", "pwd", "psk", "pat")
 """Each name that `is_secret_name` recognizes contains one of these."""
 _IN_WEBHOOKS: Final = ("hook", "api.telegram.org/", "maker.ifttt.com/", "hc-ping.com/", "ntfy.sh/")
 """Each address that `_WEBHOOK` matches contains one of these."""
-_NAME_BEFORE_SEPARATOR: Final = re.compile(rf"""(?:{"|".join(_IN_SECRET_NAMES)})[\w./-]*+(?:\\?["'=:]|[ \t]++[=:])""")
-_NAME_BEFORE_BLANK: Final = re.compile(rf"(?:{'|'.join(_IN_SECRET_NAMES)})[\w-]*+[ \t]")
+_WORD_BEFORE_SEPARATOR: Final = re.compile(r"""(?<![\w./-])[\w./-]++(?=\\?["'=:]|[ \t]++[=:])""")
+_WORD_BEFORE_BLANK: Final = re.compile(r"(?<![\w-])[\w-]++(?=[ \t])")
 """Options with a secret value match this: `--password …`."""
 _LONG_WORDS: Final = re.compile(r"[^\s\"',;(){}\[\]<>]{15,}+")
 """Each token is part of such a word."""

@@ -260,7 +260,7 @@ class OpenCode(Profile):
         elif enforced:
             raise InvalidInput(
                 f"Session {session_id} was begun in OpenCode itself, in one file with its accounts and all other sessions, "
-                "which a sandbox would have to show. Start a new session, or continue this one with `unenforced`.",
+                "which a sandbox would have to show. Start a new session instead.",
                 parameter="unenforced",
             )
         return place_of_session
