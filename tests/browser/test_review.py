@@ -69,7 +69,15 @@ async def test_a_change_is_commented_on_sent_back_changed_and_applied(
     assert "`src/calc.py`, line 3:" in said
     assert "```diff\n+    return a - b\n```" in said
     assert "This must add, not subtract." in said
-    assert not await page.get("document.querySelector('.tray').checkVisibility()")
+    assert await page.count("[data-send]") == 0
+
+    # A comment that was sent stays until it is marked as addressed and deleted.
+    await page.click(".tray summary")
+    await page.until_text(".tray li", "sent")
+    await page.click(".tray li button[aria-label^='Mark as addressed']")
+    await page.until_text(".tray summary", "1 addressed")
+    await page.click(".tray details > .link")
+    await page.until("!document.querySelector('.tray').checkVisibility()")
 
     # What stands in the way of applying is named, with what to do about it: a conflict, and somebody's own changes.
     (git_repo / "README.md").write_text("# Another\n", encoding="utf-8")
@@ -110,6 +118,80 @@ async def test_a_change_is_commented_on_sent_back_changed_and_applied(
     await page.click("dialog [data-yes]")
     await page.until("!document.querySelector('[data-discard]').checkVisibility()")
     assert session.worktree is None
+
+
+async def test_files_are_viewed_one_by_one_and_applied_or_discarded_in_parts(
+    snapshots: None, page: Page, helm: HelmsmanService, model: ScriptedModel, git_repo: Path
+) -> None:
+    poem = "".join(f"line {number}\n" for number in range(1, 61))
+    for name in ("one.txt", "two.txt", "three.txt"):
+        (git_repo / name).write_text(poem, encoding="utf-8")
+    await commit(git_repo)
+    edits = [
+        update("one.txt", "line 3\n", "third\n"),
+        update("two.txt", "line 7\n", "  line 7\n"),
+        update("three.txt", "line 9\n", "ninth\n"),
+    ]
+    later = run("sed -i 's/^line 50$/fiftieth/' one.txt")
+    model.on("edit", later, patch(*edits), say("Edited."))
+    model.on("again", patch(update("three.txt", "line 30\n", "thirtieth\n")), say("Again."))
+    session = await settled(await helm.start("edit", cwd=git_repo, full_auto=True, worktree=True))
+    assert session.worktree is not None
+
+    # Keys lead from file to file and hunk to hunk; viewed files fold and are counted, also after a reload.
+    await page.goto(await page.get(f"location.origin + '/#/s/{session.id}/changes'"))
+    await page.until_text(".viewed-count", "0 of 3 viewed")
+    await page.press("f")
+    focused = "document.activeElement.closest('.review-file')?.dataset.path"
+    await page.until(f"{focused}")
+    await page.press("v")
+    await page.until_text(".viewed-count", "1 of 3 viewed")
+    await page.call("Page.reload")
+    await page.until_text(".viewed-count", "1 of 3 viewed")
+    assert await page.count(".lines[hidden]") == 1
+    if AXE.exists():
+        assert await findings(page) == []
+
+    # White space can be left out, and then nothing can be applied.
+    await page.click("[data-spaces]")
+    await page.until("document.querySelectorAll('.review-file').length === 2")
+    assert not await page.get("document.querySelector('[data-apply]').checkVisibility()")
+    await page.click("[data-spaces]")
+    await page.until("document.querySelectorAll('.review-file').length === 3")
+
+    # More of a file can be shown around a change.
+    await page.get("document.querySelector(\"[data-path='three.txt'] .fold[aria-expanded=false]\")?.click()")
+    assert "line 20" not in await page.text("[data-path='three.txt'] .lines")
+    await page.click("[data-path='three.txt'] .line.hunk[data-hunk=''] .expand")
+    await page.until_text("[data-path='three.txt'] .lines", "line 20")
+
+    # One hunk is applied, another is discarded; the rest stays in the worktree.
+    await page.get("document.querySelector(\"[data-path='one.txt'] .fold[aria-expanded=false]\")?.click()")
+    await page.click("[data-path='one.txt'] .hunk[data-hunk='1'] [data-apply-part]")
+    await page.until_text(".obstacle.good", "hunk 2 of one.txt")
+    changed = (git_repo / "one.txt").read_text(encoding="utf-8")
+    assert "fiftieth" in changed
+    assert "third" not in changed
+    await page.click("[data-path='one.txt'] .hunk[data-hunk='0'] [data-apply-part]")
+    await page.until_text(".obstacle.good", "hunk 1 of one.txt")
+    assert "third" in (git_repo / "one.txt").read_text(encoding="utf-8")
+    assert (git_repo / "two.txt").read_text(encoding="utf-8") == poem
+    await page.click("[data-path='two.txt'] .file-head [data-discard-part]")
+    await page.click("dialog [data-yes]")
+    await page.until("document.querySelectorAll('.review-file').length === 2")
+    assert (session.worktree.path / "two.txt").read_text(encoding="utf-8") == poem
+
+    # After everything was viewed, only what changes later is new.
+    for _ in range(2):
+        await page.get("document.querySelector('.viewed input:not(:checked)')?.click()")
+    await page.until_text(".viewed-count", "2 of 2 viewed")
+    await settled(await helm.say(session.id, "again"))
+    await page.until_text(".viewed-count", "1 of 2 viewed")
+    await page.until_text(".pill", "changed since")
+    await page.click("[data-since]")
+    await page.until("document.querySelectorAll('.review-file').length === 1")
+    await page.until_text("[data-path='three.txt'] .lines", "thirtieth")
+    assert "ninth" not in await page.text("[data-path='three.txt'] .lines .add")
 
 
 async def commit(repository: Path) -> None:

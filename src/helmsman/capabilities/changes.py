@@ -17,6 +17,7 @@ import anyio.to_thread
 
 from helmsman.agents.supervisor.records import end_left
 from helmsman.base.files import is_inside, refuse_outside
+from helmsman.base.structs import replace
 from helmsman.errors import (
     InvalidInput,
     OutcomeUnknown,
@@ -39,6 +40,7 @@ from helmsman.git.remote_trees import (
     remove_workspace,
     workspace_of,
 )
+from helmsman.git.turn_snapshots import read_snapshots
 from helmsman.git.worktree import is_owned, read_records, remember_place, worktree_of
 from helmsman.model.events import ApplyRequested, WorktreeAssigned
 from helmsman.settings import WORKTREES
@@ -47,13 +49,15 @@ from helmsman.tasks.model import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from datetime import datetime
 
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.git.bundles import PackedTree
     from helmsman.git.diff import FileStat
     from helmsman.git.lifecycle import Discarded, Leftover
     from helmsman.git.remote_trees import Placed, Result
-    from helmsman.git.tree_changes import Applied, TreeDiff, Unsaved
+    from helmsman.git.selection import Selection
+    from helmsman.git.tree_changes import Applied, DiffView, TreeDiff, Unsaved
     from helmsman.git.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
@@ -147,6 +151,28 @@ class Changes:
         self.shown.show(viewer, session_id, changed.diff.patch)
         return changed
 
+    async def view(self, session_id: str, view: DiffView, *, since: datetime | None = None) -> tuple[SessionDiff, str]:
+        """Return the changes of a session in its own worktree, and the text of a view of them.
+
+        `since`: the view compares with the files before the first turn that began after this time.
+
+        Raises:
+            SessionNotFound: There is no such session.
+            InvalidInput: It has no worktree.
+            WorktreeError: Its worktree is gone, or git cannot read it.
+        """
+        tree = await self.own_tree(session_id)
+
+        def look() -> tuple[TreeDiff, str]:
+            before = None if since is None else _tree_before(self._helm.settings.state_dir, session_id, since)
+            if since is not None and before is None:
+                return tree_changes.diff(tree), ""
+            return tree_changes.diff_and_view(tree, replace(view, since=before))
+
+        diff, text = await anyio.to_thread.run_sync(look)
+        self.shown.show(None, session_id, diff.patch)
+        return SessionDiff(session_id=session_id, scope="worktree", diff=diff), text
+
     async def _changed(self, session_id: str) -> SessionDiff:
         session, tree = await self._find(session_id)
         if tree is not None:
@@ -160,9 +186,15 @@ class Changes:
         return SessionDiff(session_id=session_id, scope="uncommitted", diff=diff)
 
     async def apply(
-        self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
+        self,
+        session_id: str,
+        *,
+        allow_dirty: bool = False,
+        digest: str | None = None,
+        viewer: str | None = None,
+        only: Selection | None = None,
     ) -> AppliedSession:
-        """Apply the changes of a session's worktree to the main tree, unstaged: all of them, or none.
+        """Apply the changes of a session's worktree to the main tree, unstaged: all that are selected, or none.
 
         Commands that it left running there are ended first.
 
@@ -172,6 +204,7 @@ class Changes:
             digest: Digest of the diff that was shown: only those changes are applied. Without it, the diff that `viewer` was
                 shown last; without a viewer, the current one.
             viewer: Caller, by the name that `diff` got. It must have been shown the whole diff.
+            only: Files and hunks of that diff; by default all of it. The others stay in the worktree.
 
         Raises:
             DiffChanged: The changes are not those that were shown. Nothing was touched.
@@ -196,8 +229,31 @@ class Changes:
         with suppress(SessionNotFound):  # a worktree may outlive its session
             (await self._helm.session(session_id)).apply(ApplyRequested(session_id=session_id, digest=expected))
             await self._helm.task_writer.write_intents()
-        applied = await anyio.to_thread.run_sync(lambda: tree_changes.apply(tree, allow_dirty=allow_dirty, check=check))
+        applied = await anyio.to_thread.run_sync(
+            lambda: tree_changes.apply(tree, allow_dirty=allow_dirty, check=check, only=only)
+        )
         return AppliedSession.of(session_id, tree.repository, applied, ended)
+
+    async def discard_part(self, session_id: str, only: Selection, *, digest: str) -> tuple[FileStat, ...]:
+        """Take some changes back in a session's worktree. Return the files that differ.
+
+        Args:
+            session_id: The session.
+            only: The files and hunks.
+            digest: Digest of the diff that was shown.
+
+        Raises:
+            DiffChanged: The changes are not those that were shown. Nothing was touched.
+            SessionBusy: It is still at work.
+            InvalidInput: It has no worktree, or no such change.
+            ApplyConflict: A file is in the way. Nothing was touched.
+            WorktreeError: Git fails. Nothing was touched.
+        """
+        tree = await self._tree_to_change(session_id, "discard some of its changes")
+        await self._check_idle(tree)
+        await self.end_commands(tree)
+        check = self.shown.check_of(session_id, digest)
+        return await anyio.to_thread.run_sync(lambda: tree_changes.discard_part(tree, only, check=check))
 
     async def stop_work(self, session_id: str) -> tuple[str, ...]:
         """Check that a session's worktree is idle, and end commands left running there. Return them in words.
@@ -372,6 +428,14 @@ class Changes:
                 "interrupt it, then try again.",
                 running=busy,
             )
+
+
+def _tree_before(state_dir: Path, session_id: str, since: datetime) -> str | None:
+    """Return the tree before the first turn that began after this time; None if none did. Blocks."""
+    known = read_snapshots(state_dir, session_id)
+    if known is None:
+        raise InvalidInput("There are no snapshots of this session's files, so what changed since then is not known.")
+    return next((turn.before.tree for turn in known.turns if turn.taken_at > since), None)
 
 
 def _had_tree(session: Session, state_dir: Path) -> bool:

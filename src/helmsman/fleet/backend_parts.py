@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.link import FleetLink
     from helmsman.fleet.notices import FleetNotifier
     from helmsman.git.lifecycle import Discarded
+    from helmsman.git.selection import Selection
     from helmsman.git.tree_changes import Unsaved
     from helmsman.model.options import SessionOptions
     from helmsman.notices.store import Delivery
@@ -227,10 +228,18 @@ class _BackendChanges(Changes):
         return session.state.diff or ""
 
     async def apply(
-        self, session_id: str, *, allow_dirty: bool = False, digest: str | None = None, viewer: str | None = None
+        self,
+        session_id: str,
+        *,
+        allow_dirty: bool = False,
+        digest: str | None = None,
+        viewer: str | None = None,
+        only: Selection | None = None,
     ) -> AppliedSession:
         if not is_fleets(session_id):
-            return await super().apply(session_id, allow_dirty=allow_dirty, digest=digest, viewer=viewer)
+            return await super().apply(session_id, allow_dirty=allow_dirty, digest=digest, viewer=viewer, only=only)
+        if only is not None:
+            raise InvalidInput("Changes of a fleet's session are applied as a whole.", parameter="only")
         session = await self._door.session(session_id)
         refuse_foreign(session.id, session.opened_by, self._helm.settings, "apply its changes")
         if session.state.is_running:

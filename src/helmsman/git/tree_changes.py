@@ -18,17 +18,20 @@ from helmsman.git.patches import (
     Conflicts,
     apply_tree,
     diff_digest,
+    exchange_trees,
     is_file,
     one_at_a_time,
     refuse_repositories,
     same_file,
     shown,
 )
+from helmsman.git.selection import selected_tree, without
 from helmsman.git.snapshot import Snapshot, scratch, take_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from helmsman.git.selection import Selection
     from helmsman.git.turn_snapshots import TreeState
     from helmsman.git.worktree import Worktree
 
@@ -77,6 +80,35 @@ def diff(tree: Worktree) -> TreeDiff:
     with scratch(tree.own_git) as git:
         snapshot = take_snapshot(git, tree.included)
         return compare(git, tree.base, snapshot.tree, snapshot)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffView:
+    """How to read a change: without white space; `since` another tree; or one file `whole`, by its paths."""
+
+    ignore_whitespace: bool = False
+    since: str | None = None
+    whole: tuple[str, ...] = ()
+
+
+def diff_and_view(tree: Worktree, view: DiffView) -> tuple[TreeDiff, str]:
+    """Return all changes in a worktree, and the text of a view of the same content. Blocks.
+
+    Raises:
+        WorktreeError: The worktree is gone, or git cannot read it.
+    """
+    check_present(tree)
+    with scratch(tree.own_git) as git:
+        snapshot = take_snapshot(git, tree.included)
+        options = [*_PLAINLY, "-M", "-C", "--patch", "--no-commit-id"]
+        if view.ignore_whitespace:
+            options += ["-w", "--ignore-blank-lines"]
+        paths = [f":(literal,top){path}" for path in view.whole]
+        if paths:
+            options.append("-U1000000")
+        trees = (view.since or tree.base, snapshot.tree)
+        text = git.run("diff-tree", *options, *trees, "--", *paths).output.decode("utf-8", "replace")
+        return compare(git, tree.base, snapshot.tree, snapshot), text
 
 
 def diff_of_directory(directory: Path, since: str | None = None, *, state_dir: Path) -> TreeDiff:
@@ -264,8 +296,14 @@ class Applied:
     diff: TreeDiff
 
 
-def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDiff], None] | None = None) -> Applied:
-    """Apply all changes of a worktree to the main tree. Blocks; call it in a thread.
+def apply(
+    tree: Worktree,
+    *,
+    allow_dirty: bool = False,
+    check: Callable[[TreeDiff], None] | None = None,
+    only: Selection | None = None,
+) -> Applied:
+    """Apply the changes of a worktree to the main tree, by default all of them. Blocks; call it in a thread.
 
     The worktree is not modified.
 
@@ -274,8 +312,10 @@ def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDif
         allow_dirty: Accept uncommitted changes in the main tree, if they are in other files.
         check: Receives exactly the changes that will be applied, even if the worktree changes concurrently. An
             exception it raises cancels the apply.
+        only: The files and hunks to apply. They are merged with uncommitted changes of the main tree.
 
     Raises:
+        InvalidInput: `only` names a file or hunk that is not there.
         DirtyTree: The main tree has uncommitted changes. Untracked files count only if they are in the way.
         ApplyConflict: The changes do not fit. Nothing was touched.
         WorktreeError: Git failed, or a file cannot be written. Nothing was touched, or everything was restored.
@@ -288,12 +328,40 @@ def apply(tree: Worktree, *, allow_dirty: bool = False, check: Callable[[TreeDif
         diff = compare(own, tree.base, snapshot.tree, snapshot)
         if check is not None:
             check(diff)
+        base = own.text("rev-parse", "--verify", f"{tree.base}^{{tree}}")
+        if only is not None:
+            return _apply_part(main, base, selected_tree(own, base, snapshot.tree, diff.patch, only))
         refuse_repositories(snapshot.nested)
-        head, base = (main.text("rev-parse", "--verify", f"{commit}^{{tree}}") for commit in ("HEAD", tree.base))
+        head = main.text("rev-parse", "--verify", "HEAD^{tree}")
         wanted = snapshot.tree if head == base else merged(main, base, head, snapshot.tree)
         apply_tree(main, wanted, allow_dirty=allow_dirty)
         files = diff.files if head == base else compare(main, head, wanted).files
         return Applied(files=files, how="clean" if head == base else "three-way", diff=diff)
+
+
+def _apply_part(main: Git, base: str, part: str) -> Applied:
+    """Merge a part with the files of the main tree as they are, so that several parts of a file can follow each other."""
+    now = take_snapshot(main).tree
+    wanted = part if now == base else merged(main, base, now, part)
+    exchange_trees(main, now, wanted)
+    files = compare(main, now, wanted).files
+    return Applied(files=files, how="clean" if now == base else "three-way", diff=compare(main, base, part))
+
+
+def discard_part(tree: Worktree, only: Selection, *, check: Callable[[TreeDiff], None]) -> tuple[FileStat, ...]:
+    """Take some changes back in a worktree, as if they had not been made. Return the files that differ. Blocks.
+
+    Commits stay; their changes are taken back in the files. `check` and the errors are as in `apply`.
+    """
+    check_present(tree)
+    with one_at_a_time(tree.own_git), scratch(tree.own_git) as own:
+        snapshot = take_snapshot(own, tree.included)
+        diff = compare(own, tree.base, snapshot.tree, snapshot)
+        check(diff)
+        selected_tree(own, tree.base, snapshot.tree, diff.patch, only)  # the selection must exist
+        wanted = selected_tree(own, tree.base, snapshot.tree, diff.patch, without(diff.patch, only))
+        exchange_trees(own, snapshot.tree, wanted)
+        return compare(own, snapshot.tree, wanted).files
 
 
 def merged(git: Git, base: str, ours: str, theirs: str) -> str:

@@ -90,12 +90,17 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
     GET /api/sessions/{id}/transcript/{index} → Entry, whole (up to some MiB).
 
-    GET /api/sessions/{id}/diff?unless → {files: [File], cut?, about: what this is of, in a sentence, scope?:
-        worktree|turn|uncommitted, digest?, nested? [str] (git repositories inside, which are no part of it), root? (where
-        its paths begin), repository? (of a worktree: where it is applied), canApply?}: what the session changed. With
-        `unless`, a digest, of the same changes only {digest, unchanged: true}.
+    GET /api/sessions/{id}/diff?unless&ignoreWhitespace=0&since → {files: [File], cut?, about: what this is of, in a
+        sentence, scope?: worktree|turn|uncommitted, digest?, nested? [str] (git repositories inside, which are no part of
+        it), root? (where its paths begin), repository? (of a worktree: where it is applied), canApply?, marks? {path: a
+        mark that differs once the change of the file does}, at}: what the session changed. With `unless`, a digest, of the
+        same changes only {digest, unchanged: true}. Of a worktree, `files` may leave out changes of white space, or what
+        there was before the first turn after a time (`at` of an earlier answer); digest and marks are of all changes, and
+        what is shown so cannot be applied.
         Lines here have a fifth value where something is to be told apart in them: [[length, class], …] behind the sign, a
         class being some of kw, str, com, num, fn, bi, word (changed in the line), or none.
+
+    GET /api/sessions/{id}/diff/file?path*&oldPath&digest* → {lines: [Line]}: a changed file with all its lines
 
     GET /api/sessions/{id}/unsaved → {commits: [str], files: [{path, kind, …}], nested: [str], unreadable, key}: what
         discarding the session's worktree would lose
@@ -196,9 +201,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
         One answer a part: an option, `deny: the reason`, or free text. Already answered: 409 question_not_open with
         {answer?, by?}: the answer and its author.
-    POST /api/sessions/{id}/apply {digest*, allowDirty} → {repository, files, how: clean|three-way, digest, stat, ended?}:
-        brings what was changed in its worktree into the main tree, unstaged: all that was shown, or nothing. 409
-        session_busy, diff_changed, dirty_tree {files}, apply_conflict {conflicts, reasons, hunks}
+    POST /api/sessions/{id}/apply {digest*, allowDirty, only: {path: [hunk from 0], or null for the file}} → {repository,
+        files, how: clean|three-way, digest, stat, ended?}: brings what was changed in its worktree into the main tree,
+        unstaged: all that was shown, or `only` a part of it, or nothing. 409 session_busy, diff_changed,
+        dirty_tree {files}, apply_conflict {conflicts, reasons, hunks}
+    POST /api/sessions/{id}/discard-part {digest*, only*} → {files}: takes some changes back in its worktree
     POST /api/sessions/{id}/discard {losing*: the key of `unsaved`} → {worktree, branchKept?}
     POST /api/shown {page*, questions: [questionId], sessions: [sessionId], hidden: [either]} → {questions: [{id, deadline}]}
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
@@ -299,6 +306,7 @@ class Dashboard:
             "/api/sessions/{session_id}/transcript/{index:int}": reading.entry,
             "/api/sessions/{session_id}/rewind": rewinds.show,
             "/api/sessions/{session_id}/diff": review.diff,
+            "/api/sessions/{session_id}/diff/file": review.whole_file,
             "/api/sessions/{session_id}/unsaved": review.unsaved,
             "/api/sessions/{session_id}/publishing": publishing.look,
             "/api/prompts": publishing.prompts,
@@ -327,6 +335,7 @@ class Dashboard:
             "/api/sessions/{session_id}/rewind": rewinds.do,
             "/api/sessions/{session_id}/apply": review.apply,
             "/api/sessions/{session_id}/discard": review.discard,
+            "/api/sessions/{session_id}/discard-part": review.discard_part,
             "/api/sessions/{session_id}/commit": publishing.commit,
             "/api/sessions/{session_id}/pull-request": publishing.pull_request,
             "/api/sessions/{session_id}/rename": upkeep.rename,

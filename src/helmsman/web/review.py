@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
+from pydantic import Field
 
 from helmsman.base.json_values import present
 from helmsman.errors import ConfirmationNeeded, InvalidInput, WorktreeError
 from helmsman.git.command import find_git
 from helmsman.git.diff import read_diff
+from helmsman.git.patches import diff_digest
+from helmsman.git.selection import marks_of
+from helmsman.git.tree_changes import DiffView
 from helmsman.shapes.contract import Input
 from helmsman.shapes.rendering import applied_as_dict, fields_as_dict, json_line
 from helmsman.shapes.safe_values import safe, shown_files
-from helmsman.web.json_http import body, session_id, text
+from helmsman.web.json_http import body, session_id, switch, text
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -33,6 +38,12 @@ _TOO_LONG: Final = "It is too long for this page. Look at all of it and apply it
 class ApplyShownInput(Input):
     digest: str
     allow_dirty: bool = False
+    only: dict[str, list[int] | None] | None = None
+
+
+class DiscardPartInput(Input):
+    digest: str
+    only: dict[str, list[int] | None] = Field(min_length=1)
 
 
 class DiscardShownInput(Input):
@@ -48,27 +59,56 @@ class ReviewRoutes:
 
     async def diff(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
+        tree, since = session.worktree, _time(text(request, "since"))
+        view = DiffView(ignore_whitespace=switch(request, "ignoreWhitespace"))
+        is_view = tree is not None and (since is not None or view.ignore_whitespace)
+        now = datetime.now(UTC)
         try:
-            changed = await self._helm.extras.changes.diff(session.id)
+            if is_view:
+                changed, patch = await self._helm.extras.changes.view(session.id, view, since=since)
+            else:
+                changed = await self._helm.extras.changes.diff(session.id)
+                patch = changed.diff.text
         except (InvalidInput, WorktreeError) as unknown:  # outside of git, or its directory is gone
             return {"files": [], "about": safe(unknown.message)}
-        diff = changed.diff
-        if text(request, "unless") == diff.digest:
-            return {"digest": diff.digest, "unchanged": True}
-        tree = session.worktree
+        if text(request, "unless") == changed.diff.digest:
+            return {"digest": changed.diff.digest, "unchanged": True}
+        left_out = filter(
+            None,
+            (
+                "It shows only what was changed since your review." if since is not None else None,
+                "Changes of white space are left out." if view.ignore_whitespace else None,
+                "Show all changes to apply them.",
+            ),
+        )
         about = {
+            "at": now.isoformat(),
             "scope": changed.scope,
-            "about": changed.about,
-            "digest": diff.digest,
-            "nested": safe(list(diff.nested)) or None,
+            "about": " ".join((changed.about, *left_out)) if is_view else changed.about,
+            "digest": changed.diff.digest,
+            "marks": await anyio.to_thread.run_sync(marks_of, changed.diff.patch),
+            "nested": safe(list(changed.diff.nested)) or None,
             "root": await anyio.to_thread.run_sync(self._root, session),
             "repository": None if tree is None else str(tree.repository),
-            "canApply": tree is not None,
+            "canApply": tree is not None and not is_view,
         }
-        shown = await self.files(diff.digest, diff.text)
+        shown = await self.files(changed.diff.digest if not is_view else diff_digest(patch.encode()), patch)
         if "cut" in shown:
             about |= {"about": f"{changed.about} {_TOO_LONG.format(session.id)}", "canApply": False}
         return present(about) | shown
+
+    async def whole_file(self, request: Request) -> dict[str, Any]:
+        """Return a changed file with all its lines, for reading around the changes."""
+        session = await self._helm.session(session_id(request))
+        paths = tuple(filter(None, (text(request, "path"), text(request, "oldPath"))))
+        changed, patch = await self._helm.extras.changes.view(session.id, DiffView(whole=paths))
+        if changed.diff.digest != text(request, "digest"):
+            raise InvalidInput("The changes have moved on. Look at them again.", parameter="digest")
+        read = await self.files(diff_digest(patch.encode()), patch)
+        found = next((file for file in read["files"] if file["path"] == paths[0]), None) if paths else None
+        if found is None or "missing" in found:
+            raise InvalidInput("This file cannot be shown as a whole. Open it in an editor.", parameter="path")
+        return {"lines": found["lines"]}
 
     async def files(self, digest: str, diff: str) -> dict[str, Any]:
         """Return the highlighted files of a diff. Cached, because highlighting is slow."""
@@ -85,8 +125,16 @@ class ReviewRoutes:
         session = await self._helm.session(session_id(request))
         if "cut" in self._coloured.get(given.digest, ()):
             raise ConfirmationNeeded(_TOO_LONG.format(session.id))
-        applied = await self._helm.extras.changes.apply(session.id, digest=given.digest, allow_dirty=given.allow_dirty)
+        applied = await self._helm.extras.changes.apply(
+            session.id, digest=given.digest, allow_dirty=given.allow_dirty, only=given.only
+        )
         return dict(safe(applied_as_dict(applied)))
+
+    async def discard_part(self, request: Request) -> dict[str, Any]:
+        given = await body(request, DiscardPartInput)
+        session = await self._helm.session(session_id(request))
+        files = await self._helm.extras.changes.discard_part(session.id, given.only, digest=given.digest)
+        return {"files": safe([fields_as_dict(file) for file in files])}
 
     async def unsaved(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))
@@ -109,6 +157,18 @@ class ReviewRoutes:
             return None
         git = find_git(Path(session.directory), self._helm.settings.state_dir)
         return None if git is None else str(git.work_tree)
+
+
+def _time(given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        time = datetime.fromisoformat(given)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise InvalidInput(f"since cannot be {given!r:.40}. Use a time with an offset.", parameter="since")
+    return time
 
 
 def coloured_diff(diff: str) -> dict[str, Any]:

@@ -151,6 +151,7 @@ listenToKeys({
   list,
   home,
   interrupt: () => view?.interrupt?.checkVisibility() && view.interrupt.click(),
+  review: () => (view?.review?.element.checkVisibility() ? view.review : null),
 });
 window.addEventListener("hashchange", enter);
 showTheme();

@@ -1,7 +1,8 @@
-// Comments on the lines of a change, collected until they go to the agent as one message. They outlive the page.
+// Comments on the lines of a change, collected until they go to the agent as one message. They outlive the page, and stay
+// until they are marked as addressed and deleted.
 //
-// A comment is {id, path, side: "old" | "new", from, to, quote, text}: lines `from` to `to` of the file before or after the
-// change, and what stands there, with its signs. Event: "changed".
+// A comment is {id, path, side: "old" | "new", from, to, quote, text, sent?, addressed?}: lines `from` to `to` of the file
+// before or after the change, and what stands there, with its signs. Event: "changed".
 
 let ids = 0;
 
@@ -32,14 +33,28 @@ export class Comments extends EventTarget {
     this.#keep(this.all.filter((comment) => comment.id !== id));
   }
 
-  clear() {
-    this.#keep([]);
+  change(id, fields) {
+    this.#keep(this.all.map((comment) => (comment.id === id ? { ...comment, ...fields } : comment)));
   }
 
-  /** All of them as a message: file, line, the code and what was said of it. */
+  /** Those that the agent has not been sent. */
+  get unsent() {
+    return this.all.filter((comment) => !comment.sent);
+  }
+
+  markSent() {
+    this.#keep(this.all.map((comment) => ({ ...comment, sent: true })));
+  }
+
+  clearAddressed() {
+    this.#keep(this.all.filter((comment) => !comment.addressed));
+  }
+
+  /** Those that were not sent, as a message: file, line, the code and what was said of it. */
   get message() {
-    const places = this.all.map((comment, at) => `${at + 1}. \`${comment.path}\`, ${linesOf(comment)}:\n\n${quoted(comment.quote)}\n\n${comment.text}`);
-    const [what, which] = this.all.length === 1 ? ["a comment", "it"] : [`${this.all.length} comments`, "each of them"];
+    const { unsent } = this;
+    const places = unsent.map((comment, at) => `${at + 1}. \`${comment.path}\`, ${linesOf(comment)}:\n\n${quoted(comment.quote)}\n\n${comment.text}`);
+    const [what, which] = unsent.length === 1 ? ["a comment", "it"] : [`${unsent.length} comments`, "each of them"];
     return `I have reviewed your changes and have ${what}. Address ${which}.\n\n${places.join("\n\n")}`;
   }
 

@@ -5,14 +5,20 @@ import { openHelp } from "./views/help.js";
 import { openNewSession } from "./views/new-session.js";
 import { openPalette } from "./views/palette.js";
 
-const MAY_REPEAT = new Set(["j", "k"]);
+const MAY_REPEAT = new Set(["j", "k", "f", "F", "h", "H"]);
 
-export function listenToKeys({ list, home, interrupt }) {
+/** `review` gives the review that is on the page, if one is. */
+export function listenToKeys({ list, home, interrupt, review }) {
   const acts = {
     j: () => move(1),
     k: () => move(-1),
     a: (event) => answer(event, ["approve", "accept"]),
     d: (event) => answer(event, ["deny", "decline"]),
+    f: () => review()?.step(".review-file", 1),
+    F: () => review()?.step(".review-file", -1),
+    h: () => review()?.step(".line.hunk[data-hunk]:not([data-hunk=''])", 1),
+    H: () => review()?.step(".line.hunk[data-hunk]:not([data-hunk=''])", -1),
+    v: () => review()?.toggleViewed(),
     x: interrupt,
     m: () => document.querySelector(".composer textarea")?.focus(),
     n: openNewSession,

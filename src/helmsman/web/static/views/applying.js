@@ -31,13 +31,32 @@ export class Applying {
     this.apply.title = `Bring these changes into ${this.#there(changes.repository)}, unstaged`;
   }
 
-  async #apply({ allowDirty = false } = {}) {
+  async #apply({ allowDirty = false, only, what } = {}) {
     this.#clear();
     try {
-      const { files, repository, how } = await post(sessionPath(this.#id, "apply"), { digest: this.#changes.digest, allowDirty });
-      this.#tell("good", h("p", {}, `Applied to ${this.#there(repository)}: ${count(files.length, "file")}, not staged${how === "three-way" ? ", merged with what is new there" : ""}.`));
+      const { files, repository, how } = await post(sessionPath(this.#id, "apply"), { digest: this.#changes.digest, allowDirty, only });
+      this.#tell("good", h("p", {}, `Applied to ${this.#there(repository)}: ${what ?? count(files.length, "file")}, not staged${how === "three-way" ? ", merged with what is new there" : ""}.`));
     } catch (error) {
-      this.#explain(error);
+      this.#explain(error, { only, what });
+    }
+  }
+
+  /** Apply files and hunks: `only` names them, `what` is what they are called. */
+  async applyPart(only, what) {
+    await this.#apply({ only, what });
+  }
+
+  /** Take files and hunks back in the worktree, after a question. */
+  async discardPart(only, what) {
+    this.#clear();
+    const about = h("p", {}, "The session's worktree loses this change, and it does not come back. The agent is not told.");
+    if (!(await confirmed({ title: `Discard ${what}?`, about, yes: "Discard", no: "Keep it" }))) return;
+    try {
+      await post(sessionPath(this.#id, "discard-part"), { digest: this.#changes.digest, only });
+      this.#tell("good", h("p", {}, `Discarded: ${what}.`));
+      await this.reread();
+    } catch (error) {
+      this.#explain(error, { only, what });
     }
   }
 
@@ -63,12 +82,14 @@ export class Applying {
 
   // --- what stands in the way --------------------------------------------------------------------------------------
 
-  #explain(error) {
+  #explain(error, part = {}) {
     const { code, details } = error;
-    const again = actionButton("Try again", {}, () => this.#apply());
+    const again = actionButton("Try again", {}, () => this.#apply(part));
+    const all = Object.fromEntries(this.#changes.files.map(({ path }) => [path, null]));
     const more = {
       dirty_tree: () => [list(details.files), actionButton("Apply beside them", { dataset: { beside: "" } }, () => this.#apply({ allowDirty: true })), again],
       apply_conflict: () => [
+        part.only ? null : actionButton("Merge with uncommitted changes", { dataset: { merge: "" } }, () => this.#apply({ only: all })),
         (details.conflicts ?? []).map((path) => [h("p", {}, h("code", { class: "mono" }, path), `: ${details.reasons?.[path] ?? "does not fit"}`), (details.hunks?.[path] ?? []).map((hunk) => h("pre", { class: "output", tabindex: "0" }, hunk))]),
         actionButton("Ask the agent to fit it in…", { dataset: { fit: "" } }, () => this.write(conflictMessage(details))),
         again,

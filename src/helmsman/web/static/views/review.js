@@ -7,10 +7,11 @@ import { EDITORS, chooseEditor, chosenEditor, hasEditors } from "../editor.js";
 import { count } from "../format.js";
 import { hosts } from "../hosts.js";
 import { coalesced } from "../timing.js";
+import { Viewed } from "../viewed.js";
 import { Applying } from "./applying.js";
 import { stat } from "./diff.js";
 import { fileTree } from "./file-tree.js";
-import { ReviewFile } from "./review-file.js";
+import { commentButtons, ReviewFile } from "./review-file.js";
 
 const SPLIT_KEY = "helmsman-diff";
 const PAUSE = 1500; // while a turn runs, what it has changed is looked at again after so many milliseconds
@@ -27,9 +28,13 @@ export class Review {
     this.composer = composer;
     this.place = place;
     this.comments = new Comments(sessionId);
+    this.viewed = new Viewed(sessionId);
     this.applying = new Applying(sessionId, { reread: () => this.read(), write: (text) => composer.write(text) });
     this.about = h("p", { class: "scope quiet" }, "Reading…");
     this.views = h("div", { class: "segments", role: "group", "aria-label": "How to show changes" }, ["Unified", "Side by side"].map((name, at) => h("button", { type: "button", "aria-pressed": String(isSplit() === Boolean(at)), dataset: { split: at }, onclick: () => this.#choose(Boolean(at)) }, name)));
+    this.spaces = h("button", { type: "button", "aria-pressed": "false", title: "Leave out changes of white space", dataset: { spaces: "" }, onclick: () => this.#lookAt(this.spaces) }, "Ignore white space");
+    this.since = h("button", { type: "button", "aria-pressed": "false", hidden: true, dataset: { since: "" }, onclick: () => this.#lookAt(this.since) }, "Since my review");
+    this.progress = h("span", { class: "viewed-count", role: "status" });
     this.editors = h("select", { "aria-label": "Open files in", hidden: !hasEditors(), onchange: () => this.#chooseEditor() }, Object.entries(EDITORS).map(([name, title]) => h("option", { value: name, selected: name === chosenEditor() }, title)));
     this.newer = h("p", { class: "newer", role: "status", hidden: true }, "The changes have moved on. ", actionButton("Show them", {}, () => this.read()));
     this.tree = h("div", { class: "tree" });
@@ -38,13 +43,14 @@ export class Review {
     this.element = h(
       "div",
       { class: "changes scroller", tabindex: "0", role: "region", "aria-label": "Changes" },
-      h("div", { class: "review-bar" }, this.about, h("div", { class: "tools" }, this.editors, this.views, this.applying.buttons)),
+      h("div", { class: "review-bar" }, this.about, h("div", { class: "tools" }, this.progress, this.since, this.spaces, this.editors, this.views, this.applying.buttons)),
       this.applying.obstacle,
       this.newer,
       h("div", { class: "review" }, this.tree, this.list),
       this.tray,
     );
     this.comments.addEventListener("changed", () => this.#showComments());
+    this.viewed.addEventListener("changed", () => this.#showViewed());
     this.refresh = coalesced(() => this.#read().catch((error) => this.#shown === null && this.#fail(error)), PAUSE);
   }
 
@@ -61,7 +67,8 @@ export class Review {
   }
 
   async #read() {
-    const changes = await get(sessionPath(this.#id, "diff"), { unless: this.#shown?.digest });
+    const [ignoreWhitespace, since] = [isPressed(this.spaces) ? 1 : undefined, isPressed(this.since) ? this.viewed.reviewedAt : undefined];
+    const changes = await get(sessionPath(this.#id, "diff"), { unless: this.#shown?.digest, ignoreWhitespace, since });
     if (changes.unchanged) return;
     if (this.#shown && this.element.querySelector(".comment.asked")) {
       this.newer.hidden = false; // who writes about a line keeps it
@@ -79,12 +86,17 @@ export class Review {
     this.about.replaceChildren(...(files.length ? [`${count(files.length, "file")} `, stat(total("added"), total("removed")), ` ${about}`] : [`No changes. ${about}`]));
     this.tree.replaceChildren(...(files.length > 1 ? [fileTree(files, this.place)] : []));
     this.applying.show(changes);
-    this.#files = new Map(files.map((file) => [file.path, new ReviewFile(file, { split: isSplit(), root: hosts.of(this.#id) ? null : changes.root, comments: this.comments, commentable: true })]));
+    this.viewed.show(changes.marks, changes.at);
+    const ofWorktree = changes.scope === "worktree";
+    const options = { split: isSplit(), root: hosts.of(this.#id) ? null : changes.root, comments: this.comments, commentable: true, viewed: this.viewed, parts: changes.canApply ? this.applying : null, digest: ofWorktree ? changes.digest : null };
+    this.#files = new Map(files.map((file) => [file.path, new ReviewFile(file, options)]));
+    this.spaces.hidden = !ofWorktree || (!files.length && !isPressed(this.spaces));
     this.list.replaceChildren(...[...this.#files.values()].map((file) => file.element));
     if (cut) this.list.append(h("p", { class: "quiet" }, `${count(cut, "character")} more are not shown.`));
     this.views.hidden = !files.length;
     this.editors.hidden = !files.length || !hasEditors() || Boolean(hosts.of(this.#id)); // its files are not here
     this.#showComments();
+    this.#showViewed();
     this.element.scrollTop = scrollTop;
     this.element.dataset.ready = "yes";
     if (this.#wanted) this.#goThere();
@@ -106,6 +118,49 @@ export class Review {
     this.#show({ files: [], about: error.message });
   }
 
+  #showViewed() {
+    const { count: viewed, total, reviewedAt } = this.viewed;
+    this.progress.hidden = !total || !this.#files.size;
+    this.progress.textContent = `${viewed} of ${total} viewed`;
+    this.since.hidden = !reviewedAt || this.#shown?.scope !== "worktree";
+    for (const file of this.#files.values()) file.showViewed();
+    for (const link of this.tree.querySelectorAll("a")) link.classList.toggle("viewed", this.viewed.has(link.title));
+  }
+
+  /** Look at the changes in another way: without white space, or since the last review. */
+  #lookAt(button) {
+    button.setAttribute("aria-pressed", String(!isPressed(button)));
+    this.read();
+  }
+
+  /** Go to the next or previous file or hunk, from where the page is. */
+  step(selector, direction) {
+    const places = [...this.list.querySelectorAll(selector)].filter((one) => one.checkVisibility());
+    const top = this.#scroller.getBoundingClientRect().top + 60;
+    const at = (one) => one.getBoundingClientRect().top - top;
+    const next = direction > 0 ? places.find((one) => at(one) > 8) : places.findLast((one) => at(one) < -8);
+    if (!next) return;
+    next.scrollIntoView({ block: "start" });
+    this.#scroller.scrollBy(0, -50);
+    (next.querySelector(".fold") ?? next).focus({ preventScroll: true });
+  }
+
+  get #scroller() {
+    return this.element.scrollHeight > this.element.clientHeight ? this.element : (this.element.closest(".page") ?? document.scrollingElement);
+  }
+
+  /** Mark the file with the focus as viewed, or else the first that is not; and go to the next. */
+  toggleViewed() {
+    const focused = document.activeElement?.closest(".review-file")?.dataset.path;
+    const path = focused ?? [...this.#files.keys()].find((one) => !this.viewed.has(one));
+    const file = this.#files.get(path);
+    if (!file) return;
+    file.view(!this.viewed.has(path));
+    const next = [...this.#files.keys()].find((one) => !this.viewed.has(one));
+    (this.#files.get(next) ?? file).element.scrollIntoView({ block: "nearest" });
+    (this.#files.get(next) ?? file).toggle.focus({ preventScroll: true });
+  }
+
   #choose(split) {
     keep(SPLIT_KEY, split ? "split" : "unified");
     for (const button of this.views.children) button.setAttribute("aria-pressed", String(Boolean(Number(button.dataset.split)) === split));
@@ -121,27 +176,38 @@ export class Review {
 
   #showComments() {
     for (const file of this.#files.values()) file.showComments();
-    const { all } = this.comments;
+    const { all, unsent } = this.comments;
     this.tray.hidden = !all.length;
     if (!all.length) return;
-    const row = (comment) => h("li", {}, h("a", { href: this.place(comment.path, comment.side === "new" ? comment.to : undefined), class: "mono" }, `${comment.path}, ${linesOf(comment)}`), " ", h("span", {}, comment.text), " ", h("button", { type: "button", class: "link", "aria-label": `Remove the comment on ${comment.path}, ${linesOf(comment)}`, onclick: () => this.comments.remove(comment.id) }, "Remove"));
+    const row = (comment) => {
+      const about = `${comment.path}, ${linesOf(comment)}`;
+      return h("li", {}, h("a", { href: this.place(comment.path, comment.side === "new" ? comment.to : undefined), class: "mono" }, about), " ", h("span", {}, comment.text), " ", h("span", { class: "quiet" }, comment.addressed ? "addressed" : comment.sent ? "sent" : ""), " ", commentButtons(this.comments, comment, about));
+    };
+    const [open, addressed] = [all.filter((one) => one.sent && !one.addressed).length, all.filter((one) => one.addressed).length];
+    const title = [unsent.length ? count(unsent.length, "comment") : null, open ? `${open} sent` : null, addressed ? `${addressed} addressed` : null].filter(Boolean).join(", ");
+    const wasOpen = this.tray.querySelector("details")?.open ?? false;
     this.tray.replaceChildren(
-      h("details", {}, h("summary", {}, count(all.length, "comment")), h("ul", {}, all.map(row))),
-      actionButton(this.composer.verb(count(all.length, "comment")), { class: "primary", dataset: { send: "" } }, () => this.#send()),
+      h("details", { open: wasOpen }, h("summary", {}, title), h("ul", {}, all.map(row)), addressed ? h("button", { type: "button", class: "link", onclick: () => this.comments.clearAddressed() }, "Delete addressed comments") : null),
+      ...(unsent.length ? [actionButton(this.composer.verb(count(unsent.length, "comment")), { class: "primary", dataset: { send: "" } }, () => this.#send())] : []),
     );
   }
 
   /** What sending would do depends on whether a turn runs. */
   showVerb() {
     const button = this.tray.querySelector("[data-send]");
-    if (button) button.textContent = this.composer.verb(count(this.comments.all.length, "comment"));
+    if (button) button.textContent = this.composer.verb(count(this.comments.unsent.length, "comment"));
   }
 
   async #send() {
     await this.composer.deliver(this.comments.message);
-    this.comments.clear();
+    this.comments.markSent();
+    this.viewed.finish();
     toast("The comments are with the agent.");
   }
+}
+
+function isPressed(button) {
+  return button.getAttribute("aria-pressed") === "true";
 }
 
 function isSplit() {
