@@ -27,6 +27,7 @@ from tests.capabilities.outcomes.played_jobs import (
     repository,
     told,
 )
+from tests.capabilities.outcomes.test_judging import JUDGE, judgement
 from tests.claude import claude_binary, claude_environment
 from tests.clients.server_process import Serving
 from tests.clients.test_killed_hubs import victim
@@ -137,6 +138,7 @@ async def test_each_tool_on_another_agent(
     model.on("simpler", run("sed -i 's/2 \\* a/add(a, a)/' calc.py"), say("double uses add"))
     under = {"underTest": [{"file": "calc.py", "startLine": 2, "endLine": 2}]}
     model.on("test the sum", patch(add("test_sum.py", NEW_TEST)), told(under))
+    model.on(JUDGE, told(judgement()))
     async with Client(serving.on_stdio("--tools", "capabilities")) as client:
         there = {"workingDirectory": str(root), "agent": agent}
         checked = there | {"check": CHECK}
@@ -152,6 +154,7 @@ async def test_each_tool_on_another_agent(
     assert [(one["verified"], one["agent"]) for one in every] == [(True, agent)] * 5, every
     assert (len(reviewed["report"]["findings"]), len(reviewed["report"]["rejected"])) == (1, 1)
     assert (better["report"]["applied"], tested["report"]["applied"]) == ("applied", "applied")
+    assert [one["report"]["judgement"]["agent"] for one in (debugged, better, tested)] == ["codex"] * 3
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no hub")

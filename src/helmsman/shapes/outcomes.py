@@ -69,7 +69,7 @@ class OutcomeInput(Input):
             budget_usd=self.budget_usd,
             seconds=self.job_limit_sec,
             more=self.model_dump(by_alias=True, include=set(self.own), exclude_none=True),
-            **self.model_dump(include={"check", "candidates", "apply"}),
+            **self.model_dump(include={"check", "candidates", "apply", "judge"}),
         )
 
 
@@ -95,6 +95,14 @@ class SolvedInput(CheckedInput):
 
     candidates: int = Field(
         1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side; the best is offered."
+    )
+
+
+class JudgedInput(SolvedInput):
+    """Inputs of jobs whose verified change another agent can judge."""
+
+    judge: str = Field(
+        AUTO, description="Who judges a verified change: auto (another agent, if there is one), never, or an agent."
     )
 
 
@@ -125,7 +133,7 @@ class OutcomeOutput(Output):
     """Report for people, used as the text of the tool result."""
 
 
-class DebugInput(SolvedInput):
+class DebugInput(JudgedInput):
     kind: ClassVar[Kind] = "debug"
     own: ClassVar[frozenset[str]] = frozenset({"test"})
     request: str | None = Field(
@@ -176,7 +184,7 @@ class PlanJobInput(SolvedInput):
     apply: Apply = Field("ask", description="What becomes of the change of an approved plan; never: only plan.")
 
 
-class RefactorInput(SolvedInput):
+class RefactorInput(JudgedInput):
     kind: ClassVar[Kind] = "refactor"
     own: ClassVar[frozenset[str]] = frozenset({"scope"})
     request: str | None = Field(None, description="What is to become better. Required to begin.")
@@ -185,7 +193,7 @@ class RefactorInput(SolvedInput):
     )
 
 
-class NewTestsInput(SolvedInput):
+class NewTestsInput(JudgedInput):
     kind: ClassVar[Kind] = "test"
     own: ClassVar[frozenset[str]] = frozenset({"base"})
     request: str | None = Field(None, description="What is to be tested. Required to begin.")

@@ -67,7 +67,9 @@ FIX = edit("calc.py", "    return a - b", "    return a + b")
 
 
 def wanted(kind: Any, directory: Path, request: str = "test_add fails", **given: Any) -> Wanted:
-    return Wanted(kind=kind, request=request, directory=str(directory), **{"more": {}, "check": CHECK, **given})
+    return Wanted(
+        kind=kind, request=request, directory=str(directory), **{"more": {}, "check": CHECK, "judge": "never", **given}
+    )
 
 
 @dataclass

@@ -4,7 +4,8 @@
 resumes it, `work` runs its steps, once each. `solving` has the jobs that end with a change, `planning`, `steps` and
 `reviewing` the others. `checks` finds and runs a repository's check, `failures` parses its output, `reproduction` compares
 failures with the reported one. `check_files` and `experiments` run a check with other files: as before the change, or with
-small mutations. `claims` compares agents' claims with the facts, `reports` has the reports of jobs and of agents.
+small mutations. `judging` asks another agent about a verified change. `claims` compares agents' claims with the facts,
+`reports` has the reports of jobs and of agents.
 """
 
 from __future__ import annotations

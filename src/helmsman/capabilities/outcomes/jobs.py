@@ -14,8 +14,9 @@ from helmsman.base.structs import pack, replace, unpack_if_valid
 from helmsman.capabilities.held_turns import hold_turn
 from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.capabilities.outcomes.claims import require_repository, within_scope
+from helmsman.capabilities.outcomes.judging import judging_for
 from helmsman.capabilities.outcomes.planning import plan
-from helmsman.capabilities.outcomes.request import Wanted
+from helmsman.capabilities.outcomes.request import AUTO, NEVER, Wanted
 from helmsman.capabilities.outcomes.reviewing import review, target_of
 from helmsman.capabilities.outcomes.solving import Debug, NewTests, Refactor
 from helmsman.capabilities.outcomes.work import Work, asks, seconds_left
@@ -99,6 +100,8 @@ class Outcomes:
             await anyio.to_thread.run_sync(_check_scope, root, scope, self._helm.settings.state_dir)
         used_up = [state for state in await self._budgets.states(wanted.directory) if state.is_used_up]
         chosen = await choose(self._helm, wanted, used_up)
+        if wanted.judge not in (AUTO, NEVER):
+            await choose(self._helm, judging_for(wanted))
         called = call_key.get()
         key_of_call = None if called is None else called.take()  # a repeated call to the next hub returns this job
         draft = TaskDraft(

@@ -55,11 +55,12 @@ class JobReport(TypedDict, total=False):
     All kinds have the keys up to `costUsd`. `says` is the verdict in a sentence. `agent`, `why`, `sessionId`,
     `attempts` and `evidence` belong to the winner, or to the only candidate.
 
-    `debug`, `refactor` and `test`, which end with a change, have those from `check` to `notes`: `before` and `after`
-    are runs of the check (`command`, `passed`, `exitCode`, `seconds`, `output`, `failures`, `errors`, `notChecked`);
-    `compared` is the reason for the winner; `checkChanges` lists changed files that belong to the check, which ran with
-    their previous versions; `notes` is for a person. Then come the keys of single kinds. A plan that was carried out
-    also has `diff`, `applied` and `applyError`.
+    `debug`, `refactor` and `test`, which end with a change, have those from `check` to `judgement`: `before` and
+    `after` are runs of the check (`command`, `passed`, `exitCode`, `seconds`, `output`, `failures`, `errors`,
+    `notChecked`); `compared` is the reason for the winner; `checkChanges` lists changed files that belong to the check,
+    which ran with their previous versions; `notes` is for a person; `judgement` is another agent's opinion of the change
+    (`state`: clean, objects, off or failed; `says`, `agent`, `findings` with quotes). Then come the keys of single kinds.
+    A plan that was carried out also has `diff`, `applied` and `applyError`.
     """
 
     kind: str
@@ -85,6 +86,7 @@ class JobReport(TypedDict, total=False):
     discarded: list[str]
     checkChanges: list[dict[str, str]]
     notes: list[str]
+    judgement: dict[str, Any] | None
 
     reproduced: str | None
     rootCause: dict[str, Any] | None
@@ -160,6 +162,11 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     seen = next((one["detail"] for one in evidence if not one["ok"] and one.get("detail")), "")
     if seen.strip():  # usually the output of a check
         yield from (*(f"    {line}" for line in seen.strip().splitlines()[-_SHOWN_LINES:]), "")
+    if judgement := report.get("judgement"):
+        yield from ("**Judgement**", "", judgement["says"], "")
+        rejected = judgement["rejected"]
+        if rejected:
+            yield from (f"{len(rejected)} of its findings quote lines that are not in the diff, and do not count.", "")
     held = (one["what"] for one in report.get("checkChanges", ()))
     yield from _section("Changes to the check, left out when it ran", held)
     yield from _section("For you to look at: the check cannot tell", report.get("notes", ()))

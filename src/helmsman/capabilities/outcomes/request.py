@@ -16,6 +16,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Apply = Literal["ask", "never", "verified"]
 """Handling of a verified change: ask, keep it in its worktree, or apply it."""
 AUTO: Final = "auto"
+NEVER: Final = "never"
 MOST_CANDIDATES: Final = 5
 DEFAULT_SECONDS: Final = 3600.0
 MORE: Final[Mapping[Kind, Mapping[str, type]]] = {
@@ -40,6 +41,7 @@ class Wanted(Value, frozen=True, kw_only=True):
         agents: Agents that work concurrently or review together; empty or `auto` selects them automatically.
         check: The command that verifies the result; None to find it.
         candidates: Number of concurrent solutions; for a review, the number of reviewers.
+        judge: Agent that judges a verified change: `auto`, `never` or its name.
         budget_usd: Maximum total cost.
         seconds: Maximum total time.
         more: Parameters of this kind (`MORE`).
@@ -52,6 +54,7 @@ class Wanted(Value, frozen=True, kw_only=True):
     check: str | None = None
     candidates: int = 1
     apply: Apply = "ask"
+    judge: str = AUTO
     budget_usd: float | None = None
     seconds: float = DEFAULT_SECONDS
     more: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -79,6 +82,9 @@ class Wanted(Value, frozen=True, kw_only=True):
             raise InvalidInput(f"A budget cannot be {self.budget_usd:g} USD. Use more than 0.", parameter="budgetUsd")
         if self.check is not None and not self.check.strip():
             raise InvalidInput("check is empty. Give a command, or leave it out.", parameter="check")
+
+        if self.judge not in (AUTO, NEVER) and self.kind in ("review", "plan"):
+            raise InvalidInput(f"A {self.kind} has no judge. Leave out judge.", parameter="judge")
 
         if self.kind == "review" and (self.check is not None or self.apply != "ask"):
             raise InvalidInput("A review runs no check and has nothing to apply. Leave out check and apply.")

@@ -22,6 +22,7 @@ from helmsman.base.structs import pack, unpack
 from helmsman.capabilities.outcomes.checks import CheckResult, find_the_check, runner_for
 from helmsman.capabilities.outcomes.claims import Evidence, Verdict, joined, places_exist, verdict, within_scope
 from helmsman.capabilities.outcomes.experiments import trial
+from helmsman.capabilities.outcomes.judging import Judging, objections
 from helmsman.capabilities.outcomes.reports import (
     PROMISE,
     ReportUnreadable,
@@ -29,6 +30,7 @@ from helmsman.capabilities.outcomes.reports import (
     UnderTest,
     asked_for,
     candidates_table,
+    for_agent,
     read_report,
 )
 from helmsman.capabilities.outcomes.reproduction import Reproduction, came_to_its_end, fixed, reproduced
@@ -90,7 +92,8 @@ async def apply_change(
     if wanted == "never":
         return AppliedDiff("not_asked" if is_verified else "nothing")
     diff: DiffData = seen["diff"]
-    if wanted == "ask" or not is_verified or seen.get("edited"):
+    judge_failed = (seen.get("judgement") or {}).get("state") == "failed"
+    if wanted == "ask" or not is_verified or seen.get("edited") or judge_failed:
 
         async def ask() -> bool | str:
             work.report_progress("Waiting for your decision: apply the change?")
@@ -146,10 +149,13 @@ async def _question(work: Work, session_id: str, seen: Mapping[str, Any], table:
     where = work.wanted.directory if tree is None else str(tree.repository)
     is_verified = bool(seen.get("verified", True))
     first = [f"Apply this verified change to {where}?"]
+    judgement = seen.get("judgement") or {}
     if not is_verified:
-        first = [
-            f"Apply this change to {where}? It is NOT verified: the check passes only with changes to its own files.",
-        ]
+        objected = judgement.get("state") == "objects"
+        why = "the judge objects to it" if objected else "the check passes only with changes to its own files"
+        first = [f"Apply this change to {where}? It is NOT verified: {why}."]
+    elif judgement:
+        first.append(judgement["says"])
     evidence = [f"- {one['what']}" for one in seen["evidence"] if one["ok"] or not is_verified]
     held = [f"- {one['what']}" for one in seen.get("held", ())]
     if held:
@@ -249,7 +255,7 @@ class ChangeJob(ABC):
             await _discard(work, [one.session_id for one in made])  # no turn has begun there
             return await self._found(made, None)
         verified = sorted((one for one in made if one.verified), key=_size)
-        winner, compared = verified[0] if verified else None, ""
+        winner, compared = await self._judged(verified), ""
         if winner is not None and len(verified) > 1:
             lines, seconds = _size(winner)
             compared = (
@@ -261,6 +267,44 @@ class ChangeJob(ABC):
             assert chosen.session_id is not None
             applied = await apply_change(work, chosen.session_id, chosen.seen, made)
         return await self._found(made, winner, compared or None, applied)
+
+    # --- judgement ---------------------------------------------------------------------------------------------------
+
+    async def _judged(self, ranked: Sequence[Candidate]) -> Candidate | None:
+        """Return the first of these candidates without an objection of a judge."""
+        judging = Judging(self.work)
+        for one in ranked:
+            await self._judge(judging, one)
+            if one.verified:
+                return one
+        return None
+
+    async def _judge(self, judging: Judging, one: Candidate) -> None:
+        """Have a candidate judged. Objections go back to its author once; what remains makes it unverified."""
+        name, session_id = f"candidate {one.number}", one.session_id or ""
+        judgement = await judging.judge(name, one.agent, session_id, one.seen)
+        if judgement["state"] == "objects":
+            before = one.seen
+            self.work.report_progress(f"It goes back to {one.agent} ({name}): the judge objects.")
+            feedback = for_agent([each.to_json() for each in objections(judgement["findings"])])
+            try:
+                one.turn = await self.work.say(f"{name} objected", session_id, feedback)
+                await self.work.until_verified(f"{name} after the judgement", one, self._verify)
+            except HelmsmanError as error:
+                one.error = error.message
+            if one.verified and one.seen["diff"]["digest"] != before["diff"]["digest"]:
+                judgement = await judging.judge(f"{name} again", one.agent, session_id, one.seen)
+            judgement = {**judgement, "sentBack": True}
+        against = objections(judgement["findings"]) if judgement["state"] == "objects" else []
+        if judgement["state"] == "clean":
+            against = [Evidence(ok=True, what=judgement["says"])]
+        one.seen = {
+            **one.seen,
+            "judgement": judgement,
+            "verified": one.verified and judgement["state"] != "objects",
+            "decide": one.seen.get("decide") or (one.verified and judgement["state"] == "objects"),
+            "evidence": [*one.evidence, *(each.to_json() for each in against)],
+        }
 
     # --- candidates --------------------------------------------------------------------------------------------------
 
@@ -359,6 +403,7 @@ class ChangeJob(ABC):
             "discarded": list(applied.discarded),
             "checkChanges": seen.get("held", []),
             "notes": seen.get("notes", []),
+            "judgement": seen.get("judgement"),
             **self.report(before, seen.get("more", {})),
         }
         diff = await self._diff(shown) if seen else None
@@ -389,8 +434,10 @@ def _size(candidate: Candidate) -> tuple[int, float]:
 
 
 def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> str:
+    judgement = shown.seen.get("judgement") or {}
     if winner is not None:
-        return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s). {PROMISE}"
+        judged = f" {judgement['says']}" if judgement else ""
+        return f"Verified: {winner.agent} did it in {winner.attempts} attempt(s).{judged} {PROMISE}"
     if shown.seen.get("decide"):
         decided = {
             "applied": "A person decided to apply it.",
@@ -398,6 +445,8 @@ def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> s
         }
         files = ", ".join(one["file"] for one in shown.seen["held"])
         said = f"Not verified: the check passes only with changes to its own files ({files})."
+        if judgement.get("state") == "objects":
+            said = f"Not verified: the check passes, but {judgement['says']}"
         return f"{said} {decided.get(applied.outcome, 'No decision was requested.')}"
     if shown.seen:
         last = f" {shown.error}" if shown.error else ""

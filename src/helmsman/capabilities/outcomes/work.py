@@ -308,9 +308,15 @@ class Work:
     # --- forms of all kinds ------------------------------------------------------------------------------------------
 
     async def until_verified(
-        self, name: str, made: Candidate, verify: Verify, feedback: Callable[[Sequence[Any]], str] = for_agent
+        self,
+        name: str,
+        made: Candidate,
+        verify: Verify,
+        feedback: Callable[[Sequence[Any]], str] = for_agent,
+        *,
+        most: int = SENT_BACK,
     ) -> None:
-        """Verify a candidate's turn, and return it to its agent with the evidence until it holds or has failed often."""
+        """Verify a candidate's turn, and return it to its agent with the evidence until it holds, at most `most` times."""
         assert made.turn is not None
         made.session_id, tries = made.turn.session.id, 0
         while True:
@@ -319,7 +325,7 @@ class Work:
             self.report_progress(f"What {made.agent} did ({name}) is being verified.")
             before = made.seen
             made.seen = await self.once(f"{name} verified {tries}", partial(verify, made.turn))
-            if made.verified or made.seen.get("settled") or tries > SENT_BACK:
+            if made.verified or made.seen.get("settled") or tries > most:
                 return
             if made.seen.get("decide") and made.seen["diff"] == before.get("diff"):
                 return  # the agent insists on it, so a person decides
@@ -478,6 +484,17 @@ class Work:
                 f"The budget of {self.wanted.budget_usd:g} USD for {self.task.id} is used up. Ask again with a larger one."
             )
         return left / self.side_by_side_count
+
+    async def too_expensive(self) -> str | None:
+        """Return why the budget has no room for a turn that costs as much as those before did; None if it has."""
+        if self.wanted.budget_usd is None:
+            return None
+        cost = (await self.spent())[1] or 0.0
+        mean = cost / max(1, len(set(self._turns)))
+        left = self.wanted.budget_usd - cost
+        if left > mean:
+            return None
+        return f"it may cost {mean:.4f} USD, and {max(left, 0.0):.4f} USD of the budget are left"
 
     async def spent(self) -> tuple[Usage, float | None]:
         """Return usage and cost of all turns; the cost is None if no price is known."""

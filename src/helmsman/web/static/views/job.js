@@ -57,6 +57,7 @@ function parts({ task, sessions, report, files }, refresh) {
     sessions.length ? h("p", {}, task.inputRequired ? "One of its sessions waits for an answer: " : "Its sessions: ", sessions.map((id) => [h("a", { href: sessionPlace(id), class: "mono" }, id.slice(-8)), " "])) : null,
     report ? verdict(report) : task.error ? h("p", { class: "outcome bad" }, task.error.message) : null,
     report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
+    report?.judgement ? judgement(report.judgement) : null,
     report?.before || report?.after ? checks(report) : null,
     report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
     ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
@@ -90,6 +91,19 @@ function verdict(report) {
     h("h2", {}, mark),
     h("p", {}, report.says),
     h("p", { class: "quiet" }, [applied, report.applyError, report.agent ? `${report.agent}: ${report.why}` : null].filter(Boolean).join(" ")),
+  );
+}
+
+/** What another agent says of the change, with the lines that it quotes. */
+function judgement(one) {
+  const finding = (each) => h("li", { class: "bad" }, h("b", {}, each.why), " ", h("code", { class: "mono" }, `${each.file}: ${each.quote.trim()}`));
+  return h(
+    "section",
+    { dataset: { judgement: one.state } },
+    h("h2", {}, "Judgement"),
+    h("p", {}, one.says),
+    one.findings.length ? h("ul", { class: "evidence" }, one.findings.map(finding)) : null,
+    one.rejected.length ? h("p", { class: "quiet" }, `${one.rejected.length} more quote lines that are not in the change, and do not count.`) : null,
   );
 }
 

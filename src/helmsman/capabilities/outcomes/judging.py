@@ -1,0 +1,264 @@
+"""Have a verified change judged by an agent that did not write it, before it counts as done.
+
+The judge reads the request, the diff and the output of the check, in a read-only sandbox. It answers fixed questions and
+quotes a line of the diff for each objection; quotes that the diff does not contain are rejected. It never sees what the
+author said of the change.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from msgspec import Meta
+
+from helmsman.base.structs import Value
+from helmsman.capabilities.outcomes.agent_selection import choose
+from helmsman.capabilities.outcomes.claims import Evidence, verdict
+from helmsman.capabilities.outcomes.reports import ReportUnreadable, Text, asked_for, quoted, read_report
+from helmsman.capabilities.outcomes.request import AUTO, NEVER, Wanted
+from helmsman.capabilities.outcomes.work import Candidate
+from helmsman.errors import HelmsmanError
+from helmsman.model.unified_diff import read_diff
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from helmsman.capabilities.outcomes.work import DoneTurn, Work
+
+QUESTIONS: Final[Mapping[str, str]] = {
+    "hardCoded": "Are results hard-coded where they have to be computed?",
+    "specialCase": "Are inputs, names or environments of the test treated in a special way?",
+    "weakenedTests": "Are tests weakened, skipped or deleted?",
+    "sideEffects": "Does it change or do anything that the request does not ask for?",
+    "notMet": "Is the request not met in general, but only for what the check tries?",
+}
+_SHAPE: Final = (
+    '{"answers": {"hardCoded": false, "specialCase": false, "weakenedTests": false, "sideEffects": false, "notMet": false}, '
+    '"findings": [{"question": "hardCoded", "file": "path", "quote": "one line of the diff", "why": "one sentence"}]}'
+)
+_DIFF_CHARS: Final = 400_000
+_OUTPUT_CHARS: Final = 4_000
+
+State = Literal["clean", "objects", "off", "failed"]
+"""Result of a judgement: no objection, objections with quotes, no judge was to be asked, no usable answer."""
+
+
+class JudgeFinding(Value, frozen=True, kw_only=True):
+    """Objection with the line of the diff that shows it."""
+
+    question: Text
+    file: Text
+    quote: Text
+    why: Text
+
+
+class JudgeReport(Value, frozen=True, kw_only=True):
+    """Answers of a judge: whether it objects, for each question, and why."""
+
+    answers: dict[str, bool]
+    findings: Annotated[tuple[JudgeFinding, ...], Meta(max_length=50)] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Agent that judges, and the reason. Without an agent, nothing is judged."""
+
+    agent: str | None
+    why: str
+
+
+def lines_by_file(diff: str) -> dict[str, frozenset[str]]:
+    """Return the lines that a diff shows, without indentation, by file."""
+    return {
+        path: frozenset(line.text[1:].strip() for line in file.lines if line.kind in ("add", "remove", "same"))
+        for file in read_diff(diff)
+        for path in filter(None, (file.path, file.old_path))
+    }
+
+
+def is_quoted(finding: JudgeFinding, lines: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether a finding quotes whole lines that the diff shows for its file."""
+    shown = lines.get(finding.file.strip().removeprefix("a/").removeprefix("b/").removeprefix("./"))
+    quoted_lines = [line.strip() for line in finding.quote.splitlines() if line.strip()]
+    return (
+        shown is not None
+        and any(re.search(r"\w", line) for line in quoted_lines)
+        and all(line in shown or (line[:1] in "+-" and line[1:].strip() in shown) for line in quoted_lines)
+    )
+
+
+def read_judgement(said: str, diff: str) -> dict[str, Any]:
+    """Return a judge's answer as data: `verified` if it can be used, its `state`, and its findings.
+
+    An objection without a line of the diff is rejected. If no other objection is left, the answer cannot be used.
+    """
+    try:
+        report = read_report(said, JudgeReport)
+    except ReportUnreadable as error:
+        return _unusable(error.message)
+    if report.answers.keys() != QUESTIONS.keys():
+        return _unusable(f"It has to answer {', '.join(QUESTIONS)}, each with true or false.")
+    lines = lines_by_file(diff)
+    findings = [one for one in report.findings if one.question in QUESTIONS and is_quoted(one, lines)]
+    rejected = [one for one in report.findings if one not in findings]
+    proved = {one.question for one in findings}
+    unproved = [name for name, objects in report.answers.items() if objects and name not in proved]
+    data = {"findings": [one.to_json() for one in findings], "rejected": [one.to_json() for one in rejected]}
+    if not findings and (unproved or rejected):
+        named = "; ".join(one.quote for one in rejected[:3]) or ", ".join(unproved)
+        return (
+            _unusable(f"An objection needs a finding that quotes a whole line of the diff. There is none for: {named}.")
+            | data
+        )
+    seen = verdict([Evidence(ok=True, what="The judgement can be read.")])
+    return {**seen.to_json(), "state": "objects" if findings else "clean", **data}
+
+
+def _unusable(why: str) -> dict[str, Any]:
+    seen = verdict([Evidence(ok=False, what=why)])
+    return {**seen.to_json(), "state": "failed", "findings": [], "rejected": []}
+
+
+class Judging:
+    """Judgements of a job's candidates."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    async def judge(self, name: str, author: str, session_id: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+        """Have the change of a session judged, as it was verified (`seen`), and return the judgement as data.
+
+        It has `state`, `says`, `agent`, `why`, `sessionId`, `findings` and `rejected`.
+        """
+        made: dict[str, Any] = await self._work.once(
+            f"{name} judged", partial(self._judged, name, author, session_id, seen)
+        )
+        return made
+
+    async def _judged(self, name: str, author: str, session_id: str, seen: Mapping[str, Any]) -> dict[str, Any]:
+        work = self._work
+        judge = await self._select(author)
+        told: dict[str, Any] = {
+            "agent": judge.agent,
+            "why": judge.why,
+            "sessionId": None,
+            "findings": [],
+            "rejected": [],
+        }
+        if judge.agent is None:
+            return told | {"state": "off", "says": f"Not judged: {judge.why}."}
+        try:
+            diff = await self._diff(session_id, seen)
+            work.report_progress(f"{judge.agent} judges the change ({name}).")
+            made = await self._ask(name, judge.agent, diff, seen)
+        except HelmsmanError as error:
+            return told | {"state": "failed", "says": f"{judge.agent} could not judge it: {error.message.rstrip('.')}."}
+        told |= {key: made.seen[key] for key in ("state", "findings", "rejected")} | {"sessionId": made.session_id}
+        if not made.verified:
+            return told | {
+                "state": "failed",
+                "says": f"{judge.agent} gave no judgement that can be used: {made.error or made.against}",
+            }
+        if told["state"] == "clean":
+            return told | {"says": f"{judge.agent} ({judge.why}) read the diff and objects to nothing."}
+        shown = "; ".join(f"{one['file']}: `{one['quote'].strip()}`: {one['why']}" for one in told["findings"][:3])
+        return told | {"says": f"{judge.agent} ({judge.why}) objects: {shown}"}
+
+    async def _diff(self, session_id: str, seen: Mapping[str, Any]) -> str:
+        """Return the diff that was verified.
+
+        Raises:
+            HelmsmanError: The worktree has changed since, or the diff is too long.
+        """
+        diff = (await self._work.changes.diff(session_id)).diff
+        if diff.digest != seen["diff"]["digest"]:
+            raise HelmsmanError("the worktree changed after the check ran")
+        if len(diff.text) > _DIFF_CHARS:
+            raise HelmsmanError(f"the diff has more than {_DIFF_CHARS} characters")
+        return diff.text
+
+    async def _ask(self, name: str, agent: str, diff: str, seen: Mapping[str, Any]) -> Candidate:
+        work = self._work
+        output = ((seen.get("after") or {}).get("output") or "")[-_OUTPUT_CHARS:]
+        questions = "\n".join(f"- {key}: {question}" for key, question in QUESTIONS.items())
+        prompt = "\n\n".join(
+            [
+                "Another agent changed code for a request, and the check of the repository passes. You are the judge: find "
+                "out whether the change is what was asked for. Change nothing. This directory has the code before the "
+                "change.",
+                f"The request ({work.wanted.kind}):\n{quoted(work.wanted.request, 'text')}",
+                f"The change:\n{quoted(diff, 'diff')}",
+                f"What the check said:\n{quoted(output, 'text')}",
+                f"Answer each question; true is an objection:\n{questions}",
+                "Give a finding for each objection, and quote one whole line of the diff for it, as it stands there. Object "
+                "only to what is wrong, not to style or taste.",
+                asked_for(_SHAPE),
+            ]
+        )
+        turn = await work.start(
+            f"{name} judge {agent}",
+            prompt,
+            cwd=work.wanted.directory,
+            agent=agent,
+            on_limit="fail",
+            sandbox="read-only",
+            approval_policy="never",
+        )
+        made = Candidate(number=1, agent=agent, why="", turn=turn)
+
+        async def read(turn: DoneTurn) -> dict[str, Any]:
+            return read_judgement(turn.said, diff)
+
+        await work.until_verified(f"{name} judgement", made, read, _again, most=1)
+        return made
+
+    async def _select(self, author: str) -> Judge:
+        """Return who judges: the named agent, one of another vendor, or another session of the author's agent."""
+        work = self._work
+        wanted = work.wanted
+        if wanted.judge == NEVER:
+            return Judge(None, "that was not requested")
+        if (too_much := await work.too_expensive()) is not None:
+            return Judge(None, too_much)
+        if wanted.judge != AUTO:
+            return Judge(wanted.judge, "it was asked for")
+        try:
+            able = [one.agent for one in await choose(work.helm, judging_for(wanted))]
+        except HelmsmanError as error:
+            return Judge(None, error.message.rstrip("."))
+        other = next((agent for agent in able if agent != author), None)
+        if other is not None:
+            return Judge(other, f"another agent than {author}")
+        if wanted.apply == "verified":
+            return Judge(author, "another session, as no other agent is available")
+        return Judge(
+            None, f"no other agent than {author} is available, and you decide; --judge {author} has it judge itself"
+        )
+
+
+def judging_for(wanted: Wanted) -> Wanted:
+    """Return the request by which a job's judge is selected."""
+    agents = () if wanted.judge == AUTO else (wanted.judge,)
+    return Wanted(
+        kind="review", request="Judge.", directory=wanted.directory, agents=agents, budget_usd=wanted.budget_usd
+    )
+
+
+def objections(findings: Sequence[Mapping[str, Any]]) -> list[Evidence]:
+    """Return the evidence against a change that a judge objects to."""
+    return [
+        Evidence(
+            ok=False,
+            what=f"The judge objects ({QUESTIONS[one['question']]}) {one['file']}: {one['why']}",
+            file=one["file"],
+            detail=one["quote"],
+        )
+        for one in findings
+    ]
+
+
+def _again(evidence: Sequence[Any]) -> str:
+    return f"Your judgement cannot be used. {evidence[0]['what']} {asked_for(_SHAPE)}"
