@@ -42,7 +42,7 @@ _SHAPE: Final = (
 _DIFF_CHARS: Final = 400_000
 _OUTPUT_CHARS: Final = 4_000
 
-State = Literal["clean", "objects", "off", "failed"]
+JudgementState = Literal["clean", "objects", "off", "failed"]
 """Result of a judgement: no objection, objections with quotes, no judge was to be asked, no usable answer."""
 
 
