@@ -14,7 +14,7 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.claims import CitedLines
-from helmsman.capabilities.outcomes.experiments import trial
+from helmsman.capabilities.outcomes.experiments import lines_taken_out, operators_changed, trial
 from helmsman.capabilities.outcomes.reproduction import fixed, reproduced
 from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.errors import CheckRefused, Unsupported
@@ -207,7 +207,8 @@ async def test_a_missing_dependency_is_no_reproduction(bench: Callable[..., Benc
 
 
 async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> None:
-    place = bench({"calc.py": FIXED, "conftest.py": "", "tests/test_old.py": TESTS})
+    old = "from calc import add\n\n\ndef test_old():\n    assert add(2, 3) == 5\n"
+    place = bench({"calc.py": "def add(a, b):\n    return a + b\n", "conftest.py": "", "tests/test_old.py": old})
     target = (CitedLines(file="calc.py", start_line=1, end_line=2),)
     empty = "from calc import add\n\n\ndef test_nothing():\n    add(1, 2)\n    assert True\n"
     real = "from calc import add\n\n\ndef test_sum():\n    assert add(1, 2) == 3\n"
@@ -228,9 +229,24 @@ async def test_new_tests_must_be_able_to_fail(bench: Callable[..., Bench]) -> No
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST, target)
     assert shown.verified, shown.to_json()
-    assert (
-        "calc.py without line 2 a new test fails, 3 times of 3: tests/test_new.py::test_sum" in shown.evidence[-1].what
-    )
+    seen = [one.what for one in shown.evidence]
+    assert "Against calc.py without line 2 a new test fails, 3 times of 3: tests/test_new.py::test_sum." in seen
+    assert checks.mutants is not None
+    assert checks.mutants["tests"] == {"tests/test_new.py::test_sum": "calc.py without line 2"}
+    assert checks.mutants["killed"] == checks.mutants["tried"] > 1
+
+
+@pytest.mark.long
+async def test_each_new_test_has_to_fail_against_a_mutant(bench: Callable[..., Bench]) -> None:
+    place = bench({"calc.py": "def add(a, b):\n    return a + b\n", "test_old.py": "import unittest\n"})
+    test = "import unittest\nfrom calc import add\n\n\nclass New(unittest.TestCase):\n    def test_sum(self):\n"
+    test += "        self.assertEqual(add(1, 2), 3)\n\n    def test_nothing(self):\n        self.assertTrue(add)\n"
+    place.put({"test_new.py": test})
+    async with trial(place.runner) as checks:
+        half = await checks.can_fail(f"{sys.executable} -m unittest", (CitedLines(file="calc.py"),))
+    assert not half.verified
+    seen = [one.what for one in half.against]
+    assert seen == ["Whatever was wrong with the code, these new tests passed: test_nothing."]
 
 
 @pytest.mark.rare
@@ -242,10 +258,10 @@ async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_take
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST)
         interface = await checks.interfaces()
-    assert (
-        shown.evidence[-1].what
-        == "Against the code before the change a new test fails, 3 times of 3: tests/test_new.py::test_add."
-    )
+    seen = [one.what for one in shown.evidence]
+    assert "Against the code before the change a new test fails, 3 times of 3: tests/test_new.py::test_add." in seen
+    assert any(one.endswith("tests/test_new.py::test_double.") for one in seen), "the change does not concern it"
+    assert shown.verified
     assert interface.is_same
     place.put({"calc.py": f"{FIXED}\n\ndef half(a):\n    return a / 2\n"})
     half = "from calc import half\n\n\ndef test_half():\n    assert half(4) == 2\n"
@@ -253,9 +269,8 @@ async def test_new_tests_of_new_code_fail_against_the_code_before_or_a_hunk_take
     async with trial(place.runner) as checks:
         shown = await checks.can_fail(PYTEST)
         interface = await checks.interfaces()
-    assert shown.evidence[-1].what == (
-        "Against calc.py without line 10 a new test fails, 3 times of 3: tests/test_new.py::test_half."
-    )
+    seen = [one.what for one in shown.evidence]
+    assert "Against calc.py without line 10 a new test fails, 3 times of 3: tests/test_new.py::test_half." in seen
     assert shown.verified
     assert dict(interface.added) == {"calc.half": "def half(a)"}
 
@@ -324,3 +339,23 @@ async def test_a_check_is_confined_bounded_and_its_processes_end(bench: Callable
     loud = await runner.run("head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end; exit 3", path)
     assert (loud.exit_code, len(loud.output) <= 256 * 1024) == (3, True)
     assert loud.output.endswith("end\n")
+
+
+def test_mutations_are_small_distinct_and_never_of_comments_or_docstrings() -> None:
+    code = b'''def f(a, b):
+    """Return 1 if a == b."""
+    # True or False
+    if a == b and a <= 1:
+        return True
+    return a + b
+'''
+    seen = [one.what for one in operators_changed("f.py", code, None)]
+    assert seen == [
+        "f.py with line 4 as `if a != b and a <= 1:`",
+        "f.py with line 4 as `if a == b and a < 1:`",
+        "f.py with line 5 as `return False`",
+        "f.py with line 5 as `return 0`",
+        "f.py with line 6 as `return a - b`",
+        "f.py with line 6 as `return 0`",
+    ]
+    assert not [one for one in lines_taken_out("f.py", code, None) if one.what.endswith(("line 2", "line 3"))]

@@ -316,3 +316,31 @@ async def test_of_several_candidates_the_smallest_that_verifies_wins_and_the_res
     assert answers.commands == [CHECK]
     assert "| 1" in answers.asked[-1].prompts[0].text
     assert (root / "calc.py").read_text(encoding="utf-8") == FIXED
+
+
+@pytest.mark.long
+async def test_the_tests_of_each_candidate_run_on_the_other_and_the_one_that_passes_more_wins(
+    helm: HelmsmanService, model: ScriptedModel, tmp_path: Path
+) -> None:
+    root = repository(tmp_path / "repo", BUGGY)
+    test = "import unittest\nfrom calc import add\n\n\nclass More(unittest.TestCase):\n    def test_{0}(self):\n"
+    test += "        self.assertEqual(add({1}), {2})\n"
+    cheap = [edit("calc.py", "    return a - b", "    return 5"), patch(add("test_a.py", test.format("a", "2, 3", 5)))]
+    right = [
+        edit("calc.py", "    return a - b", "    total = a\n    total += b\n    return total"),
+        patch(add("test_b.py", test.format("b", "1, 1", 2))),
+    ]
+    ways = iter([cheap, right])
+    model.on("test_add fails", lambda _request: next(ways), told(CAUSE))
+    job = wanted("debug", root, agents=("codex",), candidates=2, apply="never")
+    task, report = await done(helm, job, Answers())
+    assert task.status == "completed", report
+    winner = next(one["number"] for one in report["candidates"] if one["winner"])
+    other = 3 - winner
+    assert {(one["testsOf"], one["on"], one["passed"]) for one in report["matrix"]} == {
+        (winner, other, False),
+        (other, winner, True),
+    }
+    assert "total" in str((await helm.tasks.results(task)).diff), "though the other is smaller"
+    assert "passes 1 of 1 sets of tests that others wrote" in report["compared"]
+    assert f"| {winner} |" in (task.result or "")

@@ -12,9 +12,10 @@ import ast
 import re
 import shlex
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice, zip_longest
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -170,12 +171,21 @@ def _declared(body: Iterable[ast.stmt], inside: str = "") -> Iterator[tuple[str,
 
 RUNS: Final = 3
 """Runs to detect flaky tests, and repetitions of a proof."""
-MOST_MUTATIONS: Final = 12
+MOST_MUTATIONS: Final = 40
+_MUTATION_SECONDS: Final = 300.0
+"""Limits for mutations that are to make each new test fail."""
+_SAMPLE: Final = 10
+_SAMPLE_SECONDS: Final = 20.0
+"""Limits for mutations that only measure the share that new tests detect."""
+_SLOWER: Final = 10.0
+_LEAST_SECONDS: Final = 15.0
+"""Time limit of a mutation, as a multiple of the run without it; mutated loops may not end."""
 _MORE_RUNS: Final = 10
 _MORE_RUNS_SECONDS: Final = 20.0
 """Limits for additional runs of new tests alone."""
 _ROUNDS: Final = 3
 _MOST_FILES: Final = 5
+_TEST_BYTES: Final = 64 * 1024
 _TEST_NAMES: Final = (
     re.compile(r"^\s*(?:async )?def (test\w*)"),
     re.compile(r"^\s*(?:it|test)(?:\.\w+)?\(\s*(['\"`])(?P<name>.+?)\1"),
@@ -204,6 +214,10 @@ class Experiment:
         """Changed files that belong to the check, as far as runs have shown."""
         self._printed: set[str] = set()
         """Tests reported as failed in a passing run; such reports prove nothing."""
+        self.mutant_seconds: float | None = None
+        """Time limit of a run with a mutation."""
+        self.mutants: dict[str, Any] | None = None
+        """Mutations of `can_fail`: how many were `tried` and `killed`, and by `tests` the one that made each fail."""
 
     @property
     def change(self) -> TreeDiff:
@@ -296,6 +310,29 @@ class Experiment:
             found.append(file)
         return found
 
+    async def added_tests(self) -> dict[str, str]:
+        """Return the test files that the session added, with their text, for other candidates."""
+        room = self._room
+        added = [file.path for file in await self.own_files() if file.kind == "test" and file.status == "A"]
+
+        def read() -> dict[str, str]:
+            found: dict[str, str] = {}
+            for path in added[:_MOST_FILES]:
+                with suppress(UnicodeDecodeError):
+                    content = room.content(room.now, path) or b""
+                    found |= {path: content.decode()} if len(content) <= _TEST_BYTES else {}
+            return found
+
+        return await _blocking(read)
+
+    async def with_tests(self, command: str, tests: Mapping[str, str]) -> CheckResult:
+        """Run another candidate's tests on the change: alone if the check accepts files, otherwise with all tests."""
+        room = self._room
+        put = {path: text.encode() for path, text in tests.items()}
+        tree = await _blocking(lambda: room.mixed(room.now, put))
+        narrow = narrowed(command, [*tests], self._runner.folder)
+        return await self._at(tree, narrow or command, allowed_as=command)
+
     async def remarks(self, reads: Sequence[str] | None) -> list[str]:
         """Return remarks on files that may belong to the check, for a person."""
         room = self._room
@@ -320,7 +357,9 @@ class Experiment:
             )
         )
 
-    async def _at(self, tree: str, command: str, *, allowed_as: str | None = None) -> CheckResult:
+    async def _at(
+        self, tree: str, command: str, *, allowed_as: str | None = None, timeout: float | None = None
+    ) -> CheckResult:
         room, runner = self._room, self._runner
         await runner.allow(allowed_as or command)  # before anything runs
         if not await _blocking(lambda: room.put(tree)):
@@ -332,7 +371,7 @@ class Experiment:
                 )
             await _blocking(room.keep_installed)
             await _blocking(lambda: room.put(tree))
-        result = await runner.run(command, room.path, allowed_as=allowed_as)
+        result = await runner.run(command, room.path, allowed_as=allowed_as, timeout=timeout)
         reads = await _blocking(room.reads)
         output = result.output
         for path in [] if result.passed else files_without_names(output, room.path)[:_MOST_FILES]:
@@ -362,10 +401,11 @@ class Experiment:
         base: str | None = None,
         reads: Sequence[str] | None = None,
     ) -> Verdict:
-        """Verify that at least one of the session's new tests fails reliably on wrong code.
+        """Verify that each of the session's new tests fails reliably on wrong code.
 
-        Tries the code of a commit (`base`), if given, the code before the change, each hunk reverted, then each line of
-        the `targets` removed, one at a time. Without targets, files among `reads` that the new tests name are used.
+        Tries the code of a commit (`base`), if given, the code before the change, each hunk reverted, then small
+        mutations of the `targets` and of the rest of their files, one at a time. Without targets, files among `reads`
+        that the new tests name are used. Where tests have no names that can be read, one of them has to fail.
         """
         room, changed = self._room, await self.changed()
         tests = [file.path for file in await self.own_files() if file.kind == "test" and file.status != "D"]
@@ -376,7 +416,7 @@ class Experiment:
         if not code and not targets:
             targets = await _blocking(lambda: _named_by_tests(room, tests, reads or ()))
         proof = _Proof(self, command, await self._narrowed(command, tests), tests, names)
-        if proof.narrow is not None and (flaky := await proof.repeat()) is not None:
+        if (flaky := await proof.repeat()) is not None:
             return verdict([flaky])
         trees: list[tuple[str, Callable[[], str]]] = []
         if base is not None:
@@ -384,20 +424,22 @@ class Experiment:
         if code:
             old = dict.fromkeys(code, room.base)
             trees.append(("the code before the change", lambda: room.mixed(room.now, old)))
-        mutations = (await _blocking(lambda: list(_mutations(room, code, targets))))[:MOST_MUTATIONS]
+        mutations = await _blocking(lambda: [*islice(_mutations(room, code, targets), MOST_MUTATIONS)])
         trees += [
             (one.what, lambda one=one: room.mixed(room.now, {one.path: one.content}))  # type: ignore[misc]
             for one in mutations
         ]
+        began = time.monotonic()
         for what, make in trees:
-            if (found := await proof.fails(await _blocking(make), what)) is not None:
-                return verdict([found])
-        if not code and not mutations:
-            proof.tried.append(
-                Evidence(ok=False, what="Nothing says which lines are under test, so none could be changed.")
-            )
-        proof.tried.append(Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code."))
-        return verdict(proof.tried)
+            seconds = time.monotonic() - began
+            if proof.is_done and (proof.tried_count >= _SAMPLE or seconds > _SAMPLE_SECONDS):
+                break
+            if seconds > _MUTATION_SECONDS:
+                break
+            if (flaky := await proof.try_(await _blocking(make), what)) is not None:
+                return verdict([flaky])
+        self.mutants = proof.as_dict()
+        return verdict(proof.evidence(has_mutations=bool(code or mutations)))
 
     def _with_code_of(self, commit: str) -> str:
         """Return the session's tree with all files except the check's from a commit."""
@@ -414,7 +456,7 @@ class Experiment:
 
     async def run_narrow(self, tree: str, command: str, narrow: str | None) -> CheckResult:
         """Run a check, or its part for the new tests."""
-        return await self._at(tree, narrow or command, allowed_as=command)
+        return await self._at(tree, narrow or command, allowed_as=command, timeout=self.mutant_seconds)
 
     async def run_unchanged(self, command: str, narrow: str | None) -> CheckResult:
         """Run the same on the session's tree."""
@@ -440,29 +482,63 @@ class _Proof:
         self._checks, self._command = checks, command
         self.narrow = narrow
         self._tests, self._names = tests, names
-        self.tried: list[Evidence] = []
+        self._missing = {name for name in names if not _PLACEHOLDER.search(name)} if _are_counted(tests) else set()
+        self._needs_one = not self._missing
+        self._killers: dict[str, str] = {}
+        self._proofs: list[Evidence] = []
+        self._survivors: list[Evidence] = []
+        self.tried_count = 0
+        self._killed = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether each new test has failed."""
+        return not self._missing and not self._needs_one
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"tried": self.tried_count, "killed": self._killed, "tests": self._killers}
+
+    def evidence(self, *, has_mutations: bool) -> list[Evidence]:
+        """Return the proofs, and what is missing."""
+        if not self._proofs:
+            none = [] if has_mutations else [Evidence(ok=False, what=_NOTHING_NAMED)]
+            never = Evidence(ok=False, what="No new test was seen to fail, whatever was wrong with the code.")
+            return [*self._survivors, *none, never]
+        share = f"Of {self.tried_count} mutants of the code, the new tests killed {self._killed}."
+        told = [*self._proofs, Evidence(ok=True, what=share)]
+        if self._missing:
+            what = f"Whatever was wrong with the code, these new tests passed: {named(sorted(self._missing))}."
+            told.append(Evidence(ok=False, what=what))
+        return told
 
     async def repeat(self) -> Evidence | None:
         """Run the new tests more often while that is quick; return evidence if one fails."""
         began = time.monotonic()
         results: list[CheckResult] = []
-        while len(results) < _MORE_RUNS and time.monotonic() - began < _MORE_RUNS_SECONDS:
+        most = _MORE_RUNS if self.narrow is not None else 1
+        while len(results) < most and time.monotonic() - began < _MORE_RUNS_SECONDS:
             results.append(await self._checks.run_unchanged(self._command, self.narrow))
             if not results[-1].passed:
                 return Evidence(ok=False, what=_flaky(results), detail=results[-1].tail)
+        self._checks.mutant_seconds = max(_LEAST_SECONDS, _SLOWER * max(one.seconds for one in results))
         return None
 
-    async def fails(self, tree: str, against: str) -> Evidence | None:
-        """Return evidence if a new test always fails with this tree and always passes without; None if it does not
-        fail.
+    async def try_(self, tree: str, against: str) -> Evidence | None:
+        """Run the new tests on wrong code; return evidence only if they turn out to be flaky.
+
+        A test that fails for the first time has to fail each time with this tree, and to pass each time without.
         """
         wrong = partial_run(self._checks, tree, self._command, self.narrow)
         result = await wrong()
+        self.tried_count += 1
         hits = self._checks.hits(result, self._tests, self._names)
+        self._killed += bool(hits) or result.exit_code is None
         if not hits:
             why = result.not_checked.why if result.not_checked is not None else "no new test fails"
             what = f"Against {against}: " + ("all pass." if result.passed else f"{why}.")
-            self.tried.append(Evidence(ok=not result.passed and result.not_checked is not None, what=what))
+            self._survivors.append(Evidence(ok=not result.passed and result.not_checked is not None, what=what))
+            return None
+        if not self._needs_one and not self._matching(hits):
             return None
         for _ in range(RUNS - 1):
             right = await self._checks.run_unchanged(self._command, self.narrow)
@@ -476,7 +552,28 @@ class _Proof:
                 return Evidence(ok=False, what=what, detail=result.tail)
             hits &= again
         what = f"Against {against} a new test fails, {RUNS} times of {RUNS}: {', '.join(sorted(hits)[:5])}."
-        return Evidence(ok=True, what=what, detail=result.tail)
+        self._proofs.append(Evidence(ok=True, what=what, detail=result.tail))
+        self._killers |= {name: against for name in hits if name not in self._killers}
+        self._missing -= self._matching(hits)
+        self._needs_one = False
+        return None
+
+    def _matching(self, hits: Collection[str]) -> set[str]:
+        """Return the tests that have not failed before, among those that failed now."""
+        return {name for name in self._missing if any(is_same_test(hit, name) for hit in hits)}
+
+
+_PLACEHOLDER: Final = re.compile(r"\$\{|%[sdifjop#]|\$\w")
+"""Parts of names that a runner replaces, as in `test.each`."""
+_NOTHING_NAMED: Final = "Nothing says which lines are under test, so none could be changed."
+
+
+def _are_counted(tests: Sequence[str]) -> bool:
+    """Return whether names in these files are those of tests alone. In other languages, helpers look the same."""
+    return all(PurePosixPath(path).suffix in _NAMED_TESTS for path in tests)
+
+
+_NAMED_TESTS: Final = frozenset({".py", ".js", ".mjs", ".cjs", ".ts", ".mts", ".jsx", ".tsx"})
 
 
 def partial_run(
@@ -578,13 +675,33 @@ def _is_new(failed: str, tests: Sequence[str], names: Sequence[str]) -> bool:
 
 
 def _mutations(room: CleanRoom, code: Iterable[str], targets: Sequence[CitedLines]) -> Iterator[Mutation]:
+    seen: set[tuple[str, bytes | None]] = set()
+    for one in _all_mutations(room, [*code], targets):
+        if (one.path, one.content) not in seen:
+            seen.add((one.path, one.content))
+            yield one
+
+
+def _all_mutations(room: CleanRoom, code: Sequence[str], targets: Sequence[CitedLines]) -> Iterator[Mutation]:
     for path in code:
         yield from _hunks_taken_back(room, path)
-    for place in targets:
-        cited = inside(room.worktree.path, place.file)
-        content = None if cited is None else room.content(room.now, cited)
-        if cited is not None and content is not None and own_kind(cited) is None:
-            yield from lines_taken_out(cited, content, place.lines)
+    files: dict[str, bytes] = {}
+    for path in (*code, *(inside(room.worktree.path, place.file) for place in targets)):
+        content = None if path is None else room.content(room.now, path)
+        if path is not None and content is not None and own_kind(path) is None:
+            files[path] = content
+    for mutate in (lines_taken_out, operators_changed):
+        for place in targets:
+            cited = inside(room.worktree.path, place.file)
+            if cited in files:
+                yield from mutate(cited, files[cited], place.lines)
+    rest = [
+        mutate(path, content, None)
+        for path, content in files.items()
+        for mutate in (operators_changed, lines_taken_out)
+    ]
+    for row in zip_longest(*rest):
+        yield from (one for one in row if one is not None)
 
 
 def _hunks_taken_back(room: CleanRoom, path: str) -> Iterator[Mutation]:
@@ -614,6 +731,9 @@ def _hunks_taken_back(room: CleanRoom, path: str) -> Iterator[Mutation]:
                 yield from lines_taken_out(path, after, (added[0], added[-1]))
 
 
+_COMMENTS: Final = (b"#", b"//", b"/*", b"*")
+
+
 def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) -> Iterator[Mutation]:
     """Yield a file with one of the lines removed at a time, from the last: the last line of a block usually matters
     most.
@@ -622,9 +742,10 @@ def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) ->
     """
     text = _lines(content)
     first, last = lines or (1, len(text))
+    skipped = _docstrings(path, content)
     for number in range(min(last, len(text)), max(first, 1) - 1, -1):
         line = text[number - 1]
-        if not line.strip() or not re.search(rb"\w", line) or line.lstrip().startswith((b"#", b"//", b"/*", b"*")):
+        if number in skipped or not re.search(rb"\w", line) or line.lstrip().startswith(_COMMENTS):
             continue
         left = b"".join([*text[: number - 1], *text[number:]])
         if path.endswith(".py") and not _parses(left):
@@ -633,6 +754,70 @@ def lines_taken_out(path: str, content: bytes, lines: tuple[int, int] | None) ->
             if not _parses(left):
                 continue
         yield Mutation(path=path, what=f"{path} without line {number}", content=left)
+
+
+_OPERATORS: Final = tuple(
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (rb"===", b"!=="),
+        (rb"!==", b"==="),
+        (rb"(?<![=!<>])==(?!=)", b"!="),
+        (rb"!=(?!=)", b"=="),
+        (rb" <= ", b" < "),
+        (rb" >= ", b" > "),
+        (rb" < ", b" <= "),
+        (rb" > ", b" >= "),
+        (rb" \+ ", b" - "),
+        (rb" - ", b" + "),
+        (rb" \* ", b" / "),
+        (rb" // ?", b" * "),
+        (rb" % ", b" * "),
+        (rb" and ", b" or "),
+        (rb" or ", b" and "),
+        (rb"&&", b"||"),
+        (rb"\|\|", b"&&"),
+        (rb"\bnot (?!in\b)", b""),
+        (rb"\bis not\b", b"is"),
+        (rb"\bTrue\b", b"False"),
+        (rb"\bFalse\b", b"True"),
+        (rb"\btrue\b", b"false"),
+        (rb"\bfalse\b", b"true"),
+        (rb"(?<![\w.\"'])0(?![\w.\"'])", b"1"),
+        (rb"(?<![\w.\"'])1(?![\w.\"'])", b"2"),
+        (rb"(?<=return )[^\n;]+", b"0"),
+    )
+)
+"""Small changes of code, each of which good tests notice."""
+_PER_LINE: Final = 2
+
+
+def operators_changed(path: str, content: bytes, lines: tuple[int, int] | None) -> Iterator[Mutation]:
+    """Yield a file with an operator, a constant or a returned value of one line changed."""
+    text = _lines(content)
+    first, last = lines or (1, len(text))
+    skipped = _docstrings(path, content)
+    for number in range(max(first, 1), min(last, len(text)) + 1):
+        line = text[number - 1]
+        if number in skipped or line.lstrip().startswith(_COMMENTS):
+            continue
+        changed = (pattern.sub(put, line, count=1) for pattern, put in _OPERATORS if pattern.search(line))
+        for other in islice(dict.fromkeys(one for one in changed if one != line), _PER_LINE):
+            whole = b"".join([*text[: number - 1], other, *text[number:]])
+            if not path.endswith(".py") or _parses(whole):
+                shown = other.strip().decode("utf-8", "replace")[:60]
+                yield Mutation(path=path, what=f"{path} with line {number} as `{shown}`", content=whole)
+
+
+def _docstrings(path: str, content: bytes) -> frozenset[int]:
+    """Return the numbers of lines of docstrings in Python: no test can notice a change of them."""
+    if not path.endswith(".py"):
+        return frozenset()
+    try:
+        nodes = [*ast.walk(ast.parse(content))]
+    except (SyntaxError, ValueError, RecursionError):
+        return frozenset()
+    strings = (node.value for node in nodes if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    return frozenset(number for one in strings for number in range(one.lineno, (one.end_lineno or one.lineno) + 1))
 
 
 def _lines(content: bytes) -> list[bytes]:

@@ -59,7 +59,8 @@ class JobReport(TypedDict, total=False):
     `after` are runs of the check (`command`, `passed`, `exitCode`, `seconds`, `output`, `failures`, `errors`,
     `notChecked`); `compared` is the reason for the winner; `checkChanges` lists changed files that belong to the check,
     which ran with their previous versions; `notes` is for a person; `judgement` is another agent's opinion of the change
-    (`state`: clean, objects, off or failed; `says`, `agent`, `findings` with quotes). Then come the keys of single kinds.
+    (`state`: clean, objects, off or failed; `says`, `agent`, `findings` with quotes); `matrix` has an entry for each pair
+    of candidates (`testsOf`, `on`, `passed`, `what`). Then come the keys of single kinds.
     A plan that was carried out also has `diff`, `applied` and `applyError`.
     """
 
@@ -87,6 +88,7 @@ class JobReport(TypedDict, total=False):
     checkChanges: list[dict[str, str]]
     notes: list[str]
     judgement: dict[str, Any] | None
+    matrix: list[dict[str, Any]]
 
     reproduced: str | None
     rootCause: dict[str, Any] | None
@@ -94,6 +96,7 @@ class JobReport(TypedDict, total=False):
     interfaces: dict[str, Any] | None
     tests: list[str]
     underTest: list[dict[str, Any]]
+    mutants: dict[str, Any] | None
 
     target: str
     nothingToReview: bool
@@ -162,6 +165,9 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     seen = next((one["detail"] for one in evidence if not one["ok"] and one.get("detail")), "")
     if seen.strip():  # usually the output of a check
         yield from (*(f"    {line}" for line in seen.strip().splitlines()[-_SHOWN_LINES:]), "")
+    if mutants := report.get("mutants"):
+        share = f"The new tests killed {mutants['killed']} of {mutants['tried']} mutants."
+        yield from _section(f"Mutants: {share}", (f"{test}: {how}" for test, how in mutants["tests"].items()))
     if judgement := report.get("judgement"):
         yield from ("**Judgement**", "", judgement["says"], "")
         rejected = judgement["rejected"]
@@ -171,7 +177,8 @@ def _parts(report: Mapping[str, Any]) -> Iterator[str]:
     yield from _section("Changes to the check, left out when it ran", held)
     yield from _section("For you to look at: the check cannot tell", report.get("notes", ()))
     if len(report["candidates"]) > 1:
-        yield from (candidates_table(report["candidates"]), "", report.get("compared") or "", "")
+        yield from (candidates_table(report["candidates"]), "", *_matrix(report.get("matrix", ())))
+        yield from (report.get("compared") or "", "")
     if (diff := report.get("diff")) is not None and diff["files"]:
         yield from ("```", diff["stat"].rstrip(), "```", "")
     if report["verified"] and (applied := report.get("applied")) in _APPLIED:
@@ -227,6 +234,19 @@ def _finding(one: Mapping[str, Any]) -> str:
     body = f" {one['body']}" if one.get("body") else ""
     why = "" if one["verified"] else f" ({one['evidence']['what']})"
     return f"**{level}{one['title']}** {_place(one)}{why}{body} ({', '.join(one['by'])}{sure}{second})"
+
+
+def _matrix(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a table of which candidate passes the tests that each other one wrote."""
+    if not entries:
+        return
+    numbers = sorted({one["on"] for one in entries} | {one["testsOf"] for one in entries})
+    marks = {(one["testsOf"], one["on"]): "✓" if one["passed"] else "✗" for one in entries}
+    yield f"| tests of | {' | '.join(f'on {number}' for number in numbers)} |"
+    yield "| --- " * (len(numbers) + 1) + "|"
+    for row in sorted({one["testsOf"] for one in entries}):
+        yield f"| {row} | {' | '.join(marks.get((row, column), '') for column in numbers)} |"
+    yield ""
 
 
 def candidates_table(candidates: Sequence[Mapping[str, Any]]) -> str:

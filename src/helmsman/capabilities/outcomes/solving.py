@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import anyio
 import anyio.to_thread
@@ -187,6 +187,12 @@ RULES: Final = (
 )
 
 
+_CROSS_EXAMINED: Final = (
+    "Others work on the same, each apart. Write tests for what is asked for, in a new file: they run on the changes of the "
+    "others, and theirs on yours."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
     """Result of verifying one attempt.
@@ -211,6 +217,9 @@ class Verified:
 
 class ChangeJob(ABC):
     """Job that ends with a change, from its candidates to the applied change. Each kind says what it verifies."""
+
+    is_cross_examined: ClassVar[bool] = True
+    """Whether the tests that one candidate adds run on the others."""
 
     def __init__(self, work: Work, check: Mapping[str, str]) -> None:
         self.work = work
@@ -245,7 +254,9 @@ class ChangeJob(ABC):
     @property
     def rules(self) -> str:
         folder = self.check["folder"]
-        return RULES.format(check=self.command, where=f" in {folder}" if folder else "")
+        rules = RULES.format(check=self.command, where=f" in {folder}" if folder else "")
+        several = self.is_cross_examined and len(makers_of(self.work)) > 1
+        return f"{rules} {_CROSS_EXAMINED}" if several else rules
 
     async def run(self) -> Found:
         work = self.work
@@ -254,19 +265,52 @@ class ChangeJob(ABC):
         if before is not None and not self.judge(before).verified:
             await _discard(work, [one.session_id for one in made])  # no turn has begun there
             return await self._found(made, None)
-        verified = sorted((one for one in made if one.verified), key=_size)
-        winner, compared = await self._judged(verified), ""
+        verified = [one for one in made if one.verified]
+        matrix: list[dict[str, Any]] = []
+        if len(verified) > 1 and self.is_cross_examined:
+            matrix = await work.once("cross-examination", partial(self._cross_examine, verified))
+        winner, compared = (
+            await self._judged(sorted(verified, key=lambda one: (-_passes(matrix, one), *_size(one)))),
+            "",
+        )
         if winner is not None and len(verified) > 1:
             lines, seconds = _size(winner)
+            against = [one for one in matrix if one["on"] == winner.number]
+            passed = (
+                f"passes {_passes(matrix, winner)} of {len(against)} sets of tests that others wrote, and "
+                if against
+                else ""
+            )
+            which = "the smallest" if not against else "no other passes more with fewer lines"
             compared = (
-                f"Candidate {winner.number} changes {lines} lines, and its check took {seconds:.1f} s: the smallest."
+                f"Candidate {winner.number} {passed}changes {lines} lines, and its check took {seconds:.1f} s: {which}."
             )
         chosen = winner or next((one for one in made if one.seen.get("decide")), None)
         applied = AppliedDiff()
         if chosen is not None:
             assert chosen.session_id is not None
             applied = await apply_change(work, chosen.session_id, chosen.seen, made)
-        return await self._found(made, winner, compared or None, applied)
+        return await self._found(made, winner, compared or None, applied, matrix)
+
+    # --- cross-examination -------------------------------------------------------------------------------------------
+
+    async def _cross_examine(self, candidates: Sequence[Candidate]) -> list[dict[str, Any]]:
+        """Run each candidate's new tests on every other candidate; return one entry for each pair."""
+        matrix: list[dict[str, Any]] = []
+        for one in candidates:
+            others = [other for other in candidates if other is not one and other.seen.get("addedTests")]
+            if not others:
+                continue
+            self.work.report_progress(f"Candidate {one.number} has to pass the tests of {len(others)} other(s).")
+            runner = runner_for(self.work, await self.work.helm.session(one.session_id or ""), self.check["folder"])
+            async with trial(runner) as checks:
+                if checks.change.digest != one.seen["diff"]["digest"]:
+                    continue  # it is not what was verified, so nothing of it counts
+                for other in others:
+                    seen = await checks.with_tests(self.command, other.seen["addedTests"])
+                    entry = {"testsOf": other.number, "on": one.number, "passed": seen.passed, "what": seen.in_words()}
+                    matrix.append(entry)
+        return matrix
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
@@ -330,8 +374,10 @@ class ChangeJob(ABC):
         seen = Verified(verdict=verdict([Evidence(ok=False, what="Nothing was changed.")]))
         async with trial(runner) as checks:
             change = checks.change  # fixed here: later writes to the worktree are neither verified nor applied
+            added: dict[str, str] = {}
             if change.files:
                 seen = await self.verify(checks, turn.said, before)
+                added = await checks.added_tests() if len(makers_of(self.work)) > 1 else {}
         return {
             **seen.verdict.to_json(),
             "after": None if seen.after is None else seen.after.as_dict(),
@@ -341,6 +387,7 @@ class ChangeJob(ABC):
             "edited": list(seen.edited),
             "decide": seen.decide,
             "notes": list(seen.notes),
+            "addedTests": added,
         }
 
     # --- before ------------------------------------------------------------------------------------------------------
@@ -380,6 +427,7 @@ class ChangeJob(ABC):
         winner: Candidate | None,
         compared: str | None = None,
         applied: AppliedDiff | None = None,
+        matrix: Sequence[Mapping[str, Any]] = (),
     ) -> Found:
         work, before, applied = self.work, self._before, applied or AppliedDiff()
         shown = winner or max(made, key=lambda one: one.attempts)
@@ -404,6 +452,7 @@ class ChangeJob(ABC):
             "checkChanges": seen.get("held", []),
             "notes": seen.get("notes", []),
             "judgement": seen.get("judgement"),
+            "matrix": list(matrix),
             **self.report(before, seen.get("more", {})),
         }
         diff = await self._diff(shown) if seen else None
@@ -431,6 +480,11 @@ class ChangeJob(ABC):
 def _size(candidate: Candidate) -> tuple[int, float]:
     diff, after = candidate.seen["diff"], candidate.seen.get("after") or {"seconds": 0.0}
     return diff["added"] + diff["removed"], after["seconds"]
+
+
+def _passes(matrix: Sequence[Mapping[str, Any]], candidate: Candidate) -> int:
+    """Return how many of the others' tests a candidate passes."""
+    return sum(one["passed"] for one in matrix if one["on"] == candidate.number)
 
 
 def _says(winner: Candidate | None, shown: Candidate, applied: AppliedDiff) -> str:
@@ -593,7 +647,9 @@ class Refactor(ChangeJob):
 
 
 class NewTests(ChangeJob):
-    """Verify that the new tests pass on every run, and that at least one of them can fail."""
+    """Verify that the new tests pass on every run, and that each of them can fail."""
+
+    is_cross_examined = False
 
     def judge(self, before: CheckResult) -> Verdict:
         """Reject only a check that cannot run; tests may fail, or be missing."""
@@ -607,8 +663,8 @@ class NewTests(ChangeJob):
             [
                 f"Write tests:\n\n{self.wanted.request}",
                 self.rules,
-                "They must pass each time, and fail when the code under test is wrong: that is tried. "
-                + asked_for(_UNDER_TEST),
+                "They must pass each time, and each of them must fail when the code under test is wrong: that is tried "
+                "with mutations. " + asked_for(_UNDER_TEST),
             ]
         )
 
@@ -629,7 +685,7 @@ class NewTests(ChangeJob):
         if steady.verified and exist.verified:
             verdicts.append(await checks.can_fail(self.command, places, self.wanted.more.get("base"), after.reads))
         tests = [file.path for file in await checks.own_files() if file.kind == "test"]
-        more = {"tests": tests, "underTest": [place.to_json() for place in places]}
+        more = {"tests": tests, "underTest": [place.to_json() for place in places], "mutants": checks.mutants}
         return Verified(
             verdict=joined(*verdicts),
             after=after,
@@ -650,7 +706,8 @@ class NewTests(ChangeJob):
         return joined(passed, came_to_its_end(before, after))
 
     def report(self, before: CheckResult | None, more: Mapping[str, Any]) -> dict[str, Any]:
-        return {"tests": more.get("tests", []), "underTest": more.get("underTest", [])}
+        tests, under_test = more.get("tests", []), more.get("underTest", [])
+        return {"tests": tests, "underTest": under_test, "mutants": more.get("mutants")}
 
 
 def _kept(edited: Sequence[OwnFile]) -> Evidence:

@@ -58,6 +58,7 @@ function parts({ task, sessions, report, files }, refresh) {
     report ? verdict(report) : task.error ? h("p", { class: "outcome bad" }, task.error.message) : null,
     report?.rootCause ? h("section", {}, h("h2", {}, "Root cause"), h("p", {}, report.rootCause.summary), list(report.rootCause.places.map(place))) : null,
     report?.judgement ? judgement(report.judgement) : null,
+    report?.mutants ? mutants(report.mutants) : null,
     report?.before || report?.after ? checks(report) : null,
     report?.evidence?.length ? h("section", {}, h("h2", {}, "Evidence"), h("ul", { class: "evidence" }, report.evidence.map(evidence))) : null,
     ...["findings", "refuted", "rejected"].map((word) => (report?.[word]?.length ? findings(word, report[word]) : null)),
@@ -183,7 +184,35 @@ function candidates(report) {
     {},
     h("h2", {}, "Candidates"),
     h("table", { class: "numbers" }, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, report.candidates.map(row))),
+    report.matrix?.length ? matrix(report.matrix) : null,
     report.compared ? h("p", {}, report.compared) : null,
+  );
+}
+
+/** Which candidate passes the tests that each other one wrote. */
+function matrix(entries) {
+  const numbers = [...new Set(entries.flatMap((one) => [one.on, one.testsOf]))].sort((a, b) => a - b);
+  const cell = (row, column) => {
+    const one = entries.find((each) => each.testsOf === row && each.on === column);
+    return h("td", { title: one?.what ?? "" }, one ? (one.passed ? "✓" : "✗") : "");
+  };
+  const rows = [...new Set(entries.map((one) => one.testsOf))].sort((a, b) => a - b);
+  return h(
+    "table",
+    { class: "numbers", dataset: { matrix: "" } },
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Tests of"), numbers.map((number) => h("th", { scope: "col" }, `on ${number}`)))),
+    h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, String(row)), numbers.map((column) => cell(row, column))))),
+  );
+}
+
+/** How many mutants of the code the new tests noticed, and which one made each test fail. */
+function mutants(one) {
+  return h(
+    "section",
+    { dataset: { mutants: "" } },
+    h("h2", {}, "Mutants"),
+    h("p", {}, `The new tests killed ${one.killed} of ${one.tried} mutants of the code.`),
+    h("ul", { class: "evidence" }, Object.entries(one.tests).map(([test, how]) => h("li", {}, h("b", {}, test), ` fails against ${how}`))),
   );
 }
 
