@@ -686,9 +686,10 @@ def _all_mutations(room: CleanRoom, code: Sequence[str], targets: Sequence[Cited
     for path in code:
         yield from _hunks_taken_back(room, path)
     files: dict[str, bytes] = {}
-    for path in (*code, *(inside(room.worktree.path, place.file) for place in targets)):
-        content = None if path is None else room.content(room.now, path)
-        if path is not None and content is not None and own_kind(path) is None:
+    named_paths = (inside(room.worktree.path, place.file) for place in targets)
+    for path in (*code, *(one for one in named_paths if one is not None)):
+        content = room.content(room.now, path)
+        if content is not None and own_kind(path) is None:
             files[path] = content
     for mutate in (lines_taken_out, operators_changed):
         for place in targets:

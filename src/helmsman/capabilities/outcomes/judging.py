@@ -21,7 +21,7 @@ from helmsman.capabilities.outcomes.reports import ReportUnreadable, Text, asked
 from helmsman.capabilities.outcomes.request import AUTO, NEVER, Wanted
 from helmsman.capabilities.outcomes.work import Candidate
 from helmsman.errors import HelmsmanError
-from helmsman.model.unified_diff import read_diff
+from helmsman.git.diff import read_diff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
