@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -14,15 +15,20 @@ import anyio
 import pytest
 
 from helmsman.clients.locations import BLOCKING_CALL_SECONDS
+from helmsman.testing import say
 from helmsman.testing.hubs import end_hub
+from tests.clients.claude_model import claude_model
 from tests.clients.node import CACHE
 
 if TYPE_CHECKING:
+    from helmsman.testing import CodexHome, ScriptedModel
     from tests.cli.conftest import Cli
+    from tests.clients.claude_model import Story
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 
 SECONDS = 60
+PLUGIN = Path(__file__).parents[2] / "src" / "helmsman" / "plugin" / "helmsman"
 
 
 @dataclass(frozen=True)
@@ -116,6 +122,67 @@ async def test_claude_sees_the_file_of_a_project(claude: Program) -> None:
     script.chmod(0o755)
     await installed(claude.cli, "claude", "--scope", "project")
     assert "helmsman: helmsman serve" in await claude.run("mcp", "list")
+
+
+def on_path(program: Program, name: str) -> None:
+    """Put the client on the PATH of the command, outside of every repository."""
+    bin_dir = Path(program.cli.env["HOME"]) / "bin"
+    bin_dir.mkdir()
+    shutil.copy2(program.path.resolve(), bin_dir / name)
+    program.cli.env["PATH"] = f"{bin_dir}{os.pathsep}{program.cli.env['PATH']}"
+
+
+async def test_claude_installs_the_plugin_and_gets_its_skills_commands_and_server(claude: Program) -> None:
+    on_path(claude, "claude")
+    await claude.run("plugin", "validate", str(PLUGIN))
+    for _ in range(2):  # the second time it replaces the first
+        await installed(claude.cli, "claude", "--plugin")
+    (plugin,) = json.loads(await claude.run("plugin", "list", "--json"))
+    assert (plugin["id"], plugin["enabled"]) == ("helmsman@helmsman", True)
+    assert Path(plugin["mcpServers"]["helmsman"]["command"]).is_absolute()
+    with_model = {"ANTHROPIC_API_KEY": "none"}
+    async with claude_model(one_call("mcp__plugin_helmsman_helmsman__agent_agents")) as address:
+        claude.cli.env |= with_model | {"ANTHROPIC_BASE_URL": address}
+        said = await claude.run(
+            *("-p", "go", "--output-format", "stream-json", "--verbose"),
+            *("--allowedTools", "mcp__plugin_helmsman_helmsman__agent_agents"),
+        )
+    messages = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    init = next(one for one in messages if one.get("subtype") == "init")
+    names = {f"helmsman:{path.name}" for path in (PLUGIN / "skills").iterdir()}
+    names |= {f"helmsman:{path.stem}" for path in (PLUGIN / "commands").iterdir()}
+    assert names <= {*init["skills"], *init["slash_commands"]}
+    assert {"name": "plugin:helmsman:helmsman", "status": "connected"} in [
+        {key: one[key] for key in ("name", "status")} for one in init["mcp_servers"]
+    ]
+    assert any("isDefault" in json.dumps(one) for one in messages if one["type"] == "user")  # what the tool gave
+    await removed(claude.cli, "claude", "--plugin")
+    assert json.loads(await claude.run("plugin", "list", "--json")) == []
+    end_hub(Path(claude.cli.env["HELMSMAN_STATE_DIR"]))
+
+
+def one_call(tool: str) -> Story:
+    """Call one tool."""
+    yield tool, {}
+    return "done"
+
+
+async def test_codex_installs_the_plugin_and_tells_its_model_of_skills_and_tools(
+    codex: Program, codex_home: CodexHome, model: ScriptedModel
+) -> None:
+    codex_home.configure(features={"plugins": True})
+    on_path(codex, "codex")
+    await installed(codex.cli, "codex", "--plugin")
+    (plugin,) = json.loads(await codex.run("plugin", "list", "--json"))["installed"]
+    assert (plugin["pluginId"], plugin["enabled"]) == ("helmsman@helmsman", True)
+    model.otherwise(say("done"))
+    await codex.run("exec", "--skip-git-repo-check", "go")
+    told = json.dumps(model.requests[-1].body)
+    for skill in (PLUGIN / "skills").iterdir():
+        assert f"helmsman:{skill.name}" in told
+    assert "mcp__helmsman" in told
+    await removed(codex.cli, "codex", "--plugin")
+    end_hub(Path(codex.cli.env["HELMSMAN_STATE_DIR"]))
 
 
 async def test_codex_lists_what_was_installed(codex: Program) -> None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+    from tests.cli.conftest import Cli, LeaveBehind
 
 
 @pytest.fixture
@@ -113,3 +113,10 @@ async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
 )
 def test_ages_are_said_as_people_say_them(age: timedelta, text: str) -> None:
     assert ago(datetime.now(UTC) - age) == text
+
+
+@pytest.mark.anyio
+async def test_one_line_for_a_status_line_counts_what_runs_and_what_asks(cli: Cli, left_behind: LeaveBehind) -> None:
+    assert (await cli.run("list", "--line")).stdout == "helmsman: idle\n"
+    await left_behind.asking()
+    assert (await cli.run("list", "--line")).stdout == "helmsman: 1 waiting for you\n"

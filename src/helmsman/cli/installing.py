@@ -166,11 +166,15 @@ def changes_as_json(changes: Sequence[Change]) -> list[dict[str, Any]]:
     "helmsman install claude",
     "helmsman install codex --tools sessions,extras --yes",
     "helmsman install vscode --scope project",
+    "helmsman install claude --plugin",
     "helmsman install claude --remove",
     help=f"""Add Helmsman to the configuration of an MCP client, or point an entry of the old `codex mcp-server` to it.
 
 An old entry keeps its name, environment and time limit and runs the same two tools (toolset compat), unless --tools
 says otherwise. Nothing else in the file changes. Afterwards the entry is tested.
+
+With --plugin (Claude Code, Codex), the client installs Helmsman's plugin instead: the MCP server with the toolset agents,
+skills, and in Claude Code slash commands. The client's own program makes this change.
 
 With --remove, entries that run Helmsman are removed; one that was made out of another is put back as it was.
 
@@ -184,6 +188,9 @@ With --remove, entries that run Helmsman are removed; one that was made out of a
 @click.option(
     "--env", metavar="NAME=VALUE", multiple=True, help="A variable for the entry's environment; may be repeated."
 )
+@click.option(
+    "--plugin", "as_plugin", is_flag=True, help="Install the plugin, with skills and slash commands (claude, codex)."
+)
 @click.option("--remove", is_flag=True, help="Remove Helmsman from the client.")
 @yes_option
 def install_command(
@@ -192,6 +199,7 @@ def install_command(
     scope: Scope | None,
     name: str | None,
     env: tuple[str, ...],
+    as_plugin: bool,
     remove: bool,
     agreed: bool,
     as_json: bool,
@@ -203,7 +211,13 @@ def install_command(
     if remove:
         if tools is not None or env:
             raise click.UsageError("--remove takes no --tools and no --env.")
+        if as_plugin:
+            return _plugin(client, settings, None, remove=True, agreed=agreed, as_json=as_json)
         return _remove(client, scope, name, settings, agreed=agreed, as_json=as_json)
+    if as_plugin:
+        if scope is not None or name is not None or env:
+            raise click.UsageError("--plugin takes no --scope, no --name and no --env.")
+        return _plugin(client, settings, tools, remove=False, agreed=agreed, as_json=as_json)
     if tools is not None:
         tools = ",".join(settings.tools)
     if name is not None and not name.strip():
@@ -243,6 +257,48 @@ def install_command(
     else:
         _report(console, program, checks, changed=bool(changes), notes=notes)
     return ExitCode.FAILED if any(isinstance(answer, HelmsmanError) for _, answer in checks) else ExitCode.OK
+
+
+def _plugin(
+    client: str, settings: Settings, tools: str | None, *, remove: bool, agreed: bool, as_json: bool
+) -> ExitCode:
+    """Let the client install the plugin, or remove it, once the user has seen the commands."""
+    from helmsman.clients.launch import Running, launch_words
+    from helmsman.clients.plugin import PluginOf
+    from helmsman.settings import ensure_state_dir
+
+    plugin = PluginOf.of(client, settings.state_dir)
+    commands = [" ".join([client, *words]) for words in (plugin.removing() if remove else plugin.installing())]
+    if not as_json:
+        click.echo("\n".join(["These commands are run:", *(f"  {visible(command)}" for command in commands)]), err=True)
+    if not agreed:
+        asked = can_ask(as_json=as_json)
+        if not asked or not confirmed("Run them?"):
+            click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
+            return ExitCode.FAILED if asked else ExitCode.USAGE
+    if remove:
+        plugin.remove()
+    else:
+        ensure_state_dir(settings.state_dir)
+        plugin.install(launch_words(Running.now(), shared=False), tools and ",".join(settings.tools))
+    notes = [] if remove else _plugin_notes(CLIENTS[client], client_platform(settings))
+    if as_json:
+        print_json({"client": client, "commands": commands, "applied": True, "notes": notes})
+    else:
+        click.echo("\n".join(["Done.", *notes]), err=True)
+    return ExitCode.OK
+
+
+def _plugin_notes(program: Client, around: ClientPlatform) -> list[str]:
+    """Return how to go on, and the entries that would offer the same tools twice."""
+    from helmsman.clients.entries import OwnEntry
+
+    files = read_files(locations_of(program, None, around))
+    twice = any(isinstance(entry.kind, OwnEntry) for file in files for entry in file.entries)
+    again = (
+        f"{program.title} has Helmsman's MCP server as an entry too. Remove it: helmsman install {program.key} --remove"
+    )
+    return [program.after, *([again] if twice else [])]
 
 
 def _variable(given: str) -> tuple[str, str]:
@@ -313,7 +369,13 @@ def _notes(program: Client, scope: Scope | None, around: ClientPlatform) -> list
     """Return notes about this client and about entries that were not changed."""
     from helmsman.clients.entries import OldServer
 
-    notes = [program.limits, *filter(None, [program.notes.get(scope or "user")]), program.after]
+    offer = f"With skills and slash commands: helmsman install {program.key} --plugin"
+    notes = [
+        *([offer] if program.has_plugins else []),
+        program.limits,
+        *filter(None, [program.notes.get(scope or "user")]),
+        program.after,
+    ]
     own = {program.location(each, around).path for each in program.places if each != "project"}
     place = program.location("project", around) if scope is None and "project" in program.places else None
     if place is not None and place.path not in own:

@@ -11,6 +11,7 @@ from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
+from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import limit_option, pager_option, print_list, session_word
@@ -20,6 +21,8 @@ from helmsman.cli.tables import Column, ago
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
 
     from helmsman.client import Helmsman
@@ -53,6 +56,7 @@ _PAGES: Final = 50  # pages that are searched for sessions of a status
     "List the sessions that agents have on disk.",
     "helmsman list --directory . --query parser",
     "helmsman list --all --limit 100 --json",
+    "helmsman list --line",
 )
 @click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")
 @click.option("--directory", metavar="DIR", help="Only sessions that were started in this directory.")
@@ -65,6 +69,7 @@ _PAGES: Final = 50  # pages that are searched for sessions of a status
 @click.option("--running", "status", flag_value="running", help="Only sessions in which a turn runs or asks.")
 @limit_option
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
+@click.option("--line", is_flag=True, help="One line for a status line: how many sessions run, and how many ask.")
 @pager_option
 def command(
     agent: str | None,
@@ -73,6 +78,7 @@ def command(
     status: str | None,
     limit: int,
     include_archived: bool,
+    line: bool,
     no_pager: bool,
     as_json: bool,
 ) -> None:
@@ -104,6 +110,9 @@ def command(
         return shown[:limit], cursor
 
     sessions, cursor = with_helmsman(find)
+    if line:
+        echo(_status_line([one.get("status") for one in sessions]))
+        return
     nothing = 'There are no sessions yet. Start one: helmsman run "…", or try `helmsman demo`.'
     if (agent, directory, query, status) != (None, None, None, None):
         nothing = "No session matches. Leave out --agent, --directory, --query or --status to see all."
@@ -119,6 +128,12 @@ def command(
     )
     if host().on_terminal(1) and not as_json:
         show_asking_elsewhere()
+
+
+def _status_line(statuses: Sequence[str | None]) -> str:
+    asking, running = statuses.count("awaiting_approval"), statuses.count("active")
+    parts = [*([f"{asking} waiting for you"] if asking else []), *([f"{running} running"] if running else [])]
+    return f"helmsman: {', '.join(parts) or 'idle'}"
 
 
 def _row(session: dict[str, Any]) -> tuple[str | None, ...]:

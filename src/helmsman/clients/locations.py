@@ -105,6 +105,7 @@ class Client:
         typed: Whether entries contain `"type": "stdio"`.
         timeout: The field of an entry that limits a call, and its units per second.
         notes: Remarks on a scope.
+        has_plugins: Whether it can install Helmsman's plugin (`helmsman.clients.plugin`).
     """
 
     key: str
@@ -117,6 +118,7 @@ class Client:
     typed: bool = False
     timeout: tuple[str, int] | None = None
     notes: Mapping[Scope, str] = field(default_factory=dict)
+    has_plugins: bool = False
 
     def location(self, scope: Scope, around: ClientPlatform) -> Location:
         """Return the location of its servers for a scope.
@@ -148,6 +150,7 @@ _CLIENTS: Final = (
         limits="A call may take as long as the entry's timeout (else MCP_TOOL_TIMEOUT, by default about 28 hours) and "
         "be silent for 30 minutes.",
         after="Sessions that are open see it after /mcp, or when they are started again.",
+        has_plugins=True,
         notes={"project": "Each user who opens the project is asked once whether to use it."},
     ),
     Client(
@@ -190,6 +193,7 @@ _CLIENTS: Final = (
         servers="mcp_servers",
         limits="A call may take as long as the entry's tool_timeout_sec, by default 300 seconds.",
         after="It is there in the next session.",
+        has_plugins=True,
         notes={"project": "Codex reads a project's file only where the project is trusted."},
     ),
 )

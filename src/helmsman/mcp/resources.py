@@ -20,6 +20,7 @@ from mcp.shared.subscriptions import ResourceUpdated
 from helmsman.base.truncate import LINE_CHARS, TEXT_CHARS, cut, within
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import HelmsmanError
+from helmsman.mcp.skills import SCHEME, skill_content
 from helmsman.shapes.listed_sessions import listed_sessions
 from helmsman.shapes.rendering import task_as_dict
 from helmsman.shapes.transcript import transcript
@@ -87,6 +88,8 @@ class Resources:
 
     async def read(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
+        if uri.startswith(SCHEME):
+            return types.ReadResourceResult(contents=[skill_content(uri)])
         try:
             mime_type, text = await self._content(context, uri)
         except HelmsmanError as error:

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mcp.server.lowlevel.server import Server
-from mcp_types import RequestParams
+from mcp_types import PaginatedRequestParams, RequestParams
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
@@ -15,6 +15,8 @@ from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.elicitation import Elicitor
 from helmsman.mcp.prompts import Prompts
 from helmsman.mcp.resources import Resources
+from helmsman.mcp.skills import EXTENSION as SKILLS
+from helmsman.mcp.skills import GetSkillParams, get_skill, list_skills
 from helmsman.mcp.tasks import EXTENSION, CancelTaskParams, GetTaskParams, TaskMethods, UpdateTaskParams
 from helmsman.mcp.toolset import Tool, Toolbox, ToolLike
 from helmsman.operations.texts import FOR_ANY, FOR_CODEX
@@ -164,4 +166,8 @@ def build_server(helm: HelmsmanService) -> Server[None]:
     server.add_request_handler("tasks/update", UpdateTaskParams, tasks.update)
     server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
     server.add_request_handler(ATTACH, RequestParams, elicitor.attach)
+    if not {"sessions", "agents"}.isdisjoint(helm.settings.tools):  # the tools that the skills name
+        server.extensions[SKILLS] = {}
+        server.add_request_handler("skills/list", PaginatedRequestParams, list_skills)
+        server.add_request_handler("skills/get", GetSkillParams, get_skill)
     return server
