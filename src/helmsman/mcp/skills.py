@@ -32,7 +32,7 @@ class GetSkillParams(types.RequestParams):
 
 
 @dataclass(frozen=True, slots=True)
-class Skill:
+class McpSkill:
     """Skill of one file, `SKILL.md`."""
 
     name: str
@@ -54,18 +54,18 @@ class Skill:
 
 
 @cache
-def skills() -> Mapping[str, Skill]:
+def skills() -> Mapping[str, McpSkill]:
     """Return the skills by URI."""
     found = (_read(path) for path in sorted(SKILLS.glob("*/SKILL.md")))
     return {skill.uri: skill for skill in found}
 
 
-def _read(path: Path) -> Skill:
+def _read(path: Path) -> McpSkill:
     text = path.read_bytes().decode()
     _, head, _ = text.split("---\n", 2)
     pairs = (line.split(": ", 1) for line in head.splitlines())
     matter = {key: json.loads(value) if value.startswith('"') else value for key, value in pairs}
-    return Skill(path.parent.name, matter, text)
+    return McpSkill(path.parent.name, matter, text)
 
 
 def skill_content(uri: str) -> types.TextResourceContents:
@@ -85,7 +85,7 @@ async def get_skill(_context: Context, params: GetSkillParams) -> dict[str, Any]
     return {**_RESULT, "skill": _found(params.uri).listed()}
 
 
-def _found(uri: str) -> Skill:
+def _found(uri: str) -> McpSkill:
     skill = skills().get(uri)
     if skill is None:
         raise MCPError(types.INVALID_PARAMS, f"There is no skill {uri}.", {"uri": uri})
