@@ -10,7 +10,7 @@ _NOUNS = frozenset(
     ("agents", "config", "fleet", "hub", "job", "session")
 )  # groups of commands that run in different places
 SESSION_VERBS = ("rename", "hand", "archive", "unarchive", "compact", "goal", "rollback")  # in `session_commands`
-_SESSION = (*SESSION_VERBS, "rewind", "discard")
+_SESSION = (*SESSION_VERBS, "rewind", "discard", "export")
 
 ASKING = frozenset(
     (

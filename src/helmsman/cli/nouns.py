@@ -7,7 +7,7 @@ from helmsman.cli.command_names import SESSION_VERBS
 
 session_command = cli_noun(
     "session",
-    "Commit, publish, find, name, rewind and archive sessions.",
+    "Commit, publish, find, export, rewind and archive sessions.",
     "Manage sessions. `helmsman list` lists them.",
     "helmsman session search flaky parser test",
     "helmsman session rewind 3b2d5c8e",
@@ -18,6 +18,8 @@ session_command = cli_noun(
         "pr": "publish:pr_command",
         "watch-pr": "publish:watch_pr_command",
         "discard": "changes:discard_command",
+        "export": "exporting:export_command",
+        "import": "exporting:import_command",
         "rewind": "rewind:command",
         "search": "search:command",
         "worktrees": "worktrees:command",

@@ -179,7 +179,7 @@ def _export(session_id: str | None, output: str | None, as_json: bool) -> int:
     from helmsman.cli.session_ids import the_one_meant
     from helmsman.store.upkeep import session_ids
 
-    with closing(_store()) as store, store.snapshot() as connection, _written(output) as file:
+    with closing(_store()) as store, store.snapshot() as connection, new_file(output) as file:
         wanted = session_ids(connection)
         if session_id is not None:
             wanted = [the_one_meant(session_id, dict.fromkeys(wanted, ""))]
@@ -209,8 +209,8 @@ def _write_events(connection: StoreConnection, wanted: list[str], file: TextIO) 
 
 
 @contextmanager
-def _written(output: str | None) -> Iterator[TextIO]:
-    """Open the target of the export. A new file that cannot be completed is removed."""
+def new_file(output: str | None) -> Iterator[TextIO]:
+    """Open a new file for the user alone, or stdout. A file that cannot be completed is removed."""
     if output is None:
         yield sys.stdout
         return

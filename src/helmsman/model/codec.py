@@ -76,13 +76,14 @@ def _known_part(kind: str, content: Any) -> Event | None:
     known = _known_fields(cls, content)
     try:
         if isinstance(item := content.get("item"), dict):
-            known["item"] = _known_item(item)
+            known["item"] = read_item(item)
         return msgspec.convert(known, cls, dec_hook=path_from_text)
     except msgspec.ValidationError:
         return None
 
 
-def _known_item(content: dict[str, Any]) -> Item:
+def read_item(content: dict[str, Any]) -> Item:
+    """Return the item that `BaseItem.to_json` wrote, `UnknownItem` if its type is not known or it does not validate."""
     name = text(content.get("type"))
     cls = _ITEMS.get(name, UnknownItem)
     try:

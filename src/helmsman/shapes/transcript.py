@@ -1,4 +1,4 @@
-"""Session's history as Markdown, for the resource `codex://sessions/{id}`."""
+"""Session's history as Markdown, for the resource `codex://sessions/{id}` and for `helmsman session export`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,19 @@ _STEP_MARKS: Final = {"completed": "x", "in_progress": "-", "pending": " "}
 
 
 def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
-    """Render the session turn by turn. Items of the running turn come from the session, which has the newest text."""
+    """Render the session for an answer of limited size."""
+    file = session_file(session.id, session.options.agent)
+    parts = (cut(part, TEXT_CHARS, file) for part in transcript_parts(session, turns))
+    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, file)
+
+
+def transcript_parts(
+    session: Session, turns: Iterable[PastTurn], *, output_lines: int | None = _OUTPUT_LINES
+) -> list[str]:
+    """Render the session turn by turn. Items of the running turn come from the session, which has the newest text.
+
+    Of a command's output the last `output_lines` are shown; None means all.
+    """
     facts = [f"- status: {session.status}"]
     facts += [f"- directory: {session.directory}"] if session.directory else []
     facts += [f"- model: {session.model}"] if session.model else []
@@ -42,11 +54,7 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         is_running = turn.id == state.turn_id and state.is_running
         items = state.items_and_decisions if is_running else (*turn.items, *state.decisions(turn.id))
         parts.append(f"## Turn {number} ({turn.status})")
-        parts += [
-            cut(text, TEXT_CHARS, session_file(session.id, session.options.agent))
-            for text in (_section(item, agent) for item in items)
-            if text
-        ]
+        parts += [text for text in (_section(item, agent, output_lines) for item in items) if text]
     for note in (session.state.timed_out_note, session.state.left_running_note):
         if note is not None:
             parts.append(f"**{note}**")
@@ -55,10 +63,10 @@ def transcript(session: Session, turns: Iterable[PastTurn]) -> str:
         parts.append(f"**Waiting for an answer** ({question.id}):\n\n{_fenced(asked, 'text')}")
     if session.error is not None:
         parts.append(f"**Error** ({session.error.code}): {session.error.message}")
-    return cut("\n\n".join(parts) + "\n", ANSWER_CHARS, session_file(session.id, session.options.agent))
+    return parts
 
 
-def _section(item: Item, agent: str) -> str:
+def _section(item: Item, agent: str, output_lines: int | None) -> str:
     match item:
         case UserMessage():
             return "**User:**\n\n" + _quoted(item.text)
@@ -71,9 +79,9 @@ def _section(item: Item, agent: str) -> str:
         case CommandExecution():
             code = "declined" if item.declined else "" if item.exit_code is None else f"exit {item.exit_code}"
             lines = plain_output(item.output).removesuffix("\n").split("\n") if item.output else []
-            shown = last_lines(lines, _OUTPUT_LINES)
-            if len(lines) > _OUTPUT_LINES:
-                shown = [f"… {len(lines) - _OUTPUT_LINES} lines", *shown]
+            shown = lines if output_lines is None else last_lines(lines, output_lines)
+            if output_lines is not None and len(lines) > output_lines:
+                shown = [f"… {len(lines) - output_lines} lines", *shown]
             command = exact(shell_script(item.command))
             return _fenced("\n".join([f"$ {command}" + (f"  ({code})" if code else ""), *shown]), "console")
         case FileChange():

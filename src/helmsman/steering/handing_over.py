@@ -81,7 +81,7 @@ async def hand_over(
         raise busy(source.id)
     require_place(source.id, source.directory)
     policy, remark = _policy(source, known, given)
-    told = _told(await helm.known_turns(source.id))
+    told = summary_of_turns(await helm.known_turns(source.id))
 
     # With the task, not after it: a hub that takes over from a dead one resumes from the stored task.
     outer = next_turn.get()
@@ -134,7 +134,7 @@ def _policy(source: Session, known: SessionOptions, given: StartOptions) -> tupl
     return policy, " ".join(remarks) or None
 
 
-def _told(turns: Sequence[PastTurn]) -> str:
+def summary_of_turns(turns: Sequence[PastTurn]) -> str:
     """Summarise the turns within the size limit: the newest in full, and the number of older ones."""
     shown: list[str] = []
     left = _TOLD_CHARS
