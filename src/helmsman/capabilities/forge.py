@@ -28,6 +28,7 @@ _ISSUE_PATH: Final = re.compile(r"/(?P<owner>[\w.-]+)/(?P<name>[\w.-]+)/(?:issue
 _NUMBER: Final = re.compile(r"#?(?P<number>\d{1,9})")
 _MOST_COMMENTS: Final = 50
 _MOST_TEXT: Final = 20_000
+_MEMBERS: Final = frozenset(("OWNER", "MEMBER", "COLLABORATOR"))
 _FAILED: Final = frozenset(("failure", "timed_out", "cancelled", "action_required", "startup_failure"))
 
 
@@ -49,13 +50,18 @@ class Repository:
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment, by its author's login. `place` is the file and line that it is about. `is_review`: it belongs to code."""
+    """A comment, by its author's login. `place` is the file and line that it is about.
+
+    `is_review`: it belongs to code. `is_by_member`: the forge says that its author belongs to the repository; anybody may
+    comment on a public one.
+    """
 
     id: str
     author: str
     text: str
     place: str = ""
     is_review: bool = False
+    is_by_member: bool = False
 
 
 @dataclass(frozen=True)
@@ -240,7 +246,8 @@ def _comment(one: Mapping[str, Any], *, is_review: bool = False, prefix: str = "
     line = one.get("line") or one.get("original_line")
     place = f"{one['path']}:{line}" if one.get("path") and line else str(one.get("path") or "")
     author = str(mapping(one.get("user")).get("login") or "")
-    return Comment(f"{prefix}{one.get('id')}", author, str(one.get("body") or ""), place, is_review)
+    is_by_member = one.get("author_association") in _MEMBERS
+    return Comment(f"{prefix}{one.get('id')}", author, str(one.get("body") or ""), place, is_review, is_by_member)
 
 
 def _failed(run: Mapping[str, Any], commit: str) -> FailedCheck:

@@ -22,7 +22,7 @@ from helmsman.git.command import find_git
 from helmsman.model.events import CommandExecution, FileChange, PublicationChanged
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from helmsman.capabilities.changes import Changes
     from helmsman.capabilities.forge import Comment, PullRequestState
@@ -69,6 +69,16 @@ class ToPublish:
     by: Literal["gh"] | None
     commits: tuple[str, ...]
     is_allowed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequestNews:
+    """What is new at a pull request. `ignored` are the authors of the comments that do not count."""
+
+    state: PullRequestState
+    failed: tuple[FailedCheck, ...]
+    comments: tuple[Comment, ...]
+    ignored: tuple[str, ...]
 
 
 class Publishing:
@@ -204,8 +214,11 @@ class Publishing:
 
     # --- following a pull request ------------------------------------------------------------------------------------
 
-    async def news(self, session_id: str) -> tuple[PullRequestState, tuple[FailedCheck, ...], tuple[Comment, ...]]:
-        """Return the state of the session's pull request, with its failed checks and unhandled comments.
+    async def news(self, session_id: str, authors: Collection[str] = ()) -> PullRequestNews:
+        """Return what is new at the session's pull request.
+
+        Comments count only of members of the repository and of `authors`: a turn acts on them and pushes the result, and on
+        a public repository anybody may comment.
 
         Raises:
             InvalidInput: It has no pull request.
@@ -220,8 +233,14 @@ class Publishing:
 
         state = await anyio.to_thread.run_sync(ask)
         answered = set(session.state.publication.answered)
-        failed = tuple(check for check in state.failed if check.id not in answered)
-        return state, failed, tuple(comment for comment in state.comments if comment.id not in answered)
+        comments = [comment for comment in state.comments if comment.id not in answered]
+        heeded = tuple(one for one in comments if one.is_by_member or one.author in authors)
+        return PullRequestNews(
+            state=state,
+            failed=tuple(check for check in state.failed if check.id not in answered),
+            comments=heeded,
+            ignored=tuple(dict.fromkeys(one.author for one in comments if one not in heeded)),
+        )
 
     async def handled(self, session_id: str, ids: Sequence[str]) -> None:
         """Record that a turn was started for these checks and comments."""

@@ -66,6 +66,13 @@ _WATCHING: Final = (
         metavar="SECONDS",
         help="How often to look at it.",
     ),
+    click.option(
+        "--author",
+        "authors",
+        multiple=True,
+        metavar="LOGIN",
+        help="Handle comments of this login too, a bot for example.  [default: only those of members of the repository]",
+    ),
     click.option("--once", is_flag=True, help="Look once: handle what is there, and end."),
 )
 
@@ -154,7 +161,7 @@ def pr_command(
         return ExitCode.OK
     if opened is None:
         raise InvalidInput("There is no pull request to follow.")
-    return _watch(session, attempts=5, max_cost=None, every=30.0, once=False, as_json=as_json)
+    return _watch(session, attempts=5, max_cost=None, every=30.0, authors=(), once=False, as_json=as_json)
 
 
 def _published(target: ToPublish, opened: str | None) -> str:
@@ -175,18 +182,32 @@ def _published(target: ToPublish, opened: str | None) -> str:
 @session_argument
 @with_options(*_WATCHING)
 def watch_pr_command(
-    session: str, attempts: int, max_cost: float | None, every: float, once: bool, as_json: bool
+    session: str,
+    attempts: int,
+    max_cost: float | None,
+    every: float,
+    authors: tuple[str, ...],
+    once: bool,
+    as_json: bool,
 ) -> int:
     """Follow the pull request of a session until it is merged or closed. When a check fails or a reviewer comments, the next
     turn starts with exactly that, in the same worktree; then the result is committed and pushed, and the comment answered.
 
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
-    directory. Texts from the forge are quoted to the agent as data, and never answer a question. It needs what you allowed
-    with `helmsman session pr`. Ctrl-C ends it.
+    directory. Only comments of members of the repository start a turn. Texts from the forge are quoted to the agent as data,
+    and never answer a question. It needs what you allowed with `helmsman session pr`. Ctrl-C ends it.
     """
     host().require_own_process()
     host().begin_change()
-    return _watch(session, attempts=attempts, max_cost=max_cost, every=every, once=once, as_json=as_json)
+    return _watch(
+        session,
+        attempts=attempts,
+        max_cost=max_cost,
+        every=every,
+        authors=authors,
+        once=once,
+        as_json=as_json,
+    )
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------
@@ -283,12 +304,21 @@ def _ask_once(target: ToPublish, *, agreed: bool, as_json: bool) -> None:
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-def _watch(session: str, *, attempts: int, max_cost: float | None, every: float, once: bool, as_json: bool) -> int:
+def _watch(
+    session: str,
+    *,
+    attempts: int,
+    max_cost: float | None,
+    every: float,
+    authors: tuple[str, ...],
+    once: bool,
+    as_json: bool,
+) -> int:
     from helmsman.cli.displays import new_display
 
     settings = settings_of_command()
     display = new_display(settings, as_json=as_json)
-    watching = partial(_follow, session, display, attempts, max_cost, every, once=once)
+    watching = partial(_follow, session, display, attempts, max_cost, every, authors, once=once)
     return with_helmsman(watching, settings=settings, on_question=display.on_question)
 
 
@@ -298,6 +328,7 @@ async def _follow(
     attempts: int,
     max_cost: float | None,
     every: float,
+    authors: tuple[str, ...],
     helm: Helmsman,
     *,
     once: bool,
@@ -309,7 +340,8 @@ async def _follow(
     if known.state.publication.allowed is None:
         raise ConfirmationNeeded(f"This session may not publish yet. Allow it: helmsman pr {short_id(session)}")
     while True:
-        state, failed, comments = await publishing.news(session)
+        news = await publishing.news(session, authors)
+        state, failed, comments = news.state, news.failed, news.comments
         if not state.is_open:
             click.echo(f"{state.url} is {'merged' if state.is_merged else 'closed'}.", err=True)
             return ExitCode.OK
@@ -320,7 +352,7 @@ async def _follow(
             code = await _handle(helm, session, display, failed, comments, max_cost)
             if code != ExitCode.OK:
                 return code
-        elif (standing := _standing(state.pending)) != told:
+        elif (standing := _standing(state.pending, news.ignored)) != told:
             told = standing
             click.echo(f"{state.url}: {standing}", err=True)
         if once:
@@ -328,10 +360,13 @@ async def _follow(
         await anyio.sleep(every)
 
 
-def _standing(pending: int) -> str:
-    return (
-        f"{counted(pending, 'check')} still running." if pending else "nothing to do; waiting for checks and reviews."
-    )
+def _standing(pending: int, ignored: tuple[str, ...]) -> str:
+    running = f"{counted(pending, 'check')} still running."
+    standing = running if pending else "nothing to do; waiting for checks and reviews."
+    if not ignored:
+        return standing
+    who = ", ".join(one_line(author) for author in ignored)
+    return f"{standing} Comments by {who} start no turn: not a member of the repository (--author LOGIN changes that)."
 
 
 async def _handle(
