@@ -29,7 +29,7 @@ MEMORY_MB_EACH = 0.3
 STREAMING = 50
 STATUS_CALLS = 500
 STATUS_SECONDS = 0.005
-DOORS = 20
+CLIENTS = 20
 HUB_STATUS_SECONDS = 0.010
 HELMSMAN = (sys.executable, "-m", "helmsman", "serve")
 _WAIT = {"timeoutSec": 120}
@@ -101,9 +101,9 @@ async def _status_through_hub(place: Place) -> Row:
     """Measure the same through the hub, which serves all clients from one process."""
     env = {**_environment(place, "hub"), "HELMSMAN_DETACH": "1"}
     try:
-        async with AsyncExitStack() as doors:
+        async with AsyncExitStack() as visits:
             clients = [
-                await doors.enter_async_context(McpWire.open(HELMSMAN, env, place.repository)) for _ in range(DOORS)
+                await visits.enter_async_context(McpWire.open(HELMSMAN, env, place.repository)) for _ in range(CLIENTS)
             ]
             times = await _status_times(place, clients)
     finally:
@@ -112,7 +112,7 @@ async def _status_through_hub(place: Place) -> Row:
         for record in read_records(state_dir):
             record.stop()
     return _status_row(
-        f"`codex_status` with {DOORS} doors on the hub and {STREAMING} sessions that stream, 99th percentile",
+        f"`codex_status` with {CLIENTS} clients on the hub and {STREAMING} sessions that stream, 99th percentile",
         times,
         HUB_STATUS_SECONDS,
     )

@@ -42,7 +42,7 @@ ROOMS = (
 )
 """From the top to the ground. A room may use those below it."""
 
-DOORS = frozenset({"acp_server", "mcp", "web", "terminal"})
+FRONT_ENDS = frozenset({"acp_server", "mcp", "web", "terminal"})
 """None of them uses another; the command line starts them, and the HTTP server has two of them behind it."""
 
 _GROUND = frozenset({"errors", "settings", "_version"})

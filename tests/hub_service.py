@@ -1,4 +1,4 @@
-"""A hub in a test's own process, with one door: its engines outlive it, and the next one takes over what it left."""
+"""A hub in a test's own process, with one client: its engines outlive it, and the next one takes over what it left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 async def hub_service(
     settings: Settings, env: Mapping[str, str], agents: Iterable[Agent] = ()
 ) -> AsyncIterator[HelmsmanService]:
-    """The door's Helmsman. Several may follow each other, as hubs do."""
+    """The client's Helmsman. Several may follow each other, as hubs do."""
     epoch = open_store(settings.state_dir / REGISTRY_NAME).newest_epoch() + 1
     fence = Fence(epoch, lambda _: None)
     async with Shared(settings.state_dir, agents, owner=Owner(epoch), fence=fence) as shared:

@@ -36,7 +36,7 @@ _SECONDS = 30
 
 @dataclass(frozen=True)
 class SharedEngine:
-    """A Codex that runs, and what a door to it needs."""
+    """A Codex that runs, and what a client to it needs."""
 
     model: ScriptedModel
     home: CodexHome
@@ -44,7 +44,7 @@ class SharedEngine:
     settings: Settings
     sessions: Shared
 
-    def door(self, settings: Settings | None = None) -> HelmsmanService:
+    def client(self, settings: Settings | None = None) -> HelmsmanService:
         """A Helmsman on this engine. Settings that make a difference to engines would give it another one."""
         return HelmsmanService(settings or self.settings, env=self.env, shared=self.sessions)
 
@@ -76,7 +76,7 @@ async def shared_engine(
         home.use_model(model.base_url, version)
         async with Shared(settings.state_dir) as sessions:
             shared = SharedEngine(model, home, env, settings, sessions)
-            async with shared.door() as first:
+            async with shared.client() as first:
                 await first.engine()  # before the first test, whose processes are looked at
                 yield shared
     if left := leaks.wait_until_gone(marker, before):
@@ -128,6 +128,6 @@ async def helm(
         async with HelmsmanService(settings, env=codex_home.env) as helm:
             yield helm
         return
-    async with shared.door(settings) as helm:
+    async with shared.client(settings) as helm:
         yield helm
         await shared.stop_what_runs()

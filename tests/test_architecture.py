@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import StateView
 from tests.architecture import (
-    DOORS,
+    FRONT_ENDS,
     PAGE,
     ROOMS,
     SOURCE,
@@ -90,12 +90,12 @@ def test_a_cycle_is_found() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [{"a", "b", "c"}] * 3
 
 
-def test_no_door_imports_another() -> None:
+def test_no_front_end_imports_another() -> None:
     meeting = {
         (module, other)
         for module, used in graph().items()
         for other in used
-        if {room_of(module), room_of(other)} <= DOORS and room_of(module) != room_of(other)
+        if {room_of(module), room_of(other)} <= FRONT_ENDS and room_of(module) != room_of(other)
     }
     assert meeting == set()
 

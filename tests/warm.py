@@ -1,8 +1,8 @@
 """Runs `helmsman` commands in forks of a process that has imported everything: up to a second less for each of them.
 
 `command` is the command line that a test, or a client it runs, starts instead of `python -m helmsman`: a small program, the
-door. It hands its streams, its environment and its directory to a fork, passes on the signals it gets, and ends as the fork
-ends; a door that is killed takes its fork along. `run` does the same without a process in between.
+client. It hands its streams, environment and directory to a fork, passes on the signals it gets, and ends as the fork
+ends; a client that is killed takes its fork along. `run` does the same without a process in between.
 
 A fork differs from `python -m helmsman` in where its modules come from and in its process id. It is a process and a session
 of its own, and measured where the server is: whatever environment the test gives it.
@@ -46,8 +46,8 @@ _server: Path | None = None
 def command(*arguments: str, on_terminal: bool = False) -> list[str]:
     """The command line of a `helmsman` command. On a terminal, that becomes its own, so that Ctrl-C is a signal."""
     if _server is not None:
-        door = [sys.executable, "-P", "-S", "-E", __file__, str(_server)]
-        return [*door, *([_ON_TERMINAL] if on_terminal else []), *arguments]
+        client = [sys.executable, "-P", "-S", "-E", __file__, str(_server)]
+        return [*client, *([_ON_TERMINAL] if on_terminal else []), *arguments]
     cold = [sys.executable, "-m", "helmsman", *arguments]
     return [sys.executable, "-c", ON_ITS_TERMINAL, *cold] if on_terminal else cold
 
@@ -162,7 +162,7 @@ def _run_and_tell(connection: socket.socket) -> None:
         connection.sendall(_CODE.pack(pid))
 
     def pass_signals_on() -> None:
-        with contextlib.suppress(ConnectionResetError):  # a door that was killed before it had read all
+        with contextlib.suppress(ConnectionResetError):  # a client that was killed before it had read all
             while number := connection.recv(1):
                 os.kill(pid, number[0])
         with contextlib.suppress(ProcessLookupError):
@@ -330,7 +330,7 @@ def _ask(
     return int(pid)
 
 
-def _door(server: str, arguments: Sequence[str]) -> None:
+def _client(server: str, arguments: Sequence[str]) -> None:
     on_terminal = arguments[:1] == [_ON_TERMINAL]
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_SECONDS)
@@ -364,4 +364,4 @@ if __name__ == "__main__":
     if sys.argv[1] == _SERVE:
         _serve(socket.socket(fileno=int(sys.argv[2])), sys.argv[3])
     else:
-        _door(sys.argv[1], sys.argv[2:])
+        _client(sys.argv[1], sys.argv[2:])

@@ -134,8 +134,8 @@ async def soak_duties(kills: int, seed: int, folder: Path) -> DutiesOutcome:
             place = ground.place
             _tell(place, receiver.url)
             _teach(ground, seen)
-            doors = Pipes(place.env, place.repository("of-nobody"), place.logs, mode="legacy")
-            async with _hub_kept(place), doors.connection():
+            clients = Pipes(place.env, place.repository("of-nobody"), place.logs, mode="legacy")
+            async with _hub_kept(place), clients.connection():
                 begin = time.time() + len(duties) * _ADDING + PERIOD
                 for duty in duties:
                     await _add(place, duty, begin + duty.number * PERIOD)

@@ -99,7 +99,7 @@ async def stop_hubs(state_dir: Path, books: Books, random: Random) -> None:
                     os.kill(pid, signal.SIGCONT)
 
 
-async def kill_doors(clients: Sequence[Pipes], books: Books, random: Random) -> None:
+async def kill_clients(clients: Sequence[Pipes], books: Books, random: Random) -> None:
     """Now and then, kill the pipe of one client."""
     while True:
         await anyio.sleep(random.uniform(*BETWEEN_DOOR_KILLS))

@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from bench.soak.clients import OF_EACH_OTHER, OF_FAULTS, Habits, HttpWorker, LibraryWorker, PipeWorker
 from bench.soak.faults import (
-    kill_doors,
+    kill_clients,
     kill_engines,
     kill_hub,
     kill_hubs,
@@ -66,20 +66,20 @@ class Outcome:
     books: Books
     orphans: list[str]
     verdict: Verdict
-    door: Gauges
+    client: Gauges
     """Process with a port that ran all the time."""
     hubs: Gauges
 
     def figures(self) -> Iterator[tuple[str, str]]:
         """Yield the result in figures."""
-        door, verdict = self.door, self.verdict
+        client, verdict = self.client, self.verdict
         yield "sessions started", str(verdict.started)
         yield "sessions finished", ", ".join(f"{count} {end}" for end, count in sorted(verdict.ends.items()))
         yield "messages that a hub had taken and not begun when it died", str(len(verdict.not_begun))
         yield "hubs", self.hubs.peaks()
         yield (
-            "a door that was there all the time",
-            f"{door.peaks()}; {door.memory_per_hour():+.0f} MB an hour, that is {door.memory_per_session():+.0f} KB a "
+            "a client that was there all the time",
+            f"{client.peaks()}; {client.memory_per_hour():+.0f} MB an hour, that is {client.memory_per_session():+.0f} KB a "
             f"session (after the first {WARM_UP:.0%} of the time)",
         )
 
@@ -131,7 +131,7 @@ async def soak(seconds: float, seed: int, folder: Path) -> Outcome:
             hurting.start_soon(kill_engines, state_dir, books, next(numbers))
             hurting.start_soon(kill_hubs, state_dir, books, next(numbers))
             hurting.start_soon(stop_hubs, state_dir, books, next(numbers))
-            hurting.start_soon(kill_doors, [one.pipes for one in clients], books, next(numbers))
+            hurting.start_soon(kill_clients, [one.pipes for one in clients], books, next(numbers))
             hurting.start_soon(kill_port, port, books, next(numbers))
             await anyio.sleep(seconds)
 
@@ -167,8 +167,8 @@ async def _soak(
             steady, victim = (HttpServer(name, place.env, repository, place.logs) for name in ("steady", "victim"))
             await tasks.start(steady.run)
             await tasks.start(victim.run)
-            door, hubs = Gauges(steady.pid), Gauges(0)
-            async with _readings(door, hubs, place, model):
+            visitor, hubs = Gauges(steady.pid), Gauges(0)
+            async with _readings(visitor, hubs, place, model):
                 numbers = place.numbers()
                 clients = [
                     PipeWorker(
@@ -212,7 +212,7 @@ async def _soak(
         books=books,
         orphans=ground.orphans,
         verdict=verdict,
-        door=door,
+        client=visitor,
         hubs=hubs,
     )
 
@@ -261,13 +261,13 @@ async def ground_for(folder: Path, seed: int, books: Books, env: Mapping[str, st
 
 
 @asynccontextmanager
-async def _readings(door: Gauges, hubs: Gauges, place: Place, model: ScriptedModel) -> AsyncIterator[None]:
+async def _readings(client: Gauges, hubs: Gauges, place: Place, model: ScriptedModel) -> AsyncIterator[None]:
     began = time.monotonic()
 
     async def read() -> None:
         while True:
             now, works = time.monotonic() - began, len(place.books.works)
-            door.read(now, works)
+            client.read(now, works)
             for hubs.pid in hub_processes(place.state_dir):
                 with suppress(OSError, StopIteration):  # killed while we looked
                     hubs.read(now, works)

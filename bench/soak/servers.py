@@ -51,7 +51,7 @@ class HungUp(Exception):
     """Raised when the client hangs up during a call."""
 
 
-class Door(Protocol):
+class Connects(Protocol):
     """Server that clients connect to."""
 
     def connection(self) -> AbstractAsyncContextManager[Connection]: ...

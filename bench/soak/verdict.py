@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
     from pathlib import Path
 
-    from bench.soak.servers import Connection, Door
+    from bench.soak.servers import Connection, Connects
     from bench.soak.works import Books, Work
     from helmsman.agents.protocol import RecordedTurn
 
@@ -55,14 +55,20 @@ class Verdict:
 
 
 async def judge(
-    door: Door, next_hub: Callable[[], Awaitable[None]], books: Books, codex_home: Path, marks: Path, *, only_hubs: bool
+    client: Connects,
+    next_hub: Callable[[], Awaitable[None]],
+    books: Books,
+    codex_home: Path,
+    marks: Path,
+    *,
+    only_hubs: bool,
 ) -> Verdict:
     """Ask all witnesses about all sessions. If `only_hubs` were killed, no session has a reason to fail."""
     verdict = Verdict()
     _claim_unknown(await anyio.to_thread.run_sync(_rollouts, codex_home), books)
     works = [work for work in books.works if work.session_id is not None]
     verdict.started = len(works)
-    async with door.connection() as connection:
+    async with client.connection() as connection:
         told = await _each(works, lambda work: _last_word(connection, work, books, verdict))
         await next_hub()
         read = await _each(works, lambda work: _status(connection, work, verdict))

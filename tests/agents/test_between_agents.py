@@ -163,7 +163,7 @@ async def test_a_session_is_handed_over_once_whatever_becomes_of_hubs(
     sessions: list[str] = []
     before = None
     for _ in range(2):  # the second time as a hub does it that is asked for the same again
-        token = call_key.set(CallKey("door:1", before, is_repeated=before is not None))
+        token = call_key.set(CallKey("client:1", before, is_repeated=before is not None))
         try:
             sessions.append((await ended(await helm.say(first.id, "Go on", agent="claude"))).id)
         finally:

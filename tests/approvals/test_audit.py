@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-PERSON = AnsweredBy("person", door="dashboard")
+PERSON = AnsweredBy("person", via="dashboard")
 
 
 def ask(kind: QuestionType = "command_approval", **details: Any) -> Question:
@@ -54,7 +54,7 @@ def test_a_decision_is_one_line_that_tells_all(audit: AuditLog) -> None:
         "directory": "/src/repo",
         "decision": "deny",
         "by": "person",
-        "door": "dashboard",
+        "via": "dashboard",
         "reason": "not today",
     }
 

@@ -141,7 +141,7 @@ async def test_what_is_typed_on_when_a_question_closes_answers_no_other(
     await page.press("d")
     await page.until("document.activeElement.matches('.question textarea')")
     await page.write("not b")
-    await helm.respond(asking.id, asking.questions[0].id, ["deny"])  # another door was faster
+    await helm.respond(asking.id, asking.questions[0].id, ["deny"])  # another client was faster
     await page.until("document.querySelectorAll('.question').length === 1")
     await a_moment(page)
     for key in "anana":
@@ -207,7 +207,7 @@ async def test_what_slides_under_the_pointer_is_not_answered(
             return [box.x + box.width / 2, box.y + box.height / 2];
         })()"""
     )
-    await helm.respond(asking.id, asking.questions[0].id, ["deny"])  # by another door, just before the click
+    await helm.respond(asking.id, asking.questions[0].id, ["deny"])  # by another client, just before the click
     under = f"document.elementFromPoint({x}, {y}).closest('[data-answer=approve]') !== null"
     await page.until(f"document.querySelectorAll('.question').length === 1 && {under}")
     await page.click_at(x, y)

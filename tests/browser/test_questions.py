@@ -1,4 +1,4 @@
-"""Questions in the browser: announced, approved and denied by click and by key, and lost to a faster door."""
+"""Questions in the browser: announced, approved and denied by click and by key, and lost to a faster client."""
 
 from __future__ import annotations
 

@@ -196,7 +196,9 @@ async def test_an_interrupt_while_somebody_is_asked_is_a_no(
         assert (await until(helm, session, lambda one: one.has_ended)).status == "failed"
 
 
-async def test_an_interrupt_by_another_door_is_a_no_too(agent: PlayedAgent, settings: Settings, tmp_path: Path) -> None:
+async def test_an_interrupt_by_another_client_is_a_no_too(
+    agent: PlayedAgent, settings: Settings, tmp_path: Path
+) -> None:
     async with (
         Shared(settings.state_dir, [agent]) as shared,
         HelmsmanService(settings, shared=shared) as one,
@@ -232,7 +234,7 @@ async def test_a_hub_that_has_just_begun_knows_what_waits_before_it_moves_or_sto
 
 @asynccontextmanager
 async def hub(agent: PlayedAgent, settings: Settings, epoch: int) -> AsyncIterator[tuple[HelmsmanService, Recovery]]:
-    """A hub with one door, which has yet to read what the one before left."""
+    """A hub with one client, which has yet to read what the one before left."""
     async with (
         Shared(settings.state_dir, [agent], fence=Fence(epoch, print)) as shared,
         HelmsmanService(settings, shared=shared) as helm,

@@ -1,4 +1,4 @@
-"""Words in transcripts: one index for all doors, for the user alone, which forgets a session with it."""
+"""Words in transcripts: one index for all clients, for the user alone, which forgets a session with it."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ WRITABLE = ("-s", "workspace-write", "-a", "on-request")
 def audit(cli: Cli) -> list[tuple[str, str | None]]:
     file = os.path.join(cli.env["HELMSMAN_STATE_DIR"], "audit.jsonl")  # noqa: PTH118
     with open(file, encoding="utf-8") as lines:  # noqa: PTH123
-        return [(entry["by"], entry.get("door")) for entry in map(json.loads, lines)]
+        return [(entry["by"], entry.get("via")) for entry in map(json.loads, lines)]
 
 
 async def test_a_prompt_in_the_foreground_stops_the_clock(cli: Cli, model: ScriptedModel, git_repo: Path) -> None:

@@ -38,7 +38,7 @@ async def test_questions_of_all_sessions_are_answered_one_by_one(cli: Cli, left_
     assert [one["sessionId"] for one in listed["sessions"]] == [first]
 
 
-async def test_a_question_that_another_door_answers_is_withdrawn(cli: Cli, left_behind: LeaveBehind) -> None:
+async def test_a_question_that_another_client_answers_is_withdrawn(cli: Cli, left_behind: LeaveBehind) -> None:
     session_id = await left_behind.asking()
     (shown,) = (await cli.run("respond", session_id, "--json")).json
     async with cli.on_terminal("respond") as program:

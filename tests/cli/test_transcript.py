@@ -363,10 +363,10 @@ QUESTION = Question(
 )
 
 
-def _closed(answer: str | None, by: str, door: str | None = None) -> Sequence[Event]:
+def _closed(answer: str | None, by: str, via: str | None = None) -> Sequence[Event]:
     return (
         QuestionAsked(session_id="s", question=QUESTION),
-        QuestionClosed(session_id="s", question_id="q", answer=answer, by=by, door=door),
+        QuestionClosed(session_id="s", question_id="q", answer=answer, by=by, via=via),
     )
 
 

@@ -39,7 +39,7 @@ class Serving:
     env: Mapping[str, str]
     directory: Path
     warm: bool = True
-    """Whether the process that is started may be a door to the one that serves."""
+    """Whether the process that is started may be a client to the one that serves."""
 
     @classmethod
     def on(cls, home: CodexHome, binary: Path, directory: Path, **env: str) -> Self:

@@ -73,7 +73,7 @@ class Victim:
     async def _kill_in_a_call(self, killed: anyio.Event) -> None:
         await self.gate.reached()
         with anyio.fail_after(SECONDS):
-            while not (ask_hub(self.serving.state_dir, "status") or {}).get("doors"):
+            while not (ask_hub(self.serving.state_dir, "status") or {}).get("clients"):
                 await anyio.sleep(0.02)
         await anyio.sleep(PAUSE)
         await self.kill()

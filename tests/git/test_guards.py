@@ -1,6 +1,6 @@
 """What keeps a working tree from harm when a change comes into it: each guard, through each way in.
 
-A worktree's changes and a diff (a cloud task's, for one) come in through one door, `helmsman.git.patches`. The change is
+A worktree's changes and a diff (a cloud task's, for one) come in through one client, `helmsman.git.patches`. The change is
 made in a worktree here; the second way takes the same as a diff.
 """
 

@@ -98,12 +98,12 @@ async def on_terminal(
 
 
 async def until_nobody_is_served(place: Place) -> None:
-    def doors() -> list[Any]:
+    def clients() -> list[Any]:
         status = ask_hub(place.state_dir, "status")
-        return [] if status is None else list(status["doors"])
+        return [] if status is None else list(status["clients"])
 
     with anyio.fail_after(SECONDS):
-        while await anyio.to_thread.run_sync(doors):
+        while await anyio.to_thread.run_sync(clients):
             await anyio.sleep(0.02)
 
 

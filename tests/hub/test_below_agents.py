@@ -55,8 +55,8 @@ async def test_a_codex_that_is_configured_with_helmsman_gets_a_service_of_its_ow
         assert "without a hub: it was started by an agent of Helmsman's own" in await written(said)
         await place.kill_hub()
         await codex("codex_list")
-        doors = (ask_hub(place.state_dir, "status") or {})["doors"]
-        assert [door["kind"] for door in doors] == ["mcp"]
+        clients = (ask_hub(place.state_dir, "status") or {})["clients"]
+        assert [client["kind"] for client in clients] == ["mcp"]
 
 
 @pytest.mark.rare
@@ -77,8 +77,8 @@ async def test_a_claude_code_that_is_configured_with_helmsman_gets_a_service_of_
             await session.wait(until="end")
         assert session.status == "done"
         assert "without a hub" in await written(said)
-        doors = (ask_hub(place.state_dir, "status") or {})["doors"]
-        assert [door["kind"] for door in doors] == ["program"]
+        clients = (ask_hub(place.state_dir, "status") or {})["clients"]
+        assert [client["kind"] for client in clients] == ["program"]
 
 
 @pytest.mark.long

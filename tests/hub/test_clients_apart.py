@@ -1,4 +1,4 @@
-"""Doors of one hub with other rules, toolsets, roots and limits: each gets what it would have had alone."""
+"""Clients of one hub with other rules, toolsets, roots and limits: each gets what it would have had alone."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ LOOKS = (
 )
 
 
-async def test_a_door_with_roots_neither_lists_nor_drops_the_worktrees_of_others(
+async def test_a_client_with_roots_neither_lists_nor_drops_the_worktrees_of_others(
     settings: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, tmp_path: Path
 ) -> None:
     model.otherwise(say("done"))
@@ -117,8 +117,8 @@ async def test_a_door_with_roots_neither_lists_nor_drops_the_worktrees_of_others
 async def test_clients_on_pipes_have_their_own_variables(place: Place, model: ScriptedModel) -> None:
     for name in ("one", "two"):
         model.on(f"hello {name}", run("echo $DATABASE_URL"), say("done"))
-        door = replace(place, env={**place.env, "DATABASE_URL": f"db://{name}"})
-        async with Client(door.on_stdio()) as client:
+        other = replace(place, env={**place.env, "DATABASE_URL": f"db://{name}"})
+        async with Client(other.on_stdio()) as client:
             codex = Caller(client)
             started = await codex("codex_start", prompt=f"hello {name}", approvalPolicy="never")
             await codex.until_settled(started["sessionId"])

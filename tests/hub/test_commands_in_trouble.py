@@ -116,7 +116,7 @@ async def working_task(place: Place, prompt: str) -> str:
 async def until_served(place: Place, pid: int) -> None:
     def is_served() -> bool:
         status = ask_hub(place.state_dir, "status")
-        return status is not None and pid in [door["pid"] for door in status["doors"]]
+        return status is not None and pid in [client["pid"] for client in status["clients"]]
 
     with anyio.fail_after(SECONDS):
         while not await anyio.to_thread.run_sync(is_served):

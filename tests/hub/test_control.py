@@ -60,7 +60,7 @@ async def test_after_a_restart_the_clients_are_with_the_next_hub(bare_place: Pla
         first = bare_place.hub
         await told(bare_place, "restart")
         with anyio.fail_after(SECONDS):
-            while not ((status := ask_hub(bare_place.state_dir, "status")) and status["doors"]):
+            while not ((status := ask_hub(bare_place.state_dir, "status")) and status["clients"]):
                 await anyio.sleep(0.01)
         assert status["pid"] != first
         assert (await ping(server))["result"] == {}

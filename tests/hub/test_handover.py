@@ -1,4 +1,4 @@
-"""A newer door's hub takes over from an older one while work runs, and nobody notices."""
+"""A newer client's hub takes over from an older one while work runs, and nobody notices."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_turns_questions_and_calls_go_on_in_the_newer_hub(
                 assert (await codex("codex_wait", sessionId=asking["sessionId"]))["status"] == "done"
             gate.release()
         assert waited == ["done at last"]
-        assert version_of(place) == _NEWER, "an older door went back to its own"
+        assert version_of(place) == _NEWER, "an older client went back to its own"
 
 
 async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Place, newer: NewerPlace) -> None:
@@ -117,9 +117,9 @@ async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Pl
 
     # Another version is installed in place of the newer one: what its hub has not imported by now is not its own.
     first, package = place.hub, newer.package
-    door = package / "httpd" / "listeners.py"
+    client = package / "httpd" / "listeners.py"
     spoilt = f"import os\nif os.getpid() == {first}: raise ImportError('of another version')\n"
-    door.write_text(door.read_text(encoding="utf-8") + spoilt, encoding="utf-8")
+    client.write_text(client.read_text(encoding="utf-8") + spoilt, encoding="utf-8")
     async with newer.over_http():
         assert place.hub != first
         (package / "_version.py").write_text('__version__ = "99.9.9"\n', encoding="utf-8")

@@ -85,8 +85,8 @@ async def test_a_login_and_an_open_port_outlive_the_hub_and_a_logout_too(bare_pl
         await browser.post("api/login", code=shown["code"])
         await bare_place.kill_hub()
         assert (await browser.get("api/overview"))["running"] == 0
-        (door,) = (ask_hub(bare_place.state_dir, "status") or {})["doors"]
-        assert door["kind"] == "dashboard"
+        (client,) = (ask_hub(bare_place.state_dir, "status") or {})["clients"]
+        assert client["kind"] == "dashboard"
         with pytest.raises(HTTPError, match="401"):
             await Browser(shown["address"]).get("api/overview")
         copied = browser.cookie
@@ -139,7 +139,7 @@ async def test_a_dashboard_whose_settings_want_no_hub_any_more_serves_itself_onc
         with anyio.fail_after(SECONDS):
             again = json.loads(await dashboard.stdout.receive_until(b"\n", 10_000))
         assert again["address"] == shown["address"]
-        assert not (ask_hub(bare_place.state_dir, "status") or {}).get("doors")
+        assert not (ask_hub(bare_place.state_dir, "status") or {}).get("clients")
         dashboard.process.send_signal(signal.SIGINT)
 
 
@@ -152,7 +152,7 @@ async def test_what_a_client_started_shows_in_the_dashboard_of_the_same_hub(plac
         listing = Request(served.url.removesuffix("/mcp") + "/api/sessions", headers=served.headers)
         assert session in json.dumps(await fetch(listing))
         status = ask_hub(place.state_dir, "status") or {}
-        assert sorted(door["kind"] for door in status["doors"]) == ["http", "mcp"]
+        assert sorted(client["kind"] for client in status["clients"]) == ["http", "mcp"]
 
 
 async def test_a_call_of_the_modern_era_that_is_cut_fails_alone(place: Place, model: ScriptedModel) -> None:
@@ -220,7 +220,7 @@ async def test_the_hub_listens_by_itself_when_a_program_asks(served: Place) -> N
         listed = Request(f"{address}/v1/sessions", headers={"Authorization": f"Bearer {token}"})
         assert await fetch(listed) == {"sessions": []}
     with anyio.fail_after(SECONDS):
-        while (ask_hub(served.state_dir, "status") or {})["doors"]:
+        while (ask_hub(served.state_dir, "status") or {})["clients"]:
             await anyio.sleep(0.01)
     with pytest.raises(URLError):
         await fetch(listed)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 SECONDS = 30
-PERSON = AnsweredBy("person", door="dashboard")
+PERSON = AnsweredBy("person", via="dashboard")
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ async def test_an_answer_that_a_hub_gave_before_it_died_is_the_same_answer_and_n
             with pytest.raises(QuestionNotOpen):
                 await helm.respond(session.id, question.id, ["deny"], by=PERSON)
             with pytest.raises(QuestionNotOpen):
-                await helm.respond(session.id, question.id, ["approve"], by=AnsweredBy("agent", door="tool"))
+                await helm.respond(session.id, question.id, ["approve"], by=AnsweredBy("agent", via="tool"))
             with pytest.raises(QuestionNotOpen):
                 await helm.respond(session.id, "q_unknown", ["approve"], by=PERSON)
         assert await session.wait(until="end", timeout=SECONDS)

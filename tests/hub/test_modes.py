@@ -41,11 +41,13 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_door_tells_its_umask(umask: int) -> None:
+def test_a_client_tells_its_umask(umask: int) -> None:
     assert int(client_environment({})[UMASK], 8) == umask
 
 
-async def test_files_have_the_modes_of_the_door(place: Place, model: ScriptedModel, git_repo: Path, umask: int) -> None:
+async def test_files_have_the_modes_of_the_client(
+    place: Place, model: ScriptedModel, git_repo: Path, umask: int
+) -> None:
     model.on("make", run("touch by-command.txt"), patch(add("by-patch.txt", "made\n")), say("done"))
     place = replace(place, directory=git_repo, warm=False)
     async with Client(place.on_stdio("--tools", "sessions,extras")) as client:

@@ -208,4 +208,4 @@ async def test_a_question_is_answered_from_the_phone_with_a_hub_killed_in_betwee
             await told(place, "config", "notify")
         assert len(ntfy.published) == 2, "who follows a session is not told of its end"
         audit = (place.state_dir / "audit.jsonl").read_text("utf-8")
-        assert '"door": "ntfy"' in audit or '"door":"ntfy"' in audit
+        assert '"via": "ntfy"' in audit or '"via":"ntfy"' in audit

@@ -102,7 +102,7 @@ async def test_a_session_runs_in_the_hub_and_is_followed_here(
     assert session is await helm.session(session.id)
     status = ask_hub(in_hub.state_dir, "status")
     assert status is not None
-    assert [door["kind"] for door in status["doors"]] == ["program"]
+    assert [client["kind"] for client in status["clients"]] == ["program"]
     assert session.task_id is not None
     assert (await helm.tasks.get(session.task_id)).status == "completed"
 

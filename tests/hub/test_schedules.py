@@ -112,12 +112,12 @@ async def test_while_somebody_keeps_it_there_is_always_a_hub_until_it_is_told_to
             with anyio.fail_after(SECONDS):
                 while (first := hub_pid(place.state_dir)) is None:
                     await anyio.sleep(0.02)
-                while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["clients"]:
                     await anyio.sleep(0.02)
                 await place.kill_hub()
                 while hub_pid(place.state_dir) in (None, first):
                     await anyio.sleep(0.02)
-                while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["doors"]:
+                while not json.loads((await done(whole("hub", "--json"), place)).stdout)["hub"]["clients"]:
                     await anyio.sleep(0.02)
                 assert (await done(whole("hub", "stop", "--yes"), place)).code == 0
                 assert await running.wait() == 0

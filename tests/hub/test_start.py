@@ -45,7 +45,7 @@ async def ping(server: ServerProcess) -> dict[str, Any]:
     return answer
 
 
-async def test_many_doors_at_once_start_one_hub(bare_place: Place) -> None:
+async def test_many_clients_at_once_start_one_hub(bare_place: Place) -> None:
     pids = set[str]()
 
     async def connect() -> None:
@@ -111,7 +111,7 @@ def test_a_hub_inherits_nothing_from_whoever_starts_it(bare_place: Place, tmp_pa
     )
     assert len(limits) == 3
     assert all(soft == hard for _, soft, hard in limits), limits
-    # The client's pipes end with the door, and its caller sees that.
+    # The client's pipes end with the client, and its caller sees that.
     process.kill()
     assert process.stdout.read() == b""
     assert process.stderr is not None
@@ -306,20 +306,20 @@ anyio.run(main)
 """
 
 
-def test_a_hub_in_which_something_fails_that_all_need_ends_at_once_and_sends_its_doors_to_the_next(
+def test_a_hub_in_which_something_fails_that_all_need_ends_at_once_and_sends_its_clients_to_the_next(
     tmp_path: Path,
 ) -> None:
     with (
         subprocess.Popen([sys.executable, "-c", _FAILING, str(tmp_path)], stdout=subprocess.PIPE) as hub,
-        socket.socket(socket.AF_UNIX) as door,
+        socket.socket(socket.AF_UNIX) as client,
     ):
         try:
             assert hub.stdout is not None
             assert hub.stdout.readline() == b"listens\n"
-            door.settimeout(SECONDS)
-            door.connect(str(tmp_path / SOCKET))
-            door.sendall(b"helmsman-test 1\n")
-            assert door.recv(10) == b"h\n"
+            client.settimeout(SECONDS)
+            client.connect(str(tmp_path / SOCKET))
+            client.sendall(b"helmsman-test 1\n")
+            assert client.recv(10) == b"h\n"
             assert hub.wait(SECONDS) == 0
         finally:
             hub.kill()

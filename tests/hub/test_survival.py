@@ -235,7 +235,7 @@ async def test_a_hub_that_is_stopped_and_continues_does_everything_once(
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(start, codex)
                 tasks.start_soon(start, Caller(other))
-                with anyio.move_on_after(1):  # a door that comes now waits too
+                with anyio.move_on_after(1):  # a client that comes now waits too
                     async with Client(place.on_stdio(), mode="legacy"):
                         pytest.fail("who answered?")
                 assert begun == []

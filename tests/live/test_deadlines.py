@@ -150,7 +150,7 @@ async def test_a_question_that_another_program_shows_is_not_denied_and_all_of_th
         await finished(session)
         await finished(looked_at)
     for seen in (session, looked_at):
-        assert [(event.by, event.door) for event in closings(seen)] == [("person", "dashboard"), ("deadline", None)]
+        assert [(event.by, event.via) for event in closings(seen)] == [("person", "dashboard"), ("deadline", None)]
     assert [entry["by"] for entry in audit(in_hub)] == ["person", "deadline"]
 
 

@@ -112,7 +112,7 @@ async def test_a_dismissed_form_leaves_the_question_open_and_is_not_shown_again(
 
 
 @pytest.mark.usefixtures("touches")
-async def test_an_answer_through_another_door_wins_and_closes_the_form(
+async def test_an_answer_through_another_client_wins_and_closes_the_form(
     helm: HelmsmanService, asks: dict[str, Any], folder: Path
 ) -> None:
     person = Person("thinks")
@@ -196,7 +196,7 @@ async def test_the_form_of_an_mcp_server_is_passed_on_and_its_answer_back(
 def last_in_audit(helm: HelmsmanService) -> tuple[str, str | None]:
     lines = (helm.settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
     entry = json.loads(lines[-1])
-    return entry["by"], entry.get("door")
+    return entry["by"], entry.get("via")
 
 
 @pytest.mark.usefixtures("touches")

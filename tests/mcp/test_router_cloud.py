@@ -68,7 +68,7 @@ def home(tmp_path: Path, cloud_codex: Path, codex_home_templates: HomeTemplates,
 
 @pytest.fixture
 def settings(cloud_codex: Path, home: CodexHome, tmp_path: Path) -> Settings:
-    """Both doors open, and one environment configured."""
+    """Both clients open, and one environment configured."""
     flags = {"codex_path": str(cloud_codex), "detach": False, "tools": "router", "expose_primitives": True}
     known = {"cloud": {"default_environment": "site", "environments": {"site": "env_1"}}}
     settings = load_settings(flags, home.env, tmp_path)

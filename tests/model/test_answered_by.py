@@ -16,7 +16,7 @@ from helmsman.model.answered_by import (
 
 
 @pytest.mark.parametrize(
-    ("by", "spelled", "door"),
+    ("by", "spelled", "via"),
     [
         (PERSON_IN_DASHBOARD, "person", "dashboard"),
         (PERSON_AT_TERMINAL, "person", "terminal"),
@@ -29,8 +29,8 @@ from helmsman.model.answered_by import (
         (DEADLINE, "deadline", None),
     ],
 )
-def test_everybody_has_one_spelling(by: AnsweredBy, spelled: str, door: str | None) -> None:
-    assert (str(by), by.through) == (spelled, door)
+def test_everybody_has_one_spelling(by: AnsweredBy, spelled: str, via: str | None) -> None:
+    assert (str(by), by.through) == (spelled, via)
 
 
 @pytest.mark.parametrize("name", ["person", "x\nperson", "deadline", " ", "a" * 5000])

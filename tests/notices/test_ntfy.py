@@ -60,7 +60,7 @@ async def test_a_button_answers_its_question_once_and_the_audit_log_says_so(
             while not (state_dir / "audit.jsonl").exists() or not audit(state_dir):
                 await anyio.sleep(0.01)
         (line,) = audit(state_dir)
-        assert (line["decision"], line["by"], line["door"]) == ("approve", "person", "ntfy")
+        assert (line["decision"], line["by"], line["via"]) == ("approve", "person", "ntfy")
         assert in_words("approve", "person", "ntfy", None) == "approved by you by a button of ntfy"
 
         await ntfy.until_read(0)  # nothing can be answered any more, so nobody listens

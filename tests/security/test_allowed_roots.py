@@ -352,7 +352,7 @@ def detached(settings: Settings, detached_engines: Path) -> Settings:
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
+async def test_what_another_client_opened_wider_in_the_same_engine_goes_on_inside(
     detached: Settings, narrow: Settings, codex_home: CodexHome, git_repo: Path, outside: Path, made: Path
 ) -> None:
     """Codex (0.105 and newer) keeps the roots of a loaded thread, and ignores those of a client that resumes it."""
@@ -386,7 +386,7 @@ async def test_what_another_door_opened_wider_in_the_same_engine_goes_on_inside(
 
 @pytest.mark.matrix
 @pytest.mark.anyio
-async def test_a_turn_that_another_door_began_wider_can_be_stopped_and_not_steered(
+async def test_a_turn_that_another_client_began_wider_can_be_stopped_and_not_steered(
     detached: Settings, narrow: Settings, codex_home: CodexHome, model: ScriptedModel, git_repo: Path, made: Path
 ) -> None:
     gate = model.gate()
@@ -402,7 +402,7 @@ async def test_a_turn_that_another_door_began_wider_can_be_stopped_and_not_steer
     assert not made.exists()
 
 
-# --- other doors -----------------------------------------------------------------------------------------------------
+# --- other clients -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.anyio

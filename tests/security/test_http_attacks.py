@@ -389,9 +389,9 @@ async def test_no_spelling_of_a_path_gets_past_the_guard(helm: HelmsmanService) 
     st.sampled_from(["GET", "POST", "HEAD"]),
 )
 def test_what_is_open_to_strangers_is_named_one_by_one(path: str, method: str) -> None:
-    door = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
+    client = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
     scope = {"type": "http", "path": path, "method": method, "scheme": "http"}
-    verdict = door.verdict(scope, Headers({"host": "127.0.0.1"}))
+    verdict = client.verdict(scope, Headers({"host": "127.0.0.1"}))
     if verdict == "stranger":
         assert method in ("GET", "HEAD")
         assert path == "/" or path.removeprefix("/") in {
@@ -454,9 +454,9 @@ async def nobody(*_: Any) -> None:
 
 
 def refusal(**headers: str) -> str | None:
-    door = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
+    client = Guard(nobody, token=TOKEN, answers_to=HttpOptions().answers_to, logins=Logins(secure=False))
     scope = {"type": "http", "path": "/mcp", "method": "POST", "scheme": "http"}
-    answer = door.verdict(scope, Headers({name.replace("_", "-"): value for name, value in headers.items()}))
+    answer = client.verdict(scope, Headers({name.replace("_", "-"): value for name, value in headers.items()}))
     return None if isinstance(answer, str) else bytes(answer.body).decode()
 
 

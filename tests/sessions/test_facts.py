@@ -270,7 +270,7 @@ async def test_a_repeated_message_into_a_turn_is_sent_unless_a_hub_was_about_to_
         async def hear(_session_id: str, text: str) -> None:
             sent.append(text)
 
-        call_key.set(CallKey("door:7", is_repeated=True))
+        call_key.set(CallKey("client:7", is_repeated=True))
         with mock.patch.object(session.engine, "steer", hear):
             await helm.say(session.id, "faster", when_busy="steer")
             await helm.task_writer.write()
@@ -279,4 +279,4 @@ async def test_a_repeated_message_into_a_turn_is_sent_unless_a_hub_was_about_to_
         call_key.set(None)
         assert sent == ["faster"]
         (steered,) = [event for event in session.feed.since(0).events if isinstance(event, SteerRequested)]
-        assert (steered.text, steered.call) == ("faster", "door:7")
+        assert (steered.text, steered.call) == ("faster", "client:7")

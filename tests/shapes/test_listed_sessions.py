@@ -1,4 +1,4 @@
-"""One shape of a session in a list, of which every door shows what it has room for."""
+"""One shape of a session in a list, of which every client shows what it has room for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several doors on one process: they share the sessions, and each has its own settings, rules, limits and directory."""
+"""Several clients on one process: they share the sessions, and each has its own settings, rules, limits and directory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def shared(tmp_path: Path, agent: PlayedAgent) -> AsyncIterator[Shared]:
 
 
 @asynccontextmanager
-async def two_doors(
+async def two_clients(
     shared: Shared, one: Settings, other: Settings
 ) -> AsyncIterator[tuple[HelmsmanService, HelmsmanService]]:
     async with HelmsmanService(one, shared=shared) as first, HelmsmanService(other, shared=shared) as second:
@@ -58,7 +58,7 @@ async def question_of(session: Session) -> str:
     return session.questions[0].id
 
 
-async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_came_by(
+async def test_a_session_is_the_same_through_every_client_and_outlives_the_one_it_came_by(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     settings = unhurried(tmp_path)
@@ -78,10 +78,10 @@ async def test_a_session_is_the_same_through_every_door_and_outlives_the_one_it_
         await second.say(session.id, "more")
         assert len(agent.engines) == 1
         assert session.verbs is second
-        assert heard == [], "a door that has closed hears nothing more"
+        assert heard == [], "a client that has closed hears nothing more"
 
 
-async def test_all_doors_together_run_no_more_turns_than_allowed(
+async def test_all_clients_together_run_no_more_turns_than_allowed(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     """As each command of the shell is a client of its own. What is asked for at the same moment counts, too."""
@@ -89,9 +89,9 @@ async def test_all_doors_together_run_no_more_turns_than_allowed(
     refused: list[TooManySessions] = []
 
     async def start(number: int) -> None:
-        async with HelmsmanService(settings, shared=shared) as door:
+        async with HelmsmanService(settings, shared=shared) as client:
             try:
-                await door.start(f"go {number}", cwd=tmp_path, agent=agent.name)
+                await client.start(f"go {number}", cwd=tmp_path, agent=agent.name)
             except TooManySessions as error:
                 refused.append(error)
 
@@ -100,9 +100,9 @@ async def test_all_doors_together_run_no_more_turns_than_allowed(
             tasks.start_soon(start, number)
     running = [session for session in shared.session_registry.at_work.values() if session.state.is_running]
     assert (len(running), len(refused)) == (3, 5)
-    async with HelmsmanService(settings, shared=shared) as door:
+    async with HelmsmanService(settings, shared=shared) as client:
         with pytest.raises(TooManySessions, match="3 turns are running and MAX_SESSIONS is 3") as caught:
-            await door.start("one more", cwd=tmp_path, agent=agent.name)
+            await client.start("one more", cwd=tmp_path, agent=agent.name)
         for session in running:
             assert f"- {session.id} (go " in caught.value.message
         assert caught.value.details["running"] == [session.id for session in running]
@@ -116,7 +116,7 @@ async def test_a_full_hub_names_no_session_outside_the_allowed_roots(
     outside.mkdir()
     settings = replace(unhurried(tmp_path), max_sessions=2)
     narrow = replace(settings, allowed_roots=(inside,))
-    async with two_doors(shared, settings, narrow) as (wide, bounded):
+    async with two_clients(shared, settings, narrow) as (wide, bounded):
         hidden = await wide.start("secret plan", cwd=outside, agent=agent.name)
         known = await wide.start("go", cwd=inside, agent=agent.name)
         with pytest.raises(TooManySessions, match="2 turns are running") as caught:
@@ -130,10 +130,10 @@ async def test_a_key_stands_for_its_session_as_long_as_the_registry_says(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     narrow = replace(unhurried(tmp_path), max_sessions=1)
-    async with two_doors(shared, narrow, unhurried(tmp_path)) as (first, second):
+    async with two_clients(shared, narrow, unhurried(tmp_path)) as (first, second):
         session = await first.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key")
-        for door in (first, second):  # also where there is no room for another
-            assert await door.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key") is session
+        for client in (first, second):  # also where there is no room for another
+            assert await client.start("go", cwd=tmp_path, agent=agent.name, idempotency_key="key") is session
         with pytest.raises(InvalidInput, match="another key for another agent"):
             await second.start("go", cwd=tmp_path, agent="codex", idempotency_key="key")
         agent.engines[-1].end("completed")
@@ -147,14 +147,14 @@ async def test_a_key_stands_for_its_session_as_long_as_the_registry_says(
         assert fresh is not session
 
 
-async def test_a_turn_keeps_the_rules_and_the_deadline_of_the_door_that_began_it(
+async def test_a_turn_keeps_the_rules_and_the_deadline_of_the_client_that_began_it(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     rules = {"rules": [{"effect": "allow", "type": "command_approval"}]}
     lenient = replace(
         unhurried(tmp_path), files=(ConfigFile(tmp_path / "helmsman.toml", rules, trusted=True),), approval_timeout=5.0
     )
-    async with two_doors(shared, lenient, unhurried(tmp_path)) as (first, second):
+    async with two_clients(shared, lenient, unhurried(tmp_path)) as (first, second):
         session = await first.start("go", cwd=tmp_path, agent=agent.name)
         agent.engines[-1].ask()
         with anyio.fail_after(20):
@@ -169,14 +169,14 @@ async def test_a_turn_keeps_the_rules_and_the_deadline_of_the_door_that_began_it
         assert session.deadlines[question].seconds > 5
 
 
-async def test_no_door_sees_hears_or_continues_what_is_outside_its_roots(
+async def test_no_client_sees_hears_or_continues_what_is_outside_its_roots(
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
     outside.mkdir()
     confined = replace(unhurried(tmp_path), allowed_roots=(inside,))
-    async with two_doors(shared, unhurried(tmp_path), confined) as (wide, narrow):
+    async with two_clients(shared, unhurried(tmp_path), confined) as (wide, narrow):
         heard: list[str] = []
         narrow.listen(lambda session, _event: heard.append(session.id))
         there = await wide.start("go", cwd=inside, agent=agent.name, sandbox="danger-full-access")
@@ -198,7 +198,7 @@ async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_beg
     shared: Shared, agent: PlayedAgent, tmp_path: Path
 ) -> None:
     confined = replace(unhurried(tmp_path), allowed_roots=(tmp_path,))
-    async with two_doors(shared, unhurried(tmp_path), confined) as (wide, narrow):
+    async with two_clients(shared, unhurried(tmp_path), confined) as (wide, narrow):
         session = await wide.start("go", cwd=tmp_path, agent=agent.name)
         agent.engines[-1].ask()
         question = await question_of(session)
@@ -212,7 +212,9 @@ async def test_an_agent_behind_roots_lets_nothing_out_of_the_sandbox_whoever_beg
         await narrow.respond(session.id, question, ["deny"], by=_AGENT)
 
 
-async def test_paths_are_those_of_the_door_that_names_them(shared: Shared, agent: PlayedAgent, tmp_path: Path) -> None:
+async def test_paths_are_those_of_the_client_that_names_them(
+    shared: Shared, agent: PlayedAgent, tmp_path: Path
+) -> None:
     (tmp_path / "here" / "below").mkdir(parents=True)
     (tmp_path / "home").mkdir()
     at = CallerContext({**os.environ, "HOME": str(tmp_path / "home")}, tmp_path / "here")
@@ -245,7 +247,7 @@ async def test_clients_for_which_an_engine_would_differ_have_one_each(
     assert len({fingerprint(env) for env in told}) == len(told)
 
 
-async def test_engines_are_let_go_of_when_their_last_door_has_gone_and_nothing_runs_in_them(
+async def test_engines_are_let_go_of_when_their_last_client_has_gone_and_nothing_runs_in_them(
     agent: PlayedAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("helmsman.steering.shared._LINGER_SECONDS", 0.05)

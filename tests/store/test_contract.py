@@ -379,7 +379,7 @@ def test_threads_change_one_task_without_losing_anything(store: Store) -> None:
 
 async def test_a_call_is_done_once(store: Store) -> None:
     writer = store.task_writer()
-    calls, call = CallLog(writer), CallId("door", 1, Process.me())
+    calls, call = CallLog(writer), CallId("client", 1, Process.me())
     await calls.begin(call, "apply", repeatable=False)
     later = CallLog(writer)  # as the next hub finds it
     with pytest.raises(OutcomeUnknown):
@@ -387,7 +387,7 @@ async def test_a_call_is_done_once(store: Store) -> None:
     await later.answer(call, '{"structuredContent": {"sessionId": "s-1"}}')
     with pytest.raises(AnsweredBefore, match="s-1"):
         await CallLog(writer).begin(call, "apply", repeatable=False)
-    assert await calls.sessions_of("door") == ["s-1"]
+    assert await calls.sessions_of("client") == ["s-1"]
     await calls.forget_gone()
     await writer.close()
 

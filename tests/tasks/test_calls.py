@@ -1,4 +1,4 @@
-"""A call that a door asks for again, because its hub died before the door had the answer."""
+"""A call that a client asks for again, because its hub died before the client had the answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_what_failed_is_done_again_only_if_no_agent_can_have_heard_of_it(
             return refused.code
 
     writer = TaskWriter(tmp_path, AgentRecords(Agents()))
-    calls, call = CallLog(writer), CallId("door", 1, Process.me())
+    calls, call = CallLog(writer), CallId("client", 1, Process.me())
     assert [await called(), await called()] == [error.code] * 2
     assert len(asked) == (2 if is_done_again else 1)
     await writer.close()

@@ -1,4 +1,4 @@
-"""Questions answered in the browser, in a race with every other door."""
+"""Questions answered in the browser, in a race with every other via."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(browser: Brow
 
 
 @pytest.mark.usefixtures("touch")
-async def test_the_first_answer_wins_and_the_other_door_is_told(
+async def test_the_first_answer_wins_and_the_other_client_is_told(
     browser: Browser, helm: HelmsmanService, folder: Path, asks: dict[str, Any]
 ) -> None:
     async with Client(build_server(helm)) as client:
@@ -204,7 +204,7 @@ async def test_the_audit_log_tells_a_person_in_the_dashboard_from_a_program_with
         said = "by a program through the dashboard's API" if credentials else "by you in the dashboard"
         assert decision["outcome"] == f"denied {said}"
     lines = (helm.settings.state_dir / "audit.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [(entry["by"], entry["door"]) for entry in map(json.loads, lines)] == [
+    assert [(entry["by"], entry["via"]) for entry in map(json.loads, lines)] == [
         ("person", "dashboard"),
         ("program", "api"),
     ]

@@ -134,7 +134,7 @@ class Agents:
                 f"An agent cannot be called {name!r:.80}: a name is lower case and taken once. Choose another one."
             )
 
-    def of_all_doors(self) -> Iterator[Agent]:
+    def of_all_clients(self) -> Iterator[Agent]:
         """Iterate over these agents and those that only other clients have."""
         return iter((*self._always.values(), *self._own.values()))
 

@@ -4,11 +4,11 @@ Each decision is one line of JSON in `audit.jsonl` in the state directory, reada
 redacted:
 
     {"time": "2026-01-31T12:00:00.000Z", "session": "…", "question": "q_1", "type": "command_approval",
-     "what": {"command": "git push"}, "directory": "/src/repo", "decision": "deny", "by": "person", "door": "dashboard",
+     "what": {"command": "git push"}, "directory": "/src/repo", "decision": "deny", "by": "person", "via": "dashboard",
      "reason": "not today"}
 
 `by` names the decider (`helmsman.model.answered_by`): `person`, `agent: <client>`, `command line`, `program`,
-`handler`, `rule: <the rule>`, `deadline`, `turn ended`, `trouble`. `door` names the client that was used.
+`handler`, `rule: <the rule>`, `deadline`, `turn ended`, `trouble`. `via` names the client that was used.
 
 A decision is recorded before the agent gets it. A hub that is killed in between records the same decision again, which
 is left out.
@@ -92,7 +92,7 @@ class AuditLog:
                 "directory": question.details.get("directory"),
                 "decision": decision,
                 "by": str(by),
-                "door": by.through,
+                "via": by.through,
                 "reason": reason,
             }
             said = present(entry)

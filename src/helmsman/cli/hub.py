@@ -69,9 +69,9 @@ def _show(*, as_json: bool) -> None:
         click.echo(f"Waiting to be sent: {counted(hub['noticesPending'], 'notice')}")
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
     click.echo(f"Clients: {len(hub['doors'])}")
-    for door in hub["doors"]:
-        name = f" ({one_line(door['client'])})" if door.get("client") else ""
-        click.echo(f"  {door['pid']}  {door['kind']}{name}  {one_line(door['directory'])}")
+    for client in hub["clients"]:
+        name = f" ({one_line(client['client'])})" if client.get("client") else ""
+        click.echo(f"  {client['pid']}  {client['kind']}{name}  {one_line(client['directory'])}")
 
 
 @cli_command("run", "Keep a hub running.", "helmsman hub run", group=command, has_json=False)

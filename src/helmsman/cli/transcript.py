@@ -474,13 +474,13 @@ class TranscriptPrinter:
             return []
         is_last = event.question_id == self._last_question
         self._below = question.item_id if is_last else None  # its result follows directly
-        answered_here = event.question_id in self.answered_here and (event.by, event.door) == _ASKED_HERE
+        answered_here = event.question_id in self.answered_here and (event.by, event.via) == _ASKED_HERE
         if self._asked_here and (answered_here or event.answer is None):
             return []
         if event.by == str(HANDLER) and self._answered_by:
             outcome = f"{event.answer} ({self._answered_by})"
         else:
-            outcome = in_words(event.answer, event.by, event.door, event.reason)
+            outcome = in_words(event.answer, event.by, event.via, event.reason)
         refused = event.answer is not None and event.answer.partition(":")[0] in REFUSALS
         style = "yellow" if event.answer is None else "red" if refused else "green"
         self._below = question.item_id

@@ -194,7 +194,7 @@ def _status(hub: Hub) -> dict[str, Any]:
         "sessionsAtWork": hub.work(),
         "nextScheduleAt": None if (next_at := hub.next_at()) is None else next_at.isoformat(timespec="seconds"),
         "noticesPending": hub.notices(),
-        "doors": [dict(door.description) for door in hub.clients.values()],
+        "clients": [dict(client.description) for client in hub.clients.values()],
     }
 
 

@@ -130,7 +130,7 @@ class BoundedConnection(H11Protocol):
             self._due = None
 
 
-class TlsDoor(asyncio.Protocol):
+class TlsConnection(asyncio.Protocol):
     """Performs the TLS handshake and counts the client as a stranger.
 
     asyncio alone would keep a silent client for a minute, uncounted.

@@ -85,7 +85,7 @@ async def serve_http(
     """
     import uvicorn
 
-    from helmsman.httpd.limits import ACCEPTED_AT_ONCE, BoundedBody, BoundedConnection, TlsDoor
+    from helmsman.httpd.limits import ACCEPTED_AT_ONCE, BoundedBody, BoundedConnection, TlsConnection
 
     class Server(uvicorn.Server):
         @contextmanager
@@ -103,7 +103,7 @@ async def serve_http(
     with listener or listen(options) as listener:
         config = uvicorn.Config(
             app,
-            http=BoundedConnection if tls is None else partial(TlsDoor, tls),  # type: ignore[arg-type]
+            http=BoundedConnection if tls is None else partial(TlsConnection, tls),  # type: ignore[arg-type]
             log_config=None,
             access_log=False,
             ws="none",

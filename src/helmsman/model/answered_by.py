@@ -1,7 +1,7 @@
 """Who answered a question, in which front end, and how to display it.
 
 `str()` is the value of `QuestionClosed.by` and of the audit log: `person`, `agent: claude-code 2.1`, `rule: allow git
-status`, `deadline`, …; the front end is a separate field (`door`). A client chooses its own name, so names are bounded,
+status`, `deadline`, …; the front end is a separate field (`via`). A client chooses its own name, so names are bounded,
 on one line, and always behind a label of Helmsman.
 """
 
@@ -26,7 +26,7 @@ from helmsman.model.questions import (
 )
 
 Who = Literal["person", "agent", "command line", "program", "handler", "rule", "deadline", "turn ended", "trouble"]
-Door = Literal["dashboard", "api", "terminal", "form", "tool", "ntfy"]
+FrontEnd = Literal["dashboard", "api", "terminal", "form", "tool", "ntfy"]
 
 _NAME_CHARS: Final = 200
 _RULE_CHARS: Final = 4000
@@ -63,7 +63,7 @@ class AnsweredBy(Value, frozen=True):
 
     who: Who
     name: str | None = None
-    door: Door | None = None
+    via: FrontEnd | None = None
 
     def __str__(self) -> str:
         if self.who not in ("agent", "rule"):
@@ -74,7 +74,7 @@ class AnsweredBy(Value, frozen=True):
     @property
     def through(self) -> str | None:
         """Front end, with the client that showed a form."""
-        return f"{self.door} of {_one_line(self.name)}" if self.door == "form" and self.name else self.door
+        return f"{self.via} of {_one_line(self.name)}" if self.via == "form" and self.name else self.via
 
 
 class Answered(Value, frozen=True):
@@ -84,9 +84,9 @@ class Answered(Value, frozen=True):
     by: AnsweredBy
 
 
-PERSON_AT_TERMINAL: Final = AnsweredBy("person", door="terminal")
-PERSON_IN_DASHBOARD: Final = AnsweredBy("person", door="dashboard")
-PERSON_BY_NTFY: Final = AnsweredBy("person", door="ntfy")
+PERSON_AT_TERMINAL: Final = AnsweredBy("person", via="terminal")
+PERSON_IN_DASHBOARD: Final = AnsweredBy("person", via="dashboard")
+PERSON_BY_NTFY: Final = AnsweredBy("person", via="ntfy")
 COMMAND_LINE: Final = AnsweredBy("command line")
 """A user, or an agent with a shell: they cannot be told apart."""
 PROGRAM: Final = AnsweredBy("program")
@@ -96,7 +96,7 @@ TURN_ENDED: Final = AnsweredBy("turn ended")
 TROUBLE: Final = AnsweredBy("trouble")
 
 
-def in_words(answer: str | None, by: str, door: str | None, reason: str | None) -> str:
+def in_words(answer: str | None, by: str, via: str | None, reason: str | None) -> str:
     """Return the outcome of a question in words: `approved by you in the dashboard`, `denied: no answer in 5 minutes`."""
     if answer is None:
         return "withdrawn: its turn ended" if by == str(TURN_ENDED) else "answered elsewhere, or no longer needed"
@@ -104,11 +104,11 @@ def in_words(answer: str | None, by: str, door: str | None, reason: str | None) 
     if by == str(DEADLINE):
         return f"{verdict}: {reason or 'no answer in time'}"
     because = f": {_one_line(reason)}" if reason and not by.startswith("rule") else ""
-    return f"{verdict} {_by(by, door)}{because}"
+    return f"{verdict} {_by(by, via)}{because}"
 
 
-def _by(by: str, door: str | None) -> str:
-    kind, _, client = (door or "").partition(" of ")
+def _by(by: str, via: str | None) -> str:
+    kind, _, client = (via or "").partition(" of ")
     where = _PLACES.get(kind, "") + (f" of {client}" if client else "")
     if by in ("program", "handler"):
         return f"by a {by}{where}"

@@ -306,13 +306,13 @@ class ErrorItem(BaseItem, frozen=True, kw_only=True, tag="error"):
 class Decision(BaseItem, frozen=True, kw_only=True):
     """Outcome of a question. It is not an item of Codex: `SessionState` makes it for transcripts.
 
-    `outcome` is in words (`denied: no answer in 5 minutes`); `by` and `door` are those of `QuestionClosed`.
+    `outcome` is in words (`denied: no answer in 5 minutes`); `by` and `via` are those of `QuestionClosed`.
     """
 
     question: str = ""
     answer: str | None = None
     by: str = ""
-    door: str | None = None
+    via: str | None = None
     outcome: str = ""
 
     def summary(self) -> str:
@@ -584,7 +584,7 @@ class QuestionAsked(Event, frozen=True, kw_only=True):
 
 
 class QuestionClosed(Event, frozen=True, kw_only=True):
-    """End of a question: `by` and `door` say what closed it (`helmsman.model.answered_by`).
+    """End of a question: `by` and `via` say what closed it (`helmsman.model.answered_by`).
 
     `about` is the question in a line. Without an `answer` it was withdrawn.
     """
@@ -592,7 +592,7 @@ class QuestionClosed(Event, frozen=True, kw_only=True):
     question_id: str
     answer: str | None
     by: str
-    door: str | None = None
+    via: str | None = None
     reason: str | None = None
     about: str | None = None
 
@@ -718,7 +718,7 @@ class AnswerGiven(SessionFact, frozen=True, kw_only=True):
     question_id: str
     answer: str
     by: str
-    door: str | None = None
+    via: str | None = None
 
 
 class SteerRequested(SessionFact, frozen=True, kw_only=True):

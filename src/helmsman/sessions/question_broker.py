@@ -356,7 +356,7 @@ class QuestionBroker:
         deadline.is_being_answered = True
         try:
             given = AnswerGiven(
-                session_id=session.id, question_id=question.id, answer=shown, by=str(by), door=by.through
+                session_id=session.id, question_id=question.id, answer=shown, by=str(by), via=by.through
             )
             session.apply(given)
             await self._write_intent()
@@ -403,7 +403,7 @@ def _close(session: Session, question: Question, answer: str, by: AnsweredBy, re
             question_id=question.id,
             answer=answer,
             by=str(by),
-            door=by.through,
+            via=by.through,
             reason=reason,
             about=in_a_line(question),
         )
@@ -414,7 +414,7 @@ def _not_open(session: Session, question_id: str) -> QuestionNotOpen:
     """Says who was faster, where that is still known."""
     for event in reversed(session.feed.since(0).events):
         if isinstance(event, QuestionClosed) and event.question_id == question_id:
-            outcome = in_words(event.answer, event.by, event.door, event.reason)
+            outcome = in_words(event.answer, event.by, event.via, event.reason)
             how = "is closed" if event.answer is None else "was answered already"
             told = f"This question {how}: {outcome}. Nothing was sent. Continue."
             return QuestionNotOpen(told, answer=event.answer, by=event.by)

@@ -780,8 +780,8 @@ class SessionState:
             question=about,
             answer=event.answer,
             by=event.by,
-            door=event.door,
-            outcome=in_words(event.answer, event.by, event.door, event.reason),
+            via=event.via,
+            outcome=in_words(event.answer, event.by, event.via, event.reason),
         )
         self._asides[decision.id] = len(self._items), decision
 

@@ -583,7 +583,7 @@ class Steering(TurnRunner):
         logged = (await self._loader.log_of(session.id)).events
         answers_given = (event for event in reversed(logged) if isinstance(event, AnswerGiven))
         given = next((event for event in answers_given if event.question_id == question_id), None)
-        if given is None or (given.by, given.door) != (str(by), by.through):
+        if given is None or (given.by, given.via) != (str(by), by.through):
             return False
         return given.answer in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
 

@@ -273,7 +273,7 @@ class Shared:
                 agent = session.options.agent
                 needed[agent] = needed.get(agent, frozenset()) | {session.engine.id}
         before, self._needed = self._needed, needed
-        for one in self.agents.of_all_doors():
+        for one in self.agents.of_all_clients():
             if before is None or needed.get(one.name) != before.get(one.name):
                 one.need_engines(self.state_dir, needed.get(one.name, frozenset()))
 

@@ -540,7 +540,7 @@ class Acting:
 
 def _by(request: Request) -> AnsweredBy:
     """Return who answers: a user with a login, or a program with the token."""
-    return AnsweredBy("program", door="api") if "authorization" in request.headers else PERSON_IN_DASHBOARD
+    return AnsweredBy("program", via="api") if "authorization" in request.headers else PERSON_IN_DASHBOARD
 
 
 def state_of(session: Session) -> dict[str, Any]:

@@ -80,7 +80,7 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
             web_search {query}, todo_list {steps: [{text, status: pending|in_progress|completed}], explanation?},
             plan {text}, collab_tool_call {tool, prompt?, agents: [{id, status, message?}]}, image_view {path},
             context_compaction {}, review {text, finished}, error {message}, unknown {name, payload},
-            decision {question, answer?, by, door?, outcome}: what became of a question, where this server saw it}
+            decision {question, answer?, by, via?, outcome}: what became of a question, where this server saw it}
         `script` is the command without the shell around it. What is Markdown (agent_message, plan, review, reasoning) has
         `html` beside its text: from nh3, with no script, style or image in it, and links that lead only to the web.
         File = {path, oldPath?, kind: added|deleted|modified|renamed|copied|mode, added?, removed?, lines: [Line], missing?}

@@ -126,14 +126,14 @@ async def test_all_who_look_for_what_a_hub_has_left_at_the_same_time_have_one_en
     agents = Agents([place.hub(2)])
     found: list[Engine | None] = []
     async with background_tasks() as tasks:
-        doors = [EngineHolder(agents.seen_from(()), place.settings, place.env, tasks) for _ in range(2)]
+        clients = [EngineHolder(agents.seen_from(()), place.settings, place.env, tasks) for _ in range(2)]
 
-        async def look(door: EngineHolder) -> None:
-            found.append(await door.reach("fake", engine_id))
+        async def look(client: EngineHolder) -> None:
+            found.append(await client.reach("fake", engine_id))
 
         async with anyio.create_task_group() as looking:
-            for door in (*doors, *doors):
-                looking.start_soon(look, door)
+            for client in (*clients, *clients):
+                looking.start_soon(look, client)
         engine_found = found[0]
         assert engine_found is not None
         assert [one is engine_found for one in found] == [True] * 4

@@ -172,7 +172,7 @@ async def test_the_next_hub_finds_its_turn_and_its_question(place: Place, model:
         assert second.engine_is_alive(settings, engine_id)
 
         async with second.reopen_engine(settings, engine_id) as engine:
-            async with second.reopen_engine(settings, engine_id) as same:  # of another door
+            async with second.reopen_engine(settings, engine_id) as same:  # of another client
                 assert same is engine
             assert await engine.running_sessions() == (opened.session_id,)
             adopted = await engine.adopt(opened.session_id, options)
