@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 from helmsman import Helmsman
-from helmsman.fleet import schedules as fleets_schedules
-from helmsman.fleet.schedules import begin_due
+from helmsman.fleet.schedules import FleetSchedules
+from helmsman.schedules import store as stored_schedules
 from helmsman.settings import load_settings
 from helmsman.testing import say
 from tests.fleet.test_clients import client_env, helmsman
 
 if TYPE_CHECKING:
-    from helmsman.fleet.database import DatabaseConnection
+    from helmsman.store.connection import StoreConnection
     from helmsman.testing import ScriptedModel
     from tests.fleet.conftest import Fleet
 
@@ -32,9 +32,10 @@ def make_due(fleet: Fleet, ago: str = "1 second") -> None:
     """Every schedule is due since a while: its intervals count from earlier, too."""
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         connection.execute(
-            "update helmsman.schedules set next_at = clock_timestamp() - %(ago)s::interval, "
-            "content = jsonb_set(content, '{when,since}', "
-            "to_jsonb((content #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h'))",
+            "update helmsman_store.schedules set "
+            "next_at = (extract(epoch from clock_timestamp() - %(ago)s::interval) * 1000000)::bigint, "
+            "content = jsonb_set(content::jsonb, '{when,since}', "
+            "to_jsonb((content::jsonb #>> '{when,since}')::timestamptz - %(ago)s::interval - interval '1 h'))::text",
             {"ago": ago},
         )
 
@@ -54,19 +55,18 @@ async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_
         added = await schedules.add("look", every="1h", cwd=fleet.directory, max_cost_usd=0.5)
         assert added.id.startswith("S-fleet-")
         make_due(fleet)
-        database = fleet.client.database
+        store = FleetSchedules(fleet.client.database.store)
 
-        async def dies(connection: DatabaseConnection, *_: Any) -> None:
-            await connection.execute("select pg_terminate_backend(pg_backend_pid())")
+        def dies(connection: StoreConnection, *_: Any) -> None:
+            connection.execute("select pg_terminate_backend(pg_backend_pid())")
 
         with monkeypatch.context() as cut:
-            cut.setattr(fleets_schedules, "_enter", dies)
-            with pytest.raises(psycopg.OperationalError):
-                await begin_due(database)
+            cut.setattr(stored_schedules, "_enter", dies)
+            await store.begin_due()
         assert rows(fleet, "select count(*) from helmsman.tasks") == [(0,)]
         async with anyio.create_task_group() as several:
             for _ in range(8):
-                several.start_soon(begin_due, database)
+                several.start_soon(FleetSchedules(fleet.client.database.store).begin_due)
         assert rows(fleet, "select count(*) from helmsman.tasks") == [(1,)]
         assert rows(fleet, "select status, queue from helmsman.tasks") == [("pending", "codex")]
         [run] = await schedules.runs(added.id)
@@ -74,7 +74,7 @@ async def test_a_run_that_is_due_is_entered_once_by_whoever_comes_first_and_not_
         assert (task.instruction, task.metadata["schedule"], task.metadata["maxCostUsd"]) == ("look", added.id, 0.5)
 
         make_due(fleet, "90 minutes")  # and the run before still waits
-        await begin_due(database)
+        await store.begin_due()
         runs = await schedules.runs(added.id)
         assert [one.note for one in runs] == ["The run before was still at work.", None]
 
@@ -89,9 +89,9 @@ async def test_each_run_is_begun_once_though_one_of_two_machines_is_killed(fleet
         if number == 1:
             one.kill()
         with anyio.fail_after(SECONDS):
-            while len(rows(fleet, "select due_at from helmsman.schedule_runs")) <= number:
+            while len(rows(fleet, "select due_at from helmsman_store.schedule_runs")) <= number:
                 await anyio.sleep(0.05)
-    begun = [task for (task,) in rows(fleet, "select task from helmsman.schedule_runs")]
+    begun = [task for (task,) in rows(fleet, "select task_id from helmsman_store.schedule_runs")]
     for task in begun:
         ended = await fleet.ended(await fleet.client.get(task))
         assert (ended.status, ended.result) == ("completed", "seen"), fleet.logs()

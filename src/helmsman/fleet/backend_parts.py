@@ -305,7 +305,7 @@ class _BackendSchedules(Schedules):
     prefix = FLEETS
 
     def __init__(self, own: Steering, door: _Backend) -> None:
-        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client)))
+        super().__init__(own, BothSchedules(own.schedules, FleetSchedules(door.link.client.database.store)))
         self._door = door
 
     async def _policy(self, options: SessionOptions) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self
 
@@ -31,16 +30,14 @@ from helmsman.tasks.model import of_agents
 from helmsman.tasks.outcome import kept
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from psycopg.rows import DictRow
 
-    from helmsman.fleet.database import DatabaseConnection
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.tasks.model import Task, TaskStatus
     from helmsman.tasks.outcome import TaskOutcome
 
-Also = Callable[["DatabaseConnection", str], Awaitable[None]]
 _LOOK_SECONDS: Final = 5.0
 """Polling interval of waiting callers, in case a notification is lost."""
 _PAGE: Final = 200
@@ -74,11 +71,10 @@ class FleetClient:
 
     # --- begin -------------------------------------------------------------------------------------------------------
 
-    async def enqueue(self, draft: FleetDraft, also: Also | None = None) -> Task:
+    async def enqueue(self, draft: FleetDraft) -> Task:
         """Accept a task. The task and everything needed to run it are stored before this returns.
 
-        The same idempotency key returns the same task, on every machine. `also` receives the id of a new task and writes in
-        the same transaction.
+        The same idempotency key returns the same task, on every machine.
 
         Raises:
             InvalidInput: Something makes no sense; nothing was accepted.
@@ -90,7 +86,7 @@ class FleetClient:
             return known
         await self._refuse_impossible(draft)
         task_id, alias = new_fleet_task(draft.instruction)
-        row = await self.database.soon(lambda: self._enter(draft, task_id, alias, also))
+        row = await self.database.soon(lambda: self._enter(draft, task_id, alias))
         if row is not None:
             await self.database.notify((DOORS, task_id), (WORKERS, row["queue"]))
             return task_of(row)
@@ -127,13 +123,10 @@ class FleetClient:
                 f"No machine of the fleet has {draft.agent}{labels}. `helmsman fleet status` shows what they have."
             )
 
-    async def _enter(self, draft: FleetDraft, task_id: str, alias: str, also: Also | None) -> DictRow | None:
+    async def _enter(self, draft: FleetDraft, task_id: str, alias: str) -> DictRow | None:
         """Store a new task in one transaction. Return None if there is one with its key, or an earlier try stored it."""
         async with self.database.connection() as connection, connection.transaction():
-            row = await enter_task(connection, draft, task_id, alias)
-            if row is not None and also is not None:
-                await also(connection, task_id)
-            return row
+            return await enter_task(connection, draft, task_id, alias)
 
     # --- look --------------------------------------------------------------------------------------------------------
 

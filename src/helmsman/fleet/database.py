@@ -11,10 +11,12 @@ import os
 import time
 from contextlib import asynccontextmanager, suppress
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, LiteralString, Self, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import anyio
+import anyio.to_thread
 import psycopg
 from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict
@@ -22,6 +24,7 @@ from psycopg.rows import DictRow, dict_row
 
 from helmsman.base.addresses import is_loopback
 from helmsman.errors import FleetNotReady, FleetUnavailable, InvalidSetting
+from helmsman.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -114,12 +117,15 @@ class FleetDatabase:
         self._is_closed = False
         self._news: dict[tuple[str, str], None] = {}
         self._is_telling = False
+        self.store = open_store(Path(), self.url)
+        """The fleet's store: its schedules."""
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         self._is_closed = True
+        await anyio.to_thread.run_sync(self.store.close)
         while self._idle:
             await self._idle.pop()[0].close()
 

@@ -125,7 +125,8 @@ _STATE: Final = """
         (select count(*) from pg_stat_activity) as connections, current_setting('max_connections')::int as most,
         (
             select coalesce(string_agg(relname, ', ' order by relname), '') from pg_class
-            where relnamespace = 'helmsman'::regnamespace and relkind = 'r' and relname <> 'fleet'
+            where relnamespace in ('helmsman'::regnamespace, 'helmsman_store'::regnamespace)
+                and relkind = 'r' and relname not in ('fleet', 'schema_version')
                 and not (has_table_privilege(oid, 'select') and has_table_privilege(oid, 'insert')
                     and has_table_privilege(oid, 'update') and has_table_privilege(oid, 'delete'))
         ) as forbidden,

@@ -25,7 +25,7 @@ import anyio.to_thread
 from helmsman.base.files import create_once
 from helmsman.base.structs import replace, unpack
 from helmsman.errors import HelmsmanError, InvalidSetting
-from helmsman.fleet.schedules import schedule_of
+from helmsman.fleet.schedules import FleetSchedules
 from helmsman.fleet.session_queue import task_for_clients
 from helmsman.model.questions import Question
 from helmsman.notices.channels import Sender
@@ -35,8 +35,8 @@ from helmsman.notices.notifications import (
     KINDS,
     Notification,
     limit_notification,
+    notification_of_run,
     question_notification,
-    skipped_notification,
     task_notification,
 )
 from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
@@ -231,12 +231,7 @@ async def _notification_of(database: FleetDatabase, row: DictRow, title: Callabl
         return await database.soon(lambda: database.one(sql, row))
 
     if row["schedule"] is not None:
-        run = await one(
-            "select schedules.*, due_at, entered_at, task, note from helmsman.schedules join helmsman.schedule_runs "
-            "on schedule = id where id = %(schedule)s and 'run ' || id || ' ' || extract(epoch from due_at) = %(about)s"
-        )
-        schedule = None if run is None else schedule_of(run)
-        return None if schedule is None else skipped_notification(schedule, schedule.last, about=about)
+        return await notification_of_run(FleetSchedules(database.store), about)
     known = await one("select * from helmsman.tasks where id = %(task)s")
     if known is None:
         return None

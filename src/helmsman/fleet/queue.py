@@ -18,6 +18,7 @@ from helmsman.base.structs import replace
 from helmsman.fleet.owned_task import OwnedTask
 from helmsman.fleet.pictures import KIND
 from helmsman.fleet.rows import ANYWHERE, WORKERS, clean_text, jsonb, machine_of, queue_of
+from helmsman.store.postgres import translated
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -49,14 +50,14 @@ _BEFORE: Final = """
 """Select the machine that ran the last turn of a session, and the labels that its transcript needs."""
 _LOCK: Final = "select pg_advisory_xact_lock(hashtextextended(%s, 0))"
 """Serialize the enqueues of a session, so that its tasks become visible in the order of their numbers."""
-_ENQUEUE: Final = """
+ENQUEUE: Final = """
     insert into helmsman.tasks
         (id, key, alias, lane, agent, instruction, directory, session_id, model, metadata, spec, queue, priority, labels,
          host, not_before, deadline)
     values
-        (%(id)s, %(key)s, %(alias)s, %(lane)s, %(agent)s, %(instruction)s, %(directory)s, %(session_id)s, %(model)s,
-         %(metadata)s, %(spec)s, %(queue)s, %(priority)s, %(labels)s, %(host)s,
-         clock_timestamp() + make_interval(secs => %(delay)s), clock_timestamp() + make_interval(secs => %(deadline)s))
+        (:id, :key, :alias, :lane, :agent, :instruction, :directory, :session_id, :model, :metadata, :spec, :queue,
+         :priority, :labels, :host, clock_timestamp() + make_interval(secs => cast(:delay as float)),
+         clock_timestamp() + make_interval(secs => cast(:deadline as float)))
     on conflict do nothing
     returning *
 """
@@ -81,32 +82,35 @@ async def enter_task(connection: DatabaseConnection, draft: FleetDraft, task_id:
             draft = replace(draft, labels=(*draft.labels, *before["needs"]))
             if draft.host is None and before["is_there"]:
                 queue = queue_of(draft.agent, host=before["name"])  # its files are there; if it dies, another has it
-    inserted = await connection.execute(
-        _ENQUEUE,
-        {
-            "id": task_id,
-            "key": draft.idempotency_key,
-            "alias": alias,
-            "lane": lane,
-            "agent": draft.agent,
-            "instruction": clean_text(draft.instruction),
-            "directory": draft.directory,
-            "session_id": draft.session_id,
-            "model": draft.model,
-            "metadata": jsonb(draft.metadata),
-            "spec": jsonb(draft.spec),
-            "queue": queue,
-            "priority": draft.priority,
-            "labels": list(draft.labels),
-            "host": draft.host,
-            "delay": draft.delay or None,
-            "deadline": draft.deadline,
-        },
-    )
+    values = enqueue_values(draft, task_id, alias, lane, queue)
+    inserted = await connection.execute(translated(ENQUEUE), values)
     row = await inserted.fetchone()
     if row is not None:
         await _add_bundles(connection, draft, task_id)
     return row
+
+
+def enqueue_values(draft: FleetDraft, task_id: str, alias: str, lane: str, queue: str) -> dict[str, Any]:
+    """Return the values of `ENQUEUE`."""
+    return {
+        "id": task_id,
+        "key": draft.idempotency_key,
+        "alias": alias,
+        "lane": lane,
+        "agent": draft.agent,
+        "instruction": clean_text(draft.instruction),
+        "directory": draft.directory,
+        "session_id": draft.session_id,
+        "model": draft.model,
+        "metadata": jsonb(draft.metadata),
+        "spec": jsonb(draft.spec),
+        "queue": queue,
+        "priority": draft.priority,
+        "labels": list(draft.labels),
+        "host": draft.host,
+        "delay": draft.delay or None,
+        "deadline": draft.deadline,
+    }
 
 
 async def _add_bundles(connection: DatabaseConnection, draft: FleetDraft, task_id: str) -> None:

@@ -173,31 +173,6 @@ _MESSAGES: Final[tuple[LiteralString, ...]] = (
     "create index messages_by_task on helmsman.messages (task)",
 )
 
-_SCHEDULES: Final[tuple[LiteralString, ...]] = (
-    """
-    create table helmsman.schedules (
-        id text primary key,
-        directory text not null,
-        content jsonb not null,
-        next_at timestamptz,
-        is_paused boolean not null default false,
-        proposed_by text,
-        created_at timestamptz not null
-    )
-    """,
-    "create index schedules_due on helmsman.schedules (next_at) where next_at is not null",
-    """
-    create table helmsman.schedule_runs (
-        schedule text not null references helmsman.schedules on delete cascade,
-        due_at timestamptz not null,
-        entered_at timestamptz not null,
-        task text,
-        note text,
-        primary key (schedule, due_at)
-    )
-    """,
-)
-
 _BUDGETS: Final[tuple[LiteralString, ...]] = (
     "create table helmsman.budget (key text primary key, amount double precision not null)",
     """
@@ -234,7 +209,7 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
         kind text not null,
         task text references helmsman.tasks on delete cascade,
         question text,
-        schedule text references helmsman.schedules on delete cascade,
+        schedule text,
         status text not null default 'pending',
         attempts int not null default 0,
         is_doubtful boolean not null default false,
@@ -307,19 +282,19 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     create function helmsman.tell_of_run() returns trigger language plpgsql as $$
     begin
         perform helmsman.tell_people(
-            'run ' || new.schedule || ' ' || extract(epoch from new.due_at), 'schedule', content #> '{policy,notify}', 0,
+            'run ' || new.schedule || ' ' || new.due_at, 'schedule', content::jsonb #> '{policy,notify}', 0,
             null, null, new.schedule
-        ) from helmsman.schedules where id = new.schedule;
+        ) from helmsman_store.schedules where id = new.schedule;
         return null;
     end $$
     """,
     """
-    create trigger tell_of_run after insert on helmsman.schedule_runs
-    for each row when (new.task is null) execute function helmsman.tell_of_run()
+    create trigger tell_of_run after insert on helmsman_store.schedule_runs
+    for each row when (new.task_id is null) execute function helmsman.tell_of_run()
     """,
 )
 
-_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_SCHEDULES, *_BUDGETS, *_NOTICES, *_MESSAGES),)
+_STEPS: Final[tuple[tuple[LiteralString, ...], ...]] = ((*_FIRST, *_BUDGETS, *_NOTICES, *_MESSAGES),)
 VERSION: Final = len(_STEPS)
 _OLDEST: Final = 1
 """Oldest version whose code can work with these tables."""

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import anyio.to_thread
 import psycopg
 
-from helmsman.errors import FleetNotReady
-from helmsman.fleet.database import FleetDatabase, unavailable
+from helmsman.errors import FleetNotReady, RegistryUnavailable
+from helmsman.fleet.database import FleetDatabase, first_line, unavailable
 from helmsman.fleet.doctor import check_database
 from helmsman.fleet.schema import migrate
+from helmsman.store.leases import give_to_fleet
 
 if TYPE_CHECKING:
     from helmsman.fleet.doctor import FleetCheck
+
+_OWNER: Final = (
+    "This database cannot be made a fleet's. Set the fleet up with the owner of the database; workers and doors need less "
+    "(docs/fleet.md)."
+)
 
 
 async def init_fleet(url: str) -> list[FleetCheck]:
@@ -27,13 +34,13 @@ async def init_fleet(url: str) -> list[FleetCheck]:
         if wrong := [check.text for check in checks if check.verdict == "wrong"]:
             raise FleetNotReady(" ".join(wrong))
         try:
+            await anyio.to_thread.run_sync(database.store.write, give_to_fleet)
             async with database.connection() as connection:
                 await migrate(connection)
+        except RegistryUnavailable as error:
+            raise FleetNotReady(f"{_OWNER} {error.message}") from error
         except psycopg.errors.InsufficientPrivilege as error:
-            raise FleetNotReady(
-                "This role may not make schemas in this database. Set the fleet up with its owner; workers and doors need "
-                f"less (docs/fleet.md). {str(error).partition(chr(10))[0]}"
-            ) from error
+            raise FleetNotReady(f"{_OWNER} {first_line(error)}") from error
         except psycopg.OperationalError as error:
             raise unavailable(error) from error
     return checks

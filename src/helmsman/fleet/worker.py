@@ -20,7 +20,7 @@ from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.structs import Value
-from helmsman.errors import FleetRefused
+from helmsman.errors import FleetRefused, HelmsmanError
 from helmsman.fleet.budgets import FleetBudgets
 from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.lease import DEFAULT_SECONDS, DeclaredDead, Lease
@@ -30,7 +30,7 @@ from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
 from helmsman.fleet.reaping import requeue_work, stop_late_tasks
 from helmsman.fleet.rows import WORKERS, channel_of, checked_name, form_label, new_worker_id, serves
 from helmsman.fleet.running import TaskRun, run_task
-from helmsman.fleet.schedules import begin_due
+from helmsman.fleet.schedules import FleetSchedules
 from helmsman.fleet.schema import require_schema
 from helmsman.fleet.upkeep import EVERY_SECONDS, drop_expired
 from helmsman.fleet.workspaces import drop_worktrees
@@ -293,11 +293,12 @@ class Worker:
 
     async def _keep_schedules(self) -> None:
         """Start due runs of schedules, unless another worker starts them."""
+        schedules = FleetSchedules(self._database.store)
         while True:
             seconds: float | None = None
             try:
-                seconds = await begin_due(self._database)
-            except psycopg.Error as error:
+                seconds = await schedules.begin_due()
+            except HelmsmanError as error:
                 log.debug("what is due waits: %s", error)
             await anyio.sleep(_SWEEP_SECONDS if seconds is None else min(_SWEEP_SECONDS, max(0.01, seconds)))
 

@@ -30,17 +30,16 @@ from helmsman.notices.delivery import DeliveryLoop, sender_of
 from helmsman.notices.notifications import (
     Notification,
     limit_notification,
+    notification_of_run,
     proposal_notification,
     question_key,
     question_notification,
     rule_notification,
     shortened,
-    skipped_notification,
     task_notification,
 )
 from helmsman.notices.ntfy import Ntfy, digest_of
 from helmsman.notices.store import NOT_NEEDED, Delivery
-from helmsman.store.database import microseconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -73,7 +72,6 @@ _ANSWERED: Final = "The question was closed before."
 _NOT_CONFIGURED: Final = "There is no longer a recipient of this name."
 _NO_PAGE: Final = "No page of the dashboard was there to show it."
 _NO_LONGER_WAITS: Final = "The usage limit was reached, and the wait for it is over."
-_RUNS_LOOKED_AT: Final = 20
 
 
 @dataclass(slots=True)
@@ -294,7 +292,7 @@ class Notifier:
     async def _notification_of(self, due: Due) -> Notification | None:
         kind, _, rest = due.about.partition(" ")
         if kind == "run":
-            return await self._skipped_notification(due.about, *rest.split())
+            return await notification_of_run(self._shared.schedules, due.about)
         if kind == "proposal":
             found = next((one for one in await self._shared.schedules.all() if one.id == rest), None)
             return None if found is None or found.proposed_by is None else proposal_notification(found, about=due.about)
@@ -310,14 +308,6 @@ class Notifier:
             return None
         who = self._shared.agents.title(task.agent)
         return task_notification(task, who, about=due.about, is_scheduled=is_scheduled)
-
-    async def _skipped_notification(self, about: str, schedule_id: str, due_at: str) -> Notification | None:
-        schedule = next((one for one in await self._shared.schedules.all() if one.id == schedule_id), None)
-        if schedule is None:
-            return None
-        runs = await self._shared.schedules.runs(schedule_id, _RUNS_LOOKED_AT)
-        run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
-        return skipped_notification(schedule, run, about=about)
 
     # --- recipients --------------------------------------------------------------------------------------------------
 

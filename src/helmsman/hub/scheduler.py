@@ -18,7 +18,7 @@ from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import HelmsmanError
 from helmsman.model.answered_by import DEADLINE
 from helmsman.model.events import QuestionClosed
-from helmsman.schedules.due import due_run, extra_run
+from helmsman.schedules.due import begin_due, extra_run
 from helmsman.schedules.store import ScheduleRun
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Scheduler:
             self._changed = anyio.Event()
             seconds = _LOOK_SECONDS
             try:
-                await self._begin_due()
+                self._next = await begin_due(self._store, self._shared.task_writer.registry, self._waiting_tasks.begin)
             except HelmsmanError as error:
                 log.warning("what is due is not begun: %s", error)
             else:
@@ -89,40 +89,12 @@ class Scheduler:
         now, draft = self._clock(), extra_run(schedule)
         run = ScheduleRun(due_at=now, entered_at=now)
         begin = partial(self._store.begin_beside, schedule=schedule, run=run, draft=draft)
-        return await self._begun(schedule, await self._shared.task_writer.registry(begin))
+        task = await self._shared.task_writer.registry(begin)
+        await self._waiting_tasks.begin(task)
+        return task
 
     def _look(self) -> None:
         self._changed.set()
-
-    async def _begin_due(self) -> None:
-        now = self._clock()
-        for schedule in await self._store.all():
-            if schedule.next_at is not None and schedule.next_at <= now:
-                try:
-                    await self._begin(schedule, now)
-                except HelmsmanError as error:
-                    log.warning("schedule %s is due and not begun: %s", schedule.id, error)
-        times = [schedule.next_at for schedule in await self._store.all() if schedule.next_at is not None]
-        self._next = min(times, default=None)
-
-    async def _begin(self, schedule: Schedule, now: datetime) -> None:
-        """Begin one run for all the times that have passed, or write down why not."""
-        still_runs = not schedule.overlap and await self._store.still_runs(schedule.id)
-        due = due_run(schedule, now, still_runs=still_runs)
-        if due.draft is None:
-            await self._store.skip(schedule, due.run, due.next_at)
-            return
-        begin = partial(self._store.begin, schedule=schedule, run=due.run, draft=due.draft, next_at=due.next_at)
-        task = await self._shared.task_writer.registry(begin)
-        if task is not None:
-            await self._begun(schedule, task)
-        else:
-            await self._store.move(schedule, due.next_at)
-
-    async def _begun(self, schedule: Schedule, task: Task) -> Task:
-        log.info("schedule %s begins task %s", schedule.id, task.id)
-        await self._waiting_tasks.begin(task)
-        return task
 
     async def _check_recovered(self) -> None:
         """Fail the runs with a question that timed out while their hub ended before it could fail them: the log has the

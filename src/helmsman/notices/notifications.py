@@ -17,11 +17,12 @@ from helmsman.model.options import sandbox_word
 from helmsman.model.question_text import describe
 from helmsman.model.questions import APPROVE_ALWAYS, APPROVE_SESSION
 from helmsman.model.request import TurnRequest
+from helmsman.store.database import microseconds
 
 if TYPE_CHECKING:
     from helmsman.approvals.listed_rules import ListedRule
     from helmsman.model.questions import Question
-    from helmsman.schedules.store import Schedule, ScheduleRun
+    from helmsman.schedules.store import Schedule, ScheduleStore
     from helmsman.tasks.model import Task
 
 NotificationKind = Literal["question", "done", "failed", "limit", "schedule", "hub"]
@@ -33,6 +34,7 @@ TEXT_CHARS: Final = 3000
 _PROJECT_CHARS: Final = 80
 _MOST_BUTTONS: Final = 3
 _INSTRUCTION_CHARS: Final = 300
+_RUNS_LOOKED_AT: Final = 20
 
 
 class Notification(Value, frozen=True, kw_only=True):
@@ -165,8 +167,14 @@ def task_notification(task: Task, who: str, *, about: str, is_scheduled: bool) -
     )
 
 
-def skipped_notification(schedule: Schedule, run: ScheduleRun | None, *, about: str) -> Notification:
-    """Return the notification of a schedule's run that was left out."""
+async def notification_of_run(schedules: ScheduleStore, about: str) -> Notification | None:
+    """Return the notification of a run that was left out: `run`, its schedule, and when it was due."""
+    _, schedule_id, due_at = about.split()
+    schedule = next((one for one in await schedules.all() if one.id == schedule_id), None)
+    if schedule is None:
+        return None
+    runs = await schedules.runs(schedule_id, _RUNS_LOOKED_AT)
+    run = next((one for one in runs if microseconds(one.due_at) == int(due_at)), None)
     when = "" if run is None else f"{run.due_at.astimezone():%Y-%m-%d %H:%M}: {run.note}"
     return Notification(
         kind="schedule",

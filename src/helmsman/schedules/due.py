@@ -1,9 +1,11 @@
-"""Decide whether a due schedule starts a run. Several missed times start at most one."""
+"""Begin the runs of schedules that are due. Several missed times start at most one run."""
 
 from __future__ import annotations
 
+import logging
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from helmsman.base.structs import Value
 from helmsman.errors import HelmsmanError
@@ -13,7 +15,14 @@ from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.model import TaskDraft
 
 if TYPE_CHECKING:
-    from helmsman.schedules.store import Schedule
+    from collections.abc import Awaitable, Callable
+
+    from helmsman.schedules.store import Schedule, ScheduleStore, TaskQueue
+    from helmsman.tasks.model import Task
+
+log = logging.getLogger(__name__)
+
+_Enter: TypeAlias = "Callable[[Callable[[TaskQueue], Task | None]], Awaitable[Task | None]]"
 
 _LATE: Final = timedelta(minutes=5)
 """Delay after which a due time counts as missed."""
@@ -28,6 +37,48 @@ class DueRun(Value, frozen=True):
     run: ScheduleRun
     draft: TaskDraft | None
     next_at: datetime | None
+
+
+async def begin_due(
+    store: ScheduleStore,
+    enter: _Enter,
+    begun: Callable[[Task], Awaitable[object]],
+) -> datetime | None:
+    """Begin the due runs, or write down why not. Return when the next one is due.
+
+    `enter` calls a function with the queue that takes the tasks, on a thread. Each run that was entered is passed to
+    `begun`. Other processes may do the same at the same time: each run is entered once.
+    """
+    now = await store.now()
+    schedules = await store.all()
+    due = [one for one in schedules if one.next_at is not None and one.next_at <= now]
+    for schedule in due:
+        try:
+            await _begin(store, schedule, now, enter, begun)
+        except HelmsmanError as error:
+            log.warning("schedule %s is due and not begun: %s", schedule.id, error)
+    times = (one.next_at for one in (await store.all() if due else schedules))
+    return min((time for time in times if time is not None), default=None)
+
+
+async def _begin(
+    store: ScheduleStore,
+    schedule: Schedule,
+    now: datetime,
+    enter: _Enter,
+    begun: Callable[[Task], Awaitable[object]],
+) -> None:
+    still_runs = not schedule.overlap and await store.still_runs(schedule.id)
+    due = due_run(schedule, now, still_runs=still_runs)
+    if due.draft is None:
+        await store.skip(schedule, due.run, due.next_at)
+        return
+    task = await enter(partial(store.begin, schedule=schedule, run=due.run, draft=due.draft, next_at=due.next_at))
+    if task is None:
+        await store.move(schedule, due.next_at)
+        return
+    log.info("schedule %s begins task %s", schedule.id, task.id)
+    await begun(task)
 
 
 def due_run(schedule: Schedule, now: datetime, *, still_runs: bool) -> DueRun:

@@ -10,7 +10,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol
 
 import anyio
 import anyio.to_thread
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from helmsman.store.connection import StoreConnection
     from helmsman.store.database import Database
     from helmsman.tasks.model import Task, TaskDraft
-    from helmsman.tasks.registry import Registry
 
 Missed = Literal["run", "skip"]
 
@@ -107,11 +106,22 @@ def refuse_more(count: int) -> None:
         raise InvalidInput(f"There are {_MOST} schedules, and there can be no more. Remove one first.")
 
 
-class ScheduleStore:
-    """Schedules of a state directory. `on_change` callbacks run after a change.
+class TaskQueue(Protocol):
+    """Where the tasks of runs are entered: the registry of a machine, or the queue of a fleet."""
 
-    Writes raise `RegistryUnavailable` if the file cannot be written.
+    def add(self, draft: TaskDraft, also: Callable[[StoreConnection, Task], None] | None = None) -> tuple[Task, bool]:
+        """Enter a task, and in the same transaction `also`. Return False with the task that has its key already."""
+        ...
+
+
+class ScheduleStore:
+    """Schedules of a store. `on_change` callbacks run after a change.
+
+    Writes raise `RegistryUnavailable` if the store cannot be written.
     """
+
+    tasks: ClassVar[str] = "tasks"
+    """Table of the runs' tasks."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -193,7 +203,10 @@ class ScheduleStore:
 
     async def still_runs(self, schedule_id: str) -> bool:
         """Return whether a run of it is still at work, or waits."""
-        sql = "SELECT DISTINCT status FROM schedule_runs JOIN tasks ON tasks.id = task_id WHERE schedule_runs.schedule = ?"
+        sql = (
+            f"SELECT DISTINCT status FROM schedule_runs JOIN {self.tasks} AS task ON task.id = task_id "  # noqa: S608
+            "WHERE schedule_runs.schedule = ?"
+        )
 
         def work(connection: StoreConnection) -> bool:
             return any(row["status"] in RUNNING for row in connection.execute(sql, (schedule_id,)))
@@ -211,11 +224,16 @@ class ScheduleStore:
         await self._write(work)
 
     async def move(self, schedule: Schedule, next_at: datetime | None) -> None:
-        """Set the next time of a schedule, unless it is paused."""
-        await self._write(lambda connection: _move(connection, schedule, next_at))
+        """Set the next time of a schedule, unless it was paused or moved in the meantime."""
+
+        def work(connection: StoreConnection) -> None:
+            if _is_due(connection, schedule):
+                _move(connection, schedule, next_at)
+
+        await self._write(work)
 
     def begin(
-        self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft, next_at: datetime | None
+        self, queue: TaskQueue, schedule: Schedule, run: ScheduleRun, draft: TaskDraft, next_at: datetime | None
     ) -> Task | None:
         """Enter the task of a run that is due, and with it when the schedule is due next. Blocks.
 
@@ -229,14 +247,14 @@ class ScheduleStore:
             _move(connection, schedule, next_at)
 
         try:
-            task, is_new = registry.add(draft, also)
+            task, is_new = queue.add(draft, also)
         except _NotDue:
             return None
         return task if is_new else None
 
-    def begin_beside(self, registry: Registry, schedule: Schedule, run: ScheduleRun, draft: TaskDraft) -> Task:
+    def begin_beside(self, queue: TaskQueue, schedule: Schedule, run: ScheduleRun, draft: TaskDraft) -> Task:
         """Store the task of a requested run; the due time of the schedule does not change. Blocks."""
-        return registry.add(draft, lambda to, task: _enter(to, schedule, replace(run, task_id=task.id)))[0]
+        return queue.add(draft, lambda to, task: _enter(to, schedule, replace(run, task_id=task.id)))[0]
 
     async def _write(self, work: Callable[[StoreConnection], Any]) -> None:
         await anyio.to_thread.run_sync(self._database.write, work, limiter=self._one_at_a_time)

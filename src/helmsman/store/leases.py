@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 HUB: Final = "hub"
 """Name of the hub's lease. A store has one."""
+FLEET: Final = "a fleet"
+"""Owner of that lease in the store of a fleet, which no hub has for itself."""
+_FOR_GOOD: Final = 2**62
 
 
 class StoredLease(NamedTuple):
@@ -63,11 +66,27 @@ def enter(connection: StoreConnection, name: str, owner: str, epoch: int, second
     if taken.rowcount:
         return
     lease = held(connection, name)
+    if lease is not None and lease.owner == FLEET:
+        raise RegistryUnavailable("This store belongs to a fleet. Configure another one for this machine's hub.")
     if lease is not None and seconds is not None and lease.owner != owner and lease.is_alive:
         raise RegistryUnavailable(
             f"The hub of {lease.owner} uses this store, and has it for at least {lease.seconds_left or 0:.0f} s more. "
             "Stop that hub first (helmsman hub stop), or configure another store for this machine."
         )
+
+
+def give_to_fleet(connection: StoreConnection) -> None:
+    """Keep hubs from taking the store for their own.
+
+    Raises:
+        RegistryUnavailable: It is a hub's.
+    """
+    given = connection.execute(
+        "UPDATE leases SET owner = :fleet, epoch = 1, until = :until WHERE name = :name AND (epoch = 0 OR owner = :fleet)",
+        {"fleet": FLEET, "until": _FOR_GOOD, "name": HUB},
+    )
+    if not given.rowcount:
+        raise RegistryUnavailable("This database is the store of a machine's hub. Use another one for the fleet.")
 
 
 def renew(connection: StoreConnection, name: str, epoch: int, seconds: float) -> bool:

@@ -83,8 +83,8 @@ _TYPES: Final = {
 
 
 @cache
-def _translated(sql: str) -> bytes:
-    """Return a statement with the placeholders of psycopg."""
+def translated(sql: str) -> bytes:
+    """Return a statement of the store with the placeholders of psycopg."""
 
     def token(found: re.Match[str]) -> str:
         text = found[0]
@@ -141,14 +141,14 @@ class PostgresConnection:
             values: Any = {name: _plain(value) for name, value in parameters.items()}
         else:
             values = [_plain(value) for value in parameters]
-        cursor: psycopg.Cursor[Any] = self.raw.execute(_translated(sql), values)
+        cursor: psycopg.Cursor[Any] = self.raw.execute(translated(sql), values)
         if (cursor.statusmessage or "").startswith(("INSERT", "UPDATE", "DELETE")):
             self.total_changes += cursor.rowcount
         return cursor
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> Cursor:
         cursor = self.raw.cursor()
-        cursor.executemany(_translated(sql), [[_plain(value) for value in row] for row in parameters])
+        cursor.executemany(translated(sql), [[_plain(value) for value in row] for row in parameters])
         self.total_changes += max(cursor.rowcount, 0)
         return cursor
 
