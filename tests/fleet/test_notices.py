@@ -37,7 +37,7 @@ def be_done(fleet: Fleet, task_id: str) -> None:
     with psycopg.connect(fleet.url, autocommit=True) as connection:
         sql = "update helmsman.tasks set status = 'completed', result = 'all of it' where id = %s"
         connection.execute(sql, (task_id,))
-        connection.execute("update helmsman.notices set next_at = clock_timestamp()")
+        connection.execute("update helmsman_store.notices_due set at = 0")
 
 
 def test_two_processes_that_start_at_once_have_one_name_for_their_place(
@@ -54,11 +54,15 @@ def test_two_processes_that_start_at_once_have_one_name_for_their_place(
     assert [place_in(tmp_path)] == others
 
 
+KEY = key_of(HOOK, "elsewhere")
+
+
 async def until_free(store: FleetNotices) -> Delivery | None:
     """What there is to send once the time of the last sender is over."""
     with anyio.move_on_after(3):
-        while (found := await store.next_for("")) is None:
+        while (found := await store.next_for(KEY)) is None:
             await anyio.sleep(0.05)
+            await store.take_over()
         return found
     return None
 
@@ -67,45 +71,52 @@ async def test_a_notice_is_sent_by_one_machine_and_once_more_by_another_if_that_
     fleet: Fleet,
 ) -> None:
     settings = NotifySettings((HOOK, replace(HOOK, name="late", events=frozenset({"question"}))))
-    database = fleet.client.database
     told = who_is_told(settings, "laptop", agent="codex", directory="/src/app")
     task = await fleet.start("do it", metadata={"place": "/src/app", **told})
     be_done(fleet, task.id)
-    assert rows(fleet, "select kind, attempts from helmsman.notices") == [("done", 0)], "of what it wants to hear alone"
+
+    async def sender(recipient: Recipient = HOOK, seconds: float = 60.0) -> FleetNotices:
+        store = FleetNotices(fleet.client.database.store, str)
+        await store.serve({key_of(recipient, "elsewhere"): recipient})
+        store.lease_seconds = seconds
+        return store
+
+    other = replace(HOOK, url="https://other.example/")
+    others = await sender(other)
+    await others.enter_due()
+    kinds = "select recipient, attempts from helmsman_store.notice_deliveries"
+    assert rows(fleet, kinds) == [(KEY, 0)], "of what it wants to hear alone"
     stored = json.dumps(rows(fleet, "select to_jsonb(tasks) from helmsman.tasks"))
     assert "hooks.example" not in stored
     assert "whsec" not in stored
-
-    def sender(recipient: Recipient = HOOK, seconds: float = 60.0) -> FleetNotices:
-        store = FleetNotices(database, key_of(recipient, "elsewhere"), recipient, str)
-        store.seconds = seconds
-        return store
-
-    assert await sender(replace(HOOK, url="https://other.example/")).next_for("") is None, "it is another's"
-    one, two = sender(seconds=0.5), sender(seconds=0.5)
-    delivery = await one.next_for("")
+    assert await others.next_for(key_of(other, "elsewhere")) is None, "it is another's"
+    one, two = await sender(seconds=0.5), await sender(seconds=0.5)
+    delivery = await one.next_for(KEY)
     assert delivery is not None
     notification = delivery.notification
     assert (notification.headline, notification.task_id, delivery.is_doubtful) == ("app: codex is done", task.id, False)
     assert sorted([await one.begin(delivery), await two.begin(delivery)]) == [False, True]
-    assert await two.next_for("") is None  # and then its sender dies
+    assert await two.next_for(KEY) is None  # and then its sender dies
     again = await until_free(two)
     assert again is not None
     assert (again.id, again.is_doubtful, await two.begin(again)) == (delivery.id, True, True)
     assert await until_free(one) is None
-    assert rows(fleet, "select status, attempts from helmsman.notices") == [("doubtful", 2)]
+    assert rows(fleet, "select status, attempts from helmsman_store.notice_deliveries") == [("doubtful", 2)]
 
-    other = await fleet.start("more", metadata={"place": "/src/app", **told})
-    be_done(fleet, other.id)
-    delivery = await one.next_for("")
+    later = await fleet.start("more", metadata={"place": "/src/app", **told})
+    be_done(fleet, later.id)
+    async with anyio.create_task_group() as both:
+        for store in (one, two):
+            both.start_soon(store.enter_due)
+    delivery = await one.next_for(KEY)
     assert delivery is not None
     assert await one.begin(delivery)
     await one.again(delivery, one.clock() + timedelta(seconds=-1), "The server said 503.")
-    delivery = await two.next_for("")
+    delivery = await two.next_for(KEY)
     assert delivery is not None
     assert (delivery.attempts, delivery.is_doubtful, await two.begin(delivery)) == (1, False, True)
     await two.finish(delivery, "sent")
-    assert await one.next_for("") is None
+    assert await one.next_for(KEY) is None
 
 
 async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked_is_gone(
@@ -134,7 +145,10 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
             while len(told()) < count:
                 await anyio.sleep(0.05)
             return
-        known = "select metadata::text, status from helmsman.tasks union all select about, status from helmsman.notices"
+        known = (
+            "select metadata::text, status from helmsman.tasks union all "
+            "select notice, status from helmsman_store.notice_deliveries"
+        )
         pytest.fail(f"{told()}\n{rows(fleet, known)}\n{fleet.logs()}")
 
     for name in ("one", "two"):
@@ -154,6 +168,6 @@ async def test_a_question_and_an_end_are_told_once_though_the_machine_that_asked
     await until_told(2)
     assert told() == ["question", "done"], fleet.logs()
     with anyio.fail_after(SECONDS):
-        while rows(fleet, "select status from helmsman.notices where status = 'sending'"):
+        while rows(fleet, "select status from helmsman_store.notice_deliveries where status = 'sending'"):
             await anyio.sleep(0.05)  # its command has read it, and may not have ended
-    assert rows(fleet, "select distinct status, attempts from helmsman.notices") == [("sent", 1)]
+    assert rows(fleet, "select distinct status, attempts from helmsman_store.notice_deliveries") == [("sent", 1)]

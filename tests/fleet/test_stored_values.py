@@ -39,7 +39,7 @@ async def test_what_holds_a_secret_is_not_stored_in_a_fleet(fleet: Fleet) -> Non
         await steer(fleet.client, "T-fleet-1", f"use {KEY}")
     tables = await fleet.client.database.all(
         "select table_schema || '.' || table_name as name from information_schema.tables "
-        "where table_schema = 'helmsman'"
+        "where table_schema in ('helmsman', 'helmsman_store')"
     )
     assert len(tables) > 10
     for table in tables:
@@ -57,8 +57,9 @@ async def test_a_secret_that_an_agent_says_is_in_no_column(fleet: Fleet, model: 
     stored = await fleet.client.database.all("select data from helmsman.events")
     assert "It is " in str(stored)
     pieces = (KEY[:20], KEY[20:30], KEY[30:])
-    for table in ("tasks", "events", "outcomes", "questions", "notices", "messages"):
-        rows = await fleet.client.database.all(f"select * from helmsman.{table}")
+    names = ("tasks", "events", "outcomes", "questions", "messages")
+    for table in (*(f"helmsman.{name}" for name in names), "helmsman_store.notices"):
+        rows = await fleet.client.database.all(f"select * from {table}")
         assert [piece for piece in pieces if piece in str(rows)] == [], table
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -13,6 +14,7 @@ from helmsman import load_settings
 from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
+from helmsman.schedules.due import begin_run
 from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
@@ -185,9 +187,14 @@ async def test_what_is_paused_or_has_begun_while_the_clock_is_looked_at_is_not_b
     await house.schedules.pause(paused.id)
     house.clock.move(due.next_at)
     await house.working()
-    await house.scheduler._begin(paused, house.clock.now)  # as it was when it was read
+
+    async def begun(task: Task) -> None:
+        raise AssertionError(task)
+
+    begin = partial(begin_run, now=house.clock.now, enter=house.shared.task_writer.registry, begun=begun)
+    await begin(house.shared.schedules, paused)  # as it was when it was read
     await house.scheduler.run_now(due)
-    await house.scheduler._begin(due, house.clock.now)
+    await begin(house.shared.schedules, due)
     following = {one.id: one.next_at for one in await house.schedules.list()}
     assert following == {due.id: due.next_at + timedelta(hours=1), paused.id: None}
     assert [task.instruction for task in await house.tasks()] == ["due", "due"]

@@ -74,8 +74,8 @@ def fleet_opener(shared: Shared) -> OpenFleet:
         link = links.get(url)
         if link is None or link.failed is not None:
             link = links[url] = FleetLink(url, helm.settings, shared.tasks)
-            database, title = link.client.database, shared.agents.title
-            post = posts[url] = FleetNotifier(database, shared.state_dir, place, title, shared.notices, is_shown=True)
+            store, title = link.client.database.store, shared.agents.title
+            post = posts[url] = FleetNotifier(store, shared.state_dir, place, title, shared.notices, is_shown=True)
             shared.tasks.start_soon(_serve, link, post)
         await link.opened.wait()
         if link.failed is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,13 +24,14 @@ from helmsman.errors import (
     FleetUnavailable,
     HelmsmanError,
     QuestionNotOpen,
+    RegistryUnavailable,
     SessionIdle,
     SessionNotFound,
     Unsupported,
 )
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.messages import steer
-from helmsman.fleet.notices import NOTIFY, was_seen
+from helmsman.fleet.notices import NOTIFY
 from helmsman.fleet.rows import CLIENT
 from helmsman.fleet.session_queue import SessionQueue, lane_of, session_id_of
 from helmsman.model.answered_by import PROGRAM, TURN_ENDED
@@ -45,6 +47,7 @@ from helmsman.model.events import (
     TurnRequested,
 )
 from helmsman.model.options import SessionOptions
+from helmsman.notices.store import NoticeStore
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.handlers import ask_handler
 from helmsman.sessions.session import Session
@@ -300,16 +303,12 @@ class FleetLink:
             self._apply(known, TurnRequested(session_id=session.id, text=text))
             lost = f"The machine that ran it was lost. {fact.get('machine')} continues it."
             self._apply(known, Notice(session_id=session.id, kind="engine", message=lost))
-        elif fact.get("fleet") == "anew":
-            anew = (
-                f"Its session cannot go on there, so a new one begins with the files as they are: {fact.get('reason')}"
-            )
-            self._apply(known, Notice(session_id=session.id, kind="engine", message=anew))
 
     async def _end(self, known: _Followed, task: Task) -> None:
         task = known.task = await self.client.get(task.id)
         if known.session.is_watched and NOTIFY in task.metadata:
-            await was_seen(self.client.database, task.id)
+            with suppress(RegistryUnavailable):
+                await NoticeStore(self.client.database.store).forget_due(f"task {task.id}")
         outcome, failure = {"completed": ("completed", None), "canceled": ("interrupted", None)}.get(
             task.status, ("failed", _failure(task))
         )

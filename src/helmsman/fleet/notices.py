@@ -1,12 +1,12 @@
-"""Notices of a fleet's tasks: stored by the database with the change that they report, and sent once by any machine.
+"""Notices of a fleet's tasks, in the fleet's store: entered with the change that they report, and sent once by any machine.
 
 A task lists its recipients: those of the machine that requested it. The list has names and a digest of the address, never an
 address or a secret. A machine may send a notice if its settings contain the identical recipient. So a notice is sent even if
 the requesting machine is off, and no machine can redirect it. Only the requesting machine shows `desktop` and `browser`
 notices.
 
-A sender leases a notice for a limited time. If it dies, another sender sends the notice once more, marked as possibly
-repeated, and never a third time. Sending and retrying follow `helmsman.notices.delivery`, as on one machine.
+A triggered row in the store's outbox says what a notice is due for. Any machine with recipients makes the notice of it, and
+each machine sends those of its recipients, as on one machine (`helmsman.notices`).
 """
 
 from __future__ import annotations
@@ -39,18 +39,17 @@ from helmsman.notices.notifications import (
     question_notification,
     task_notification,
 )
-from helmsman.notices.store import NOT_NEEDED, Delivery, bounded_note
+from helmsman.notices.store import NOT_NEEDED, Delivery, NoticeStore
+from helmsman.store.database import microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from anyio.abc import TaskGroup
-    from psycopg.rows import DictRow
 
-    from helmsman.fleet.database import FleetDatabase
     from helmsman.notices.config import Recipient
-    from helmsman.notices.store import DeliveryStatus, NoticeStore
+    from helmsman.store.database import Database
 
 log = logging.getLogger(__name__)
 
@@ -92,183 +91,99 @@ def who_is_told(settings: NotifySettings, place: str, *, agent: str, directory: 
     return {NOTIFY: {"to": to, "unanswered": settings.unanswered}} if to else {}
 
 
-# --- what waits for one recipient ------------------------------------------------------------------------------------
+# --- the store -------------------------------------------------------------------------------------------------------
 
-_SETTLE: Final = """
-    update helmsman.notices notice set
-        changed_at = clock_timestamp(),
-        note = case status when 'sending' then 'It was sent twice, and may not have arrived.' else %(why)s end,
-        status = case status when 'sending' then 'doubtful' else 'dropped' end
-    where recipient = %(recipient)s and (
-        (status = 'sending' and lease_until < clock_timestamp() and is_doubtful)
-        or (status = 'pending' and created_at < clock_timestamp() - interval '24 hours')
-        or (status = 'pending' and kind = 'question' and not exists (
-            select from helmsman.questions question
-            join helmsman.tasks task on task.id = question.task and task.epoch = question.epoch
-            where question.task = notice.task and question.id = notice.question and question.closed_at is null
-                and question.answer is null and task.status = 'working'
-        ))
-    )
-    returning about
-"""
-_NEXT: Final = """
-    select *, clock_timestamp() as now from helmsman.notices
-    where recipient = %(recipient)s
-        and (status = 'pending' or (status = 'sending' and lease_until < clock_timestamp() and not is_doubtful))
-    order by next_at, created_at limit 1
-"""
-_BEGIN: Final = """
-    update helmsman.notices set
-        status = 'sending', attempts = attempts + 1, sender = %(sender)s, changed_at = clock_timestamp(),
-        is_doubtful = is_doubtful or status = 'sending', lease_until = clock_timestamp() + make_interval(secs => %(seconds)s)
-    where about = %(about)s and recipient = %(recipient)s and attempts = %(attempts)s
-        and (status = 'pending' or (status = 'sending' and lease_until < clock_timestamp() and not is_doubtful))
-    returning about
-"""
-_FINISH: Final = """
-    update helmsman.notices set status = %(status)s, note = %(note)s, changed_at = clock_timestamp()
-    where about = %(about)s and recipient = %(recipient)s
-        and (status = 'pending' or (status = 'sending' and sender = %(sender)s))
-    returning about
-"""
-_AGAIN: Final = """
-    update helmsman.notices set
-        status = 'pending', note = %(note)s, is_doubtful = %(is_doubtful)s, changed_at = clock_timestamp(),
-        next_at = clock_timestamp() + make_interval(secs => %(seconds)s)
-    where about = %(about)s and recipient = %(recipient)s and status = 'sending' and sender = %(sender)s
-    returning about
-"""
-_DUE: Final = """
-    select distinct recipient from helmsman.notices
-    where recipient = any(%(recipients)s) and status in ('pending', 'sending')
-        and case status when 'pending' then next_at else lease_until end <= clock_timestamp()
-"""
-_LOG: Final = """
-    select *, clock_timestamp() as now from helmsman.notices where recipient = any(%(recipients)s)
-    order by created_at desc, about desc limit %(limit)s
+_OLD: Final = timedelta(hours=24)
+_DUE: Final = "SELECT about FROM notices_due WHERE at <= ? ORDER BY at LIMIT 100"
+_LEFT: Final = "SELECT DISTINCT recipient FROM notice_deliveries WHERE status = 'sending' AND lease_until < ?"
+_ASKED: Final = """
+    select content, task.* from helmsman.questions question join helmsman.tasks task on task.id = question.task
+    where 'question ' || task.id || ' ' || question.epoch || ' ' || question.id = ? and task.id = ?
+        and task.epoch = question.epoch and task.status = 'working' and question.closed_at is null
+        and question.answer is null
 """
 
 
-class FleetNotices:
-    """Queue of notices for one recipient in a fleet's database, with the interface of a local notice store."""
+class FleetNotices(NoticeStore):
+    """Notices in the store of a fleet. Recipients have the names that `key_of` gives them."""
 
-    def __init__(self, database: FleetDatabase, key: str, recipient: Recipient, title: Callable[[str], str]) -> None:
-        self._database = database
-        self._key = key
-        self._recipient = recipient
+    def __init__(self, store: Database, title: Callable[[str], str]) -> None:
+        super().__init__(store)
         self._title = title
-        self._sender = uuid.uuid4().hex
-        self.seconds = recipient.timeout + _MORE_SECONDS
-        """Lease of a notice that this sender is sending."""
+        self._schedules = FleetSchedules(store)
+        self._ahead = timedelta()
+        self.clock = lambda: datetime.now(UTC) + self._ahead
+        self.lease_seconds = 0.0
+        self.recipients: dict[str, Recipient] = {}
 
-    def clock(self) -> datetime:
-        return datetime.now(UTC)
+    async def serve(self, recipients: Mapping[str, Recipient]) -> None:
+        """Set the recipients that this machine sends to, and take the time from the database."""
+        self.recipients = dict(recipients)
+        self.lease_seconds = _MORE_SECONDS + max((one.timeout for one in recipients.values()), default=0.0)
+        self._ahead = await self._schedules.now() - datetime.now(UTC)
 
-    async def recover(self, _recipient: str) -> None:
-        """Do nothing. A notice of a dead sender is found when its lease expires."""
+    async def enter_due(self) -> None:
+        """Make the notices that are due, for all recipients."""
+        now = microseconds(self.clock())
+        for about in await self._read(lambda connection: [row["about"] for row in connection.execute(_DUE, (now,))]):
+            notification, wanted = await self._of(about)
+            if notification is None:
+                await self.forget_due(about)
+            else:
+                to = {key: self.clock() for key, kinds in wanted.items() if notification.kind in kinds}
+                await self.add(notification, to)
 
-    async def next_for(self, _recipient: str) -> Delivery | None:
-        """Return the pending notice that is due first, even if it is not due yet."""
-        while True:
-            await self._one(_SETTLE, why=NOT_NEEDED)
-            row = await self._one(_NEXT)
-            if row is None:
-                return None
-            notification = await _notification_of(self._database, row, self._title)
-            if notification is not None:
-                break
-            await self._one(_FINISH, about=row["about"], status="dropped", note=NOT_NEEDED)
-        delivery = delivery_of(row, notification, self.clock())
-        quiet = self._recipient.quiet
-        until = None if quiet is None or delivery.next_at > self.clock() else quiet.until(self.clock())
-        is_doubtful = delivery.is_doubtful or row["status"] == "sending"
-        return replace(delivery, next_at=until or delivery.next_at, is_doubtful=is_doubtful)
+    async def take_over(self) -> None:
+        """Send again what a machine did not send in its time."""
+        now = microseconds(self.clock())
+        left = await self._read(lambda connection: {row["recipient"] for row in connection.execute(_LEFT, (now,))})
+        for key in left & self.recipients.keys():
+            await self.recover(key)
 
-    async def begin(self, delivery: Delivery) -> bool:
-        """Lease the notice for sending. Return False if another sender has it, or if it is no longer needed."""
-        values = {"attempts": delivery.attempts, "seconds": self.seconds}
-        return await self._one(_BEGIN, about=delivery.notification.about, **values) is not None
-
-    async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
-        """Record the result of a delivery."""
-        await self._one(_FINISH, about=delivery.notification.about, status=status, note=bounded_note(note))
-
-    async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None:
-        """Requeue the notice for any sender. `is_doubtful`: it may already have arrived."""
-        seconds = max(0.0, (at - self.clock()).total_seconds())
-        doubtful = delivery.is_doubtful or is_doubtful
-        await self._one(
-            _AGAIN, about=delivery.notification.about, seconds=seconds, note=bounded_note(note), is_doubtful=doubtful
-        )
-
-    async def _one(self, sql: Any, **values: Any) -> DictRow | None:
-        values |= {"recipient": self._key, "sender": self._sender}
-        return await self._database.soon(lambda: self._database.one(sql, values))
-
-
-def delivery_of(row: DictRow, notification: Notification, now: datetime) -> Delivery:
-    """Return a delivery with its times by our clock."""
-    ahead: timedelta = now - row["now"]
-    return Delivery(
-        id=f"N-{hashlib.sha256(row['about'].encode()).hexdigest()[:12]}",
-        notification=notification,
-        recipient=row["recipient"].rpartition(" ")[0],
-        status=row["status"],
-        attempts=row["attempts"],
-        is_doubtful=row["is_doubtful"],
-        created_at=row["created_at"] + ahead,
-        next_at=row["next_at"] + ahead,
-        changed_at=row["changed_at"] + ahead,
-        note=row["note"],
-    )
-
-
-async def _notification_of(database: FleetDatabase, row: DictRow, title: Callable[[str], str]) -> Notification | None:
-    """Return the message of a notice, or None if its subject is deleted. `title` names an agent."""
-    about = str(row["about"])
-
-    async def one(sql: Any) -> DictRow | None:
-        return await database.soon(lambda: database.one(sql, row))
-
-    if row["schedule"] is not None:
-        return await notification_of_run(FleetSchedules(database.store), about)
-    known = await one("select * from helmsman.tasks where id = %(task)s")
-    if known is None:
+    async def next_for(self, recipient: str) -> Delivery | None:
+        while (delivery := await super().next_for(recipient)) is not None:
+            if await self._is_needed(delivery):
+                quiet, now = self.recipients[recipient].quiet, self.clock()
+                until = None if quiet is None or delivery.next_at > now else quiet.until(now)
+                return replace(delivery, next_at=until or delivery.next_at)
+            await self.finish(delivery, "dropped", NOT_NEEDED)
         return None
-    task = task_for_clients(known)
-    if row["kind"] == "question":
-        asked = await one(
-            "select content from helmsman.questions where task = %(task)s and id = %(question)s order by epoch desc limit 1"
-        )
-        if asked is None:
-            return None
-        question = replace(unpack(asked["content"], Question), session_id=task.session_id or "")
-        return replace(
-            question_notification(question, directory=task.directory, agent=task.agent), about=about, task_id=task.id
-        )
-    if row["kind"] == "limit":
-        known_as: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
-        return replace(limit_notification(task.note or "", about=about, **known_as, task_id=task.id), about=about)
-    return task_notification(task, title(task.agent), about=about, is_scheduled=task.schedule is not None)
 
+    async def _is_needed(self, delivery: Delivery) -> bool:
+        notification = delivery.notification
+        if self.clock() - delivery.created_at > _OLD:
+            return False
+        return notification.question_id is None or (await self._of(notification.about))[0] is not None
 
-async def notices_log(
-    database: FleetDatabase, keys: Sequence[str], title: Callable[[str], str], limit: int
-) -> list[Delivery]:
-    """Return the newest notifications of these recipients, newest first."""
-    values = {"recipients": list(keys), "limit": limit}
-    rows = await database.soon(lambda: database.all(_LOG, values))
-    told = [(row, await _notification_of(database, row, title)) for row in rows]
-    return [delivery_of(row, notification, datetime.now(UTC)) for row, notification in told if notification is not None]
+    async def _of(self, about: str) -> tuple[Notification | None, Mapping[str, Sequence[str]]]:
+        """Return the notice of a subject, and what each recipient wants to hear of it."""
+        kind, _, rest = about.partition(" ")
+        subject = rest.partition(" ")[0]
+        if kind == "run":
+            schedule = next((one for one in await self._schedules.all() if one.id == subject), None)
+            policy = {} if schedule is None else schedule.policy
+            return await notification_of_run(self._schedules, about), policy.get(NOTIFY, {}).get("to", {})
+        if kind == "question":
+            row = await self._one(_ASKED, about, subject)
+        else:
+            row = await self._one("select * from helmsman.tasks where id = ?", subject)
+        if row is None:
+            return None, {}
+        task = task_for_clients(row)
+        if kind == "question":
+            question = replace(unpack(row["content"], Question), session_id=task.session_id or "")
+            asked = question_notification(question, directory=task.directory, agent=task.agent)
+            notification = replace(asked, about=about, task_id=task.id)
+        elif kind == "limit":
+            known: Any = {"directory": task.directory, "agent": task.agent, "session_id": task.session_id}
+            notification = limit_notification(task.note or "", about=about, **known, task_id=task.id)
+        else:
+            is_scheduled = task.schedule is not None
+            notification = task_notification(task, self._title(task.agent), about=about, is_scheduled=is_scheduled)
+        return notification, task.metadata.get(NOTIFY, {}).get("to", {})
 
-
-async def was_seen(database: FleetDatabase, task_id: str) -> None:
-    """Drop the notice of a task's end, because a user has seen the end."""
-    sql = (
-        "update helmsman.notices set status = 'dropped', note = 'The user was active.', changed_at = clock_timestamp() "
-        "where about = %s and status = 'pending' returning about"
-    )
-    await database.soon(lambda: database.all(sql, (f"end {task_id}",)))
+    async def _one(self, sql: str, *values: str) -> Any:
+        return await self._read(lambda connection: connection.execute(sql, values).fetchone())
 
 
 # --- who sends -------------------------------------------------------------------------------------------------------
@@ -295,7 +210,7 @@ class FleetNotifier:
 
     def __init__(
         self,
-        database: FleetDatabase,
+        fleet: Database,
         state_dir: Path,
         place: str,
         title: Callable[[str], str],
@@ -303,10 +218,9 @@ class FleetNotifier:
         *,
         is_shown: bool,
     ) -> None:
-        self._database = database
+        self.notices = FleetNotices(fleet, title)
         self._state_dir = state_dir
         self._place = place
-        self._title = title
         self._store = store
         self._is_shown = is_shown
         self._read_at = -_SETTINGS_SECONDS
@@ -322,8 +236,8 @@ class FleetNotifier:
 
     async def log(self, limit: int) -> list[Delivery]:
         """Return the newest notifications of this machine's recipients, newest first."""
-        keys = [key_of(one, self._place) for one in self.settings.to]
-        return await notices_log(self._database, keys, self._title, limit) if keys else []
+        log = await self.notices.log(limit, [key_of(one, self._place) for one in self.settings.to])
+        return [replace(one, recipient=one.recipient.rpartition(" ")[0]) for one in log]
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
@@ -336,29 +250,30 @@ class FleetNotifier:
                             self.settings = await anyio.to_thread.run_sync(read)
                         finally:
                             self.loaded.set()
-                        self._update_loops(self.settings, tasks)
+                        await self._update_loops(self.settings, tasks)
                     if self._loops:
-                        values = {"recipients": list(self._loops)}
-                        for row in await self._database.soon(lambda: self._database.all(_DUE, values)):  # noqa: B023
-                            self._loops[row["recipient"]][0].look()
+                        await self.notices.enter_due()
+                        await self.notices.take_over()
+                        for loop, _ in self._loops.values():
+                            loop.look()
                 except InvalidSetting as error:
                     log.debug("who is told of the fleet's tasks stays as it is: %s", error)
                 except HelmsmanError as error:
                     log.info("notices of the fleet wait: %s", error)
                 await anyio.sleep(_LOOK_SECONDS)
 
-    def _update_loops(self, settings: NotifySettings, tasks: TaskGroup) -> None:
+    async def _update_loops(self, settings: NotifySettings, tasks: TaskGroup) -> None:
         wanted = {
             key_of(one, self._place): one for one in settings.to if self._is_shown or one.way not in ON_THE_MACHINE
         }
+        await self.notices.serve(wanted)
         for key in self._loops.keys() - wanted.keys():
             self._loops.pop(key)[1].cancel()
         for key in wanted.keys() - self._loops.keys():
             # Its buttons would publish codes that this machine alone knows: a question of a fleet has none.
             recipient = replace(wanted[key], answers=False)
             sender = sender_of(recipient, self._store) or _Pages(recipient.name, self._store)
-            store = FleetNotices(self._database, key, recipient, self._title)
-            loop = DeliveryLoop(key, sender, store, lambda _: True, anyio.sleep)
+            loop = DeliveryLoop(key, sender, self.notices, lambda _: True, anyio.sleep)
             self._loops[key] = loop, (scope := anyio.CancelScope())
             tasks.start_soon(_run, loop, scope)
 

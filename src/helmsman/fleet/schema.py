@@ -202,55 +202,21 @@ _BUDGETS: Final[tuple[LiteralString, ...]] = (
 """Days are those of UTC, by the database's clock: its machines may be anywhere."""
 
 _NOTICES: Final[tuple[LiteralString, ...]] = (
+    # Entries in the outbox of the store, written with the change that they tell of. Of an end some seconds later: it may be
+    # seen. Questions may be answered.
     """
-    create table helmsman.notices (
-        about text not null,
-        recipient text not null,
-        kind text not null,
-        task text references helmsman.tasks on delete cascade,
-        question text,
-        schedule text,
-        status text not null default 'pending',
-        attempts int not null default 0,
-        is_doubtful boolean not null default false,
-        created_at timestamptz not null default clock_timestamp(),
-        next_at timestamptz not null,
-        changed_at timestamptz not null default clock_timestamp(),
-        sender text,
-        lease_until timestamptz,
-        note text,
-        primary key (about, recipient)
-    )
-    """,
-    "create index notices_to_send on helmsman.notices (recipient, next_at) where status in ('pending', 'sending')",
-    "create index notices_by_task on helmsman.notices (task)",
-    """
-    create function helmsman.tell_people(
-        its_about text, its_kind text, told jsonb, seconds float, its_task text, its_question text, its_schedule text
-    ) returns void language sql as $$
-        insert into helmsman.notices (about, recipient, kind, task, question, schedule, next_at)
-        select its_about, recipient.key, its_kind, its_task, its_question, its_schedule,
-            clock_timestamp() + make_interval(secs => seconds)
-        from jsonb_each(coalesce(told -> 'to', '{}')) recipient where recipient.value ? its_kind
-        on conflict do nothing
+    create function helmsman.tell_of(subject text, seconds float) returns void language sql as $$
+        insert into helmsman_store.notices_due (about, at)
+        values (subject, ((extract(epoch from clock_timestamp()) + seconds) * 1000000)::bigint) on conflict do nothing
     $$
     """,
-    # Written with what they tell of, so that no crash comes between the two. Of an end some seconds later: it may be seen.
     """
     create function helmsman.tell_of_task() returns trigger language plpgsql as $$
     begin
         if new.status in ('completed', 'failed') then
-            perform helmsman.tell_people(
-                'end ' || new.id,
-                case when new.status = 'completed' then 'done' when new.metadata ? 'schedule' then 'schedule'
-                    else 'failed' end,
-                new.metadata -> 'notify', 5, new.id, null, null
-            );
-        elsif new.metadata ->> 'waitingFor' = 'quota' then
-            perform helmsman.tell_people(
-                'limit ' || new.id || ' ' || coalesce(new.metadata ->> 'resumesAt', ''), 'limit',
-                new.metadata -> 'notify', 0, new.id, null, null
-            );
+            perform helmsman.tell_of('task ' || new.id, 5);
+        else
+            perform helmsman.tell_of('limit ' || new.id || ' ' || coalesce(new.metadata ->> 'resumesAt', ''), 0);
         end if;
         return null;
     end $$
@@ -264,33 +230,17 @@ _NOTICES: Final[tuple[LiteralString, ...]] = (
     """,
     """
     create function helmsman.tell_of_question() returns trigger language plpgsql as $$
-    declare told jsonb;
     begin
-        select metadata -> 'notify' into told from helmsman.tasks where id = new.task;
-        perform helmsman.tell_people(
-            'question ' || new.task || ' ' || new.id || ' ' || new.epoch, 'question', told,
-            coalesce((told ->> 'unanswered')::float, 20), new.task, new.id, null
-        );
+        perform helmsman.tell_of(
+            'question ' || new.task || ' ' || new.epoch || ' ' || new.id,
+            coalesce((metadata #>> '{notify,unanswered}')::float, 20)
+        ) from helmsman.tasks where id = new.task and metadata ? 'notify';
         return null;
     end $$
     """,
     """
     create trigger tell_of_question after insert on helmsman.questions
     for each row execute function helmsman.tell_of_question()
-    """,
-    """
-    create function helmsman.tell_of_run() returns trigger language plpgsql as $$
-    begin
-        perform helmsman.tell_people(
-            'run ' || new.schedule || ' ' || new.due_at, 'schedule', content::jsonb #> '{policy,notify}', 0,
-            null, null, new.schedule
-        ) from helmsman_store.schedules where id = new.schedule;
-        return null;
-    end $$
-    """,
-    """
-    create trigger tell_of_run after insert on helmsman_store.schedule_runs
-    for each row when (new.task_id is null) execute function helmsman.tell_of_run()
     """,
 )
 

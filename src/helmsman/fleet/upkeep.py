@@ -19,7 +19,9 @@ _BATCH: Final = 500
 
 
 async def drop_expired(database: FleetDatabase) -> int:
-    """Delete expired tasks with their events, questions, results and bundles, and old rollouts. Return how many tasks."""
+    """Delete expired tasks with their events, questions, results and bundles, old rollouts, and notices that no machine
+    makes. Return how many tasks.
+    """
     dropped = 0
     while True:
         rows = await database.all(
@@ -45,4 +47,6 @@ async def drop_expired(database: FleetDatabase) -> int:
         returning 1
         """
     )
+    week_ago = "((extract(epoch from clock_timestamp()) - 7 * 86400) * 1000000)::bigint"
+    await database.all(f"delete from helmsman_store.notices_due where at < {week_ago} returning 1")  # noqa: S608
     return dropped

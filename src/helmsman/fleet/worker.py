@@ -305,4 +305,4 @@ class Worker:
     def _post(self, helm: HelmsmanService) -> FleetNotifier:
         """Return the sender of notices for this user's recipients, except those shown on a screen."""
         place, state_dir = place_in(self._directory), helm.settings.state_dir
-        return FleetNotifier(self._database, state_dir, place, helm.agents.title, helm.notices, is_shown=False)
+        return FleetNotifier(self._database.store, state_dir, place, helm.agents.title, helm.notices, is_shown=False)

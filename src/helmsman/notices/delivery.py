@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
@@ -18,11 +18,10 @@ from helmsman.notices.store import NOT_NEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from datetime import datetime
 
     from helmsman.notices.channels import Sender
     from helmsman.notices.config import Recipient
-    from helmsman.notices.store import Delivery, DeliveryStatus, NoticeStore
+    from helmsman.notices.store import Delivery, NoticeStore
 
 
 # --- Choose the channel to a recipient --------------------------------------------------------------------------------
@@ -54,23 +53,6 @@ _LOOK_SECONDS: Final = 30.0
 _TROUBLE_SECONDS, _LONGEST_TROUBLE_SECONDS = 10.0, 640.0
 
 
-class Deliveries(Protocol):
-    """Store of notifications and their deliveries (`helmsman.notices.store`)."""
-
-    @property
-    def clock(self) -> Callable[[], datetime]: ...
-
-    async def recover(self, recipient: str, /) -> None: ...
-
-    async def next_for(self, recipient: str, /) -> Delivery | None: ...
-
-    async def begin(self, delivery: Delivery) -> bool: ...
-
-    async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None: ...
-
-    async def again(self, delivery: Delivery, at: datetime, note: str, *, is_doubtful: bool = False) -> None: ...
-
-
 class DeliveryLoop:
     """Sends what waits for a recipient when it is due, for as long as it runs.
 
@@ -81,7 +63,7 @@ class DeliveryLoop:
         self,
         name: str,
         sender: Sender,
-        store: Deliveries,
+        store: NoticeStore,
         is_needed: Callable[[Delivery], bool],
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:

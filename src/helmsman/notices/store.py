@@ -2,7 +2,7 @@
 
 Notification and its deliveries are entered in one transaction. A delivery is `sending` before it is sent and `sent`
 after: one that is found `sending` by the next hub may have arrived, so it is sent once more and marked doubtful, and
-never a third time.
+never a third time. Where several machines send, a delivery is leased for as long as one of them is sending it.
 """
 # ruff: noqa: S608 - only names of columns and placeholders are joined, never values
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import anyio
@@ -23,7 +23,7 @@ from helmsman.store.connection import is_in
 from helmsman.store.database import from_microseconds, microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
     from helmsman.notices.config import NotifySettings
     from helmsman.store.connection import StoreConnection
@@ -40,6 +40,7 @@ _MOST_WAITING: Final = 200
 """Deliveries that may wait for one recipient, apart from open questions. The oldest are dropped."""
 _QUESTIONS: Final = "SELECT id FROM notices WHERE about LIKE 'question %'"
 """Not limited: a question drops its notification when it closes."""
+_LEFT: Final = "recipient = ? AND status = 'sending' AND (lease_until IS NULL OR lease_until < ?)"
 _NOTE_CHARS: Final = 500
 NOT_NEEDED: Final = "It was no longer relevant."
 _TOO_MANY: Final = "Too many were waiting."
@@ -77,13 +78,12 @@ class ReplyCode(Value, frozen=True):
 
 
 class NoticeStore:
-    """Notices of a state directory.
-
-    Reads and writes raise `RegistryUnavailable` if the file cannot be used.
-    """
+    """Notices of a store. Reads and writes raise `RegistryUnavailable` if it cannot be used."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.lease_seconds: float | None = None
+        """Seconds for which a delivery that is being sent is not sent by other machines; None if there are none."""
         self._one_at_a_time = anyio.CapacityLimiter(1)
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.revision = 0
@@ -176,7 +176,7 @@ class NoticeStore:
     # --- deliveries --------------------------------------------------------------------------------------------------
 
     async def recover(self, recipient: str) -> None:
-        """Recover deliveries of an earlier hub.
+        """Recover deliveries of an earlier hub, or of a machine that did not end its delivery in time.
 
         Those that were being sent may have arrived: send them once more, then never again.
         """
@@ -184,14 +184,14 @@ class NoticeStore:
         def work(connection: StoreConnection) -> None:
             now = microseconds(self.clock())
             connection.execute(
-                "UPDATE notice_deliveries SET status = 'doubtful', changed_at = ?, note = ? "
-                "WHERE recipient = ? AND status = 'sending' AND is_doubtful = 1",
-                (now, "It was sent twice, and may not have arrived.", recipient),
+                f"UPDATE notice_deliveries SET status = 'doubtful', changed_at = ?, note = ? WHERE {_LEFT} "
+                "AND is_doubtful = 1",
+                (now, "It was sent twice, and may not have arrived.", recipient, now),
             )
             connection.execute(
                 "UPDATE notice_deliveries SET status = 'pending', is_doubtful = 1, changed_at = ?, next_at = ? "
-                "WHERE recipient = ? AND status = 'sending'",
-                (now, now, recipient),
+                f"WHERE {_LEFT}",
+                (now, now, recipient, now),
             )
 
         await self._write(work)
@@ -211,7 +211,11 @@ class NoticeStore:
 
     async def begin(self, delivery: Delivery) -> bool:
         """Mark a delivery as being sent. Return False if it should no longer be sent."""
-        return await self._change(delivery, "pending", status="sending", attempts=delivery.attempts + 1)
+        seconds = self.lease_seconds
+        until = None if seconds is None else microseconds(self.clock() + timedelta(seconds=seconds))
+        return await self._change(
+            delivery, "pending", status="sending", attempts=delivery.attempts + 1, lease_until=until
+        )
 
     async def finish(self, delivery: Delivery, status: DeliveryStatus, note: str | None = None) -> None:
         """Record the outcome of a delivery."""
@@ -238,10 +242,12 @@ class NoticeStore:
         sql = f"{_SELECT} WHERE notice = ? ORDER BY recipient"
         return await self._read(lambda connection: _deliveries(connection.execute(sql, (notice_id,))))
 
-    async def log(self, limit: int) -> tuple[Delivery, ...]:
-        """Return the newest deliveries, newest first."""
-        sql = f"{_SELECT} ORDER BY notices.number DESC, recipient LIMIT ?"
-        return await self._read(lambda connection: _deliveries(connection.execute(sql, (limit,))))
+    async def log(self, limit: int, recipients: Collection[str] | None = None) -> tuple[Delivery, ...]:
+        """Return the newest deliveries, to all recipients or to these, newest first."""
+        where = "" if recipients is None else f"WHERE {is_in('recipient', recipients)}"
+        sql = f"{_SELECT} {where} ORDER BY notices.number DESC, recipient LIMIT ?"
+        values = (*(recipients or ()), limit)
+        return await self._read(lambda connection: _deliveries(connection.execute(sql, values)))
 
     def newest(self) -> dict[str, Delivery]:
         """Return each recipient's latest delivery that was tried at least once. Blocks."""

@@ -54,20 +54,21 @@ async def begin_due(
     due = [one for one in schedules if one.next_at is not None and one.next_at <= now]
     for schedule in due:
         try:
-            await _begin(store, schedule, now, enter, begun)
+            await begin_run(store, schedule, now, enter, begun)
         except HelmsmanError as error:
             log.warning("schedule %s is due and not begun: %s", schedule.id, error)
     times = (one.next_at for one in (await store.all() if due else schedules))
     return min((time for time in times if time is not None), default=None)
 
 
-async def _begin(
+async def begin_run(
     store: ScheduleStore,
     schedule: Schedule,
     now: datetime,
     enter: _Enter,
     begun: Callable[[Task], Awaitable[object]],
 ) -> None:
+    """Begin the run of one schedule that was due when it was read."""
     still_runs = not schedule.overlap and await store.still_runs(schedule.id)
     due = due_run(schedule, now, still_runs=still_runs)
     if due.draft is None:

@@ -180,6 +180,7 @@ _NOTICES: Final = (
         next_at INTEGER NOT NULL,
         changed_at INTEGER NOT NULL,
         note TEXT,
+        lease_until INTEGER,
         UNIQUE (notice, recipient)
     )
     """,
