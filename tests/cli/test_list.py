@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.cli.tables import ago
+from helmsman.cli.output import ago
 from helmsman.testing import say
 
 if TYPE_CHECKING:

@@ -95,5 +95,5 @@ async def test_a_review_is_verified_and_its_findings_make_the_exit_code(buggy: C
     place = {"absolute_file_path": str(buggy.directory / "calc.py"), "line_range": {"start": 6, "end": 6}}
     found = {"title": "It triples", "body": "", "confidence_score": 0.9, "priority": 2, "code_location": place}
     model.on("Review the current code changes", say(answer(buggy.directory, found)))
-    done = await buggy.run("review", "--verify", "--fail-on", "P2")
+    done = await buggy.run("job", "review", "--fail-on", "P2")
     assert (done.exit_code, "**P2 It triples** calc.py:6" in done.stdout) == (1, True), done

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.cli.aliases import expanded
+from helmsman.cli.command_names import expanded
 from helmsman.cli.session_ids import matching
 from helmsman.testing import Gate, say
 

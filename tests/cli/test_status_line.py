@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from helmsman.approvals.deadline import Deadline, TimeLeft
-from helmsman.cli.status_line import StatusLine, duration
+from helmsman.cli.screen import StatusLine, duration
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,

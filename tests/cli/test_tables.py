@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from helmsman.cli.tables import Column, fitting_table
+from helmsman.cli.output import Column, fitting_table
 
 COLUMNS = (
     Column("TO"),

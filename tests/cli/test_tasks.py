@@ -198,7 +198,7 @@ async def test_results_are_the_message_to_the_letter(cli: Cli, tasks: list[str])
 
 
 async def test_what_a_task_here_changed_is_here_already(cli: Cli, tasks: list[str]) -> None:
-    done = await cli.run("tasks", "apply", tasks[0])
+    done = await cli.run("apply", tasks[0])
     assert done.exit_code == 2
     assert str(cli.directory) in done.stderr
 
@@ -377,10 +377,10 @@ async def test_the_change_of_a_cloud_task_is_shown_and_applied(
     (said,) = (await cloud_cli.run("tasks", "results", "fix-parser", "--json", "--attempt", "2")).json
     assert (said["attempt"], said["attempts"], "another" in said["diff"]) == (2, 2, True)
     (git_repo / "mine.txt").write_text("mine", encoding="utf-8")
-    dirty = await cloud_cli.run("tasks", "apply", "--yes", "fix-parser")
+    dirty = await cloud_cli.run("apply", "--yes", "fix-parser")
     assert dirty.exit_code == 1
     assert "mine.txt" in dirty.stderr
-    applied = await cloud_cli.run("tasks", "apply", "-y", "fix-parser", "--attempt", "2", "--allow-dirty")
+    applied = await cloud_cli.run("apply", "-y", "fix-parser", "--attempt", "2", "--allow-dirty")
     assert (applied.exit_code, applied.stdout) == (0, "README.md\n")
     assert git(git_repo, "diff", "--name-only") == "README.md\n"
     assert "another line" in (git_repo / "README.md").read_text(encoding="utf-8")

@@ -50,7 +50,7 @@ async def test_the_process_of_a_command_imports_next_to_nothing(bare_place: Plac
             "helmsman",
             "helmsman._version",
             "helmsman.cli",
-            "helmsman.cli.aliases",
+            "helmsman.cli.command_names",
             "helmsman.cli.command_names",
             "helmsman.cli.thin",
             "helmsman.hub",

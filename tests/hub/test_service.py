@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.cli.hub_service import service_of
+from helmsman.cli.hub import service_of
 from helmsman.errors import Unsupported
 from tests.hub.commands import done, whole
 

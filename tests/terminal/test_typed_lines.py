@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.cli.input_line import MOST_LINES, KeptHistory
+from helmsman.cli.screen import MOST_LINES, KeptHistory
 from helmsman.terminal.line_editor import line_rows
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ def main() -> None:
         sys.exit(run_bridge(sys.argv[3:]))
     else:
         from helmsman.cli import thin
-        from helmsman.cli.aliases import expanded
+        from helmsman.cli.command_names import expanded
 
         sys.argv[1:] = thin.with_host(expanded(sys.argv[1:]))
         code = thin.run(sys.argv[1:])

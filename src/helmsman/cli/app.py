@@ -14,23 +14,68 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from helmsman._version import __version__
-from helmsman.cli.command import Commands
-from helmsman.cli.command_names import ON_OTHER_HOSTS, command_name
+from helmsman.cli.command import Commands, cli_noun
+from helmsman.cli.command_names import ON_OTHER_HOSTS, SESSION_VERBS, command_name
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import OtherMachine, hosted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+session_command = cli_noun(
+    "session",
+    "Commit, publish, find, export, rewind and archive sessions.",
+    "Manage sessions. `helmsman list` lists them.",
+    "helmsman session search flaky parser test",
+    "helmsman session rewind 3b2d5c8e",
+    modules={
+        "attach": "session_commands:attach_command",
+        "commit": "publish:commit_command",
+        "open": "session_commands:open_command",
+        "pr": "publish:pr_command",
+        "watch-pr": "publish:watch_pr_command",
+        "discard": "changes:discard_command",
+        "export": "session_commands:export_command",
+        "import": "session_commands:import_command",
+        "rewind": "session_commands:rewind_command",
+        "search": "list:search_command",
+        "worktrees": "changes:worktrees_command",
+        **{name: f"session_commands:{name}_command" for name in SESSION_VERBS},
+    },
+)
+
+job_command = cli_noun(
+    "job",
+    "Fix a bug, refactor, test, plan or review, with a verified outcome.",
+    "Ask for an outcome. Helmsman chooses the agent, runs the checks itself and applies only what they verify.",
+    'helmsman job debug "test_parse fails: KeyError" --check "make test"',
+    modules={name: f"outcomes:{name}_command" for name in ("debug", "plan", "refactor", "review", "test")},
+)
+
+config_command = cli_noun(
+    "config",
+    "Rules, notifications, other machines, shell completion.",
+    "Look at and change what Helmsman keeps in its configuration. `helmsman agents config` is for Codex's own.",
+    "helmsman config rules",
+    "helmsman config hosts add build ssh://me@build",
+    modules={
+        "completion": "completing:completion_command",
+        "hosts": "hosts:command",
+        "notify": "notify:command",
+        "rules": "rules:command",
+    },
+)
+
+
 _HELP_WIDTH: Final = 100  # maximum
 
 _HEADINGS: Final = {
     "Start work": ("run", "plan", "review", "job"),
     "Follow it": ("list", "status", "watch", "dashboard"),
-    "Answer and steer": ("respond", "say", "steer", "interrupt", "fork"),
+    "Answer and steer": ("respond", "say", "steer", "interrupt"),
     "Take the changes": ("diff", "apply"),
     "Manage": ("session", "tasks", "schedule", "usage"),
-    "Agents and machines": ("agents", "engines", "hub", "fleet"),
+    "Agents and machines": ("agents", "hub", "fleet"),
     "Set up": ("demo", "doctor", "install", "config", "serve", "acp"),
 }
 """Commands under their headings, in the order of the help."""
@@ -38,9 +83,11 @@ _COMMANDS: Final = tuple(name for names in _HEADINGS.values() for name in names)
 _SHARED: Final = {
     "changes": ("diff", "apply"),
     "installing": ("install",),
-    "nouns": ("job", "session", "config"),
+    "app": ("job", "session", "config"),
     "questions": ("respond",),
-    "session_commands": ("fork", "interrupt", "steer"),
+    "run": ("plan",),
+    "serve": ("acp",),
+    "session_commands": ("interrupt", "say", "steer"),
 }
 """Modules that hold several commands, as `NAME_command`. Every other command is `command` in the module of its name."""
 _MODULES: Final = {name: f"{name}:command" for name in _COMMANDS} | {
@@ -103,7 +150,7 @@ def app(context: click.Context, name: str | None) -> int | None:
         context.with_resource(hosted(OtherMachine(name)))
     if command is not None:
         return None
-    code: int = importlib.import_module("helmsman.cli.overview").overview()
+    code: int = importlib.import_module("helmsman.cli.list").overview()
     return code
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from helmsman.base.sanitize import named, one_line, visible
-from helmsman.cli.command import cli_command
+from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.completing import complete_session_or_task
 from helmsman.cli.consent import agree, can_ask, confirmed, yes_option
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import TreeElsewhere, host, hosted
-from helmsman.cli.on_session import Body, optional_session, the_session, with_helmsman
-from helmsman.cli.output import counted, page_diff, pager_option, print_diff, print_json
+from helmsman.cli.on_session import Body, optional_session, the_session, titles, with_helmsman
+from helmsman.cli.output import Column, ago, counted, page_diff, pager_option, print_diff, print_json, print_list
 from helmsman.cli.session_ids import full_session_id, short_id
 from helmsman.errors import ConfirmationNeeded, InvalidInput
 from helmsman.git.patches import diff_digest
@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from helmsman.capabilities.changes import SessionDiff
     from helmsman.client import Helmsman
     from helmsman.git.diff import FileStat
-    from helmsman.git.lifecycle import Discarded
+    from helmsman.git.lifecycle import Discarded, Leftover
     from helmsman.git.remote_trees import RemoteTree
     from helmsman.git.tree_changes import Unsaved
+    from helmsman.git.worktree import Worktree
     from helmsman.hub.remote_trees import RemoteTrees
     from helmsman.tasks.model import Task
 
@@ -433,3 +434,134 @@ def show_discarded(gone: tuple[Discarded, ...], *, as_json: bool) -> None:
     for one in gone:
         echo(f"Dropped {named(one.worktree.path)}" + (", its branch stays" if one.branch_kept else ""), err=True)
         _show_lost(one.commits, one.files, err=False)
+
+
+_COLUMNS: Final = (
+    Column("SESSION", "cyan"),
+    Column("STATE"),
+    Column("MADE", left_out=2),
+    Column("REPOSITORY", gives_way="at its beginning", left_out=1),
+    Column("WHAT", gives_way="at its end", usual=""),
+)
+_NOTHING_LEFT: Final = "No worktree is left over. `helmsman session worktrees` lists them all."
+
+
+@cli_group(
+    "worktrees",
+    "List the worktrees of sessions; drop leftovers.",
+    "helmsman session worktrees",
+    "helmsman session worktrees leftovers",
+    "helmsman session worktrees prune",
+)
+@pager_option
+def worktrees_command(no_pager: bool, as_json: bool) -> None:
+    """List the git worktrees that sessions work in, oldest first.
+
+    A process that ends leaves its worktrees, because they may contain work that nobody has looked at. Look with
+    `helmsman diff`, then `helmsman apply` or `helmsman session discard`; or prune those without changes.
+    """
+    found = with_helmsman(lambda helm: helm.extras.changes.worktrees())
+    _print_worktrees(
+        {"worktrees": [_as_dict(one.worktree) | {"use": one.use} for one in found]},
+        [(one.worktree, one.use) for one in found],
+        nothing="There are no worktrees. A session gets one where an MCP client or a program starts it with `worktree`.",
+        no_pager=no_pager,
+        as_json=as_json,
+    )
+
+
+@cli_command("leftovers", "List leftover worktrees.", "helmsman session worktrees leftovers", group=worktrees_command)
+@pager_option
+def _leftovers(no_pager: bool, as_json: bool) -> None:
+    """List the worktrees whose process is gone, with what was changed in each."""
+    from helmsman.shapes.rendering import fields_as_dict
+
+    found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
+    shown = [
+        _as_dict(one.worktree) | {"files": None if one.files is None else [fields_as_dict(file) for file in one.files]}
+        for one in found
+    ]
+    rows = [(one.worktree, _content(one)) for one in found]
+    _print_worktrees({"leftovers": shown}, rows, nothing=_NOTHING_LEFT, no_pager=no_pager, as_json=as_json)
+
+
+@cli_command("prune", "Drop leftover worktrees.", "helmsman session worktrees prune", group=worktrees_command)
+@click.option("--force", is_flag=True, help="Also those with changes, which are lost.")
+@yes_option
+def _prune(force: bool, agreed: bool, as_json: bool) -> None:
+    """Drop leftover worktrees without changes.
+
+    With --force work is lost, so you are asked first; without a terminal to ask on, that needs --yes.
+    """
+    host().begin_change()
+    found = with_helmsman(lambda helm: helm.extras.changes.leftovers())
+    lost = [one for one in found if one.unsaved]
+    if force and lost:
+        _agree_to_prune(lost, agreed=agreed, as_json=as_json)
+    kept = [] if force else [one for one in found if one.files != () or one.unsaved]
+    dropped = [one for one in found if one not in kept]
+    gone = with_helmsman(lambda helm: helm.extras.changes.prune(dropped))
+    show_discarded(gone, as_json=as_json)
+    if kept and not as_json:
+        stay = f"{counted(len(kept), 'worktree')} with changes {'stays' if len(kept) == 1 else 'stay'}"
+        echo(f"{stay}: `helmsman session worktrees leftovers` lists them, --force drops them.", err=True)
+    elif not gone and not as_json:
+        echo(_NOTHING_LEFT, err=True)
+
+
+def _agree_to_prune(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:
+    if not agreed and can_ask(as_json=as_json):
+        _print_worktrees(
+            {}, [(one.worktree, _content(one)) for one in changed], nothing="", no_pager=True, as_json=False
+        )
+    what = f"What was changed in {counted(len(changed), 'worktree')}"
+    question = f"{what} cannot be recovered. Drop {'it' if len(changed) == 1 else 'them'}?"
+    agree(question, agreed=agreed, as_json=as_json, otherwise=f"{what} would be lost.")
+
+
+def _print_worktrees(
+    shown: dict[str, Any], rows: list[tuple[Worktree, str]], *, nothing: str, no_pager: bool, as_json: bool
+) -> None:
+    """Print a list of worktrees, each with its remark."""
+    about = titles(tree.session_id for tree, _ in rows)
+    for one in (*shown.get("worktrees", ()), *shown.get("leftovers", ())):
+        one["title"] = about.get(one["sessionId"] or "")
+
+    def row(tree: Worktree, said: str) -> tuple[str | None, ...]:
+        made = tree.created_at.isoformat(timespec="seconds")
+        title = about.get(tree.session_id or "")
+        return tree.session_id, said, made, str(tree.repository), str(tree.path), title
+
+    def cells(tree: Worktree, said: str) -> tuple[str, ...]:
+        title = one_line(about.get(tree.session_id or "", ""))
+        return short_id(tree.session_id or "none"), said, ago(tree.created_at), one_line(str(tree.repository)), title
+
+    print_list(
+        shown,
+        [row(*one) for one in rows],
+        _COLUMNS,
+        lambda _: [cells(*one) for one in rows],
+        nothing=nothing,
+        as_json=as_json,
+        no_pager=no_pager,
+    )
+
+
+def _content(leftover: Leftover) -> str:
+    if leftover.files is None:
+        return "not readable"
+    if leftover.files:
+        return f"{counted(len(leftover.files), 'file')} changed"
+    return "work of its own" if leftover.unsaved else "nothing changed"
+
+
+def _as_dict(tree: Worktree) -> dict[str, Any]:
+    return {
+        "name": tree.name,
+        "sessionId": tree.session_id,
+        "path": str(tree.path),
+        "branch": tree.branch,
+        "base": tree.base,
+        "repository": str(tree.repository),
+        "createdAt": tree.created_at.isoformat(timespec="seconds"),
+    }

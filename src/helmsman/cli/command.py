@@ -105,7 +105,12 @@ def cli_noun(name: str, short_help: str, help: str, *examples: str, modules: Map
 
 
 def cli_group(
-    name: str, short_help: str, *examples: str, modules: Mapping[str, str] | None = None
+    name: str,
+    short_help: str,
+    *examples: str,
+    modules: Mapping[str, str] | None = None,
+    parent: click.Group | None = None,
+    itself: str | None = "list",
 ) -> Callable[[Body], click.Group]:
     """Make a group of a listing function, which runs if no subcommand is given.
 
@@ -113,6 +118,8 @@ def cli_group(
 
     Args:
         modules: Subcommands that other modules declare, as in `Commands`.
+        parent: The group that it belongs to.
+        itself: The name of the subcommand that runs the listing function too, if there is one.
     """
 
     def declare(body: Body) -> click.Group:
@@ -126,15 +133,16 @@ def cli_group(
             _pass_on(context, group)
             return None
 
-        declared = click.group(
-            *(name, Commands),
-            invoke_without_command=True,
-            short_help=short_help,
-            epilog=_epilog(examples),
-            modules=modules,
-        )
-        group = declared(list_or_pass_on)
-        return _with_json(group)
+        about: dict[str, Any] = {"short_help": short_help, "epilog": _epilog(examples)}
+        declared = click.group(name, Commands, invoke_without_command=True, modules=modules, **about)
+        group = _with_json(declared(list_or_pass_on))
+        if itself is not None:
+            begin = examples[0].partition(f" {name}")[0]
+            about = {"short_help": f"The same as `{begin} {name}`.", "epilog": _epilog((f"{begin} {name} {itself}",))}
+            group.add_command(click.Command(itself, callback=run, params=group.params, help=group.help, **about))
+        if parent is not None:
+            parent.add_command(group)
+        return group
 
     return declare
 

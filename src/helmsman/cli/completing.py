@@ -9,13 +9,17 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+import click
+from click.shell_completion import get_completion_class
+
 from helmsman.base.caller_context import environment
+from helmsman.cli.command import cli_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
+from helmsman.cli.thin import COMPLETION
 from helmsman.errors import HelmsmanError
 
 if TYPE_CHECKING:
-    import click
     from click.shell_completion import CompletionItem
 
 _OFFERED: Final = 50
@@ -109,3 +113,19 @@ def _item(name: str, about: str | None) -> CompletionItem:
     from helmsman.base.sanitize import one_line
 
     return CompletionItem(name, help=one_line(about or "")[:_HELP_WIDTH])
+
+
+_PLACES = {
+    "bash": 'eval "$(helmsman config completion bash)" in ~/.bashrc',
+    "zsh": 'eval "$(helmsman config completion zsh)" in ~/.zshrc',
+    "fish": "helmsman config completion fish > ~/.config/fish/completions/helmsman.fish",
+}
+
+
+@cli_command("completion", "Print a shell's completion script.", *_PLACES.values(), has_json=False)
+@click.argument("shell", type=click.Choice(list(_PLACES)))
+def completion_command(shell: str) -> None:
+    """Print the script that lets SHELL complete commands, options, session ids, task ids and aliases."""
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(click.get_current_context().find_root().command, {}, "helmsman", COMPLETION).source())

@@ -39,7 +39,7 @@ def confirmed(question: str) -> bool:
     console = message_console()
     if not is_terminal(console):
         return click.confirm(question, default=False, err=True)
-    from helmsman.terminal.line_prompt import is_agreed
+    from helmsman.terminal.line_editor import is_agreed
 
     try:
         return host().run(partial(is_agreed, console, sys.stdin.fileno(), question))

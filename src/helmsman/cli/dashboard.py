@@ -20,9 +20,8 @@ from helmsman.base.programs import environment_for, find_program
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.http_options import http_options, listening_options
 from helmsman.cli.output import print_json
-from helmsman.cli.serve import serve_until_signal
+from helmsman.cli.serve import http_options, listening_options, serve_until_signal
 from helmsman.errors import InvalidInput, ProgramRefused
 from helmsman.web.login import PAGE_HEADER
 from helmsman.web.proof import CODE_PATH, PROOF_PATH, client_proof, is_proof, new_nonce, place, server_proof
@@ -230,7 +229,7 @@ def command(port: int | None, no_open: bool, server: str | None, as_json: bool, 
     The code it prints works once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
     server, at /mcp. Ctrl-C ends it; agents in their own engines keep working.
     """
-    from helmsman.cli.http_front import serve_in_hub
+    from helmsman.cli.serve import serve_in_hub
     from helmsman.httpd.listening import MCP_PATH, listen
 
     settings = settings_of_command()

@@ -14,8 +14,7 @@ from helmsman.base.files import file_lock, replace_file
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import print_json, print_list, print_result
-from helmsman.cli.tables import Column
+from helmsman.cli.output import Column, print_json, print_list, print_result
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer
@@ -41,16 +40,6 @@ def command(as_json: bool) -> None:
 
     They are stored next to your own helmsman.toml, for you only; a repository cannot add one.
     """
-    _list_hosts(as_json=as_json)
-
-
-@cli_command("list", "List the machines.", "helmsman config hosts list --json", group=command)
-def _list(as_json: bool) -> None:
-    """List the machines by their names. Not on a terminal, the columns are separated by tabs: name, address, command."""
-    _list_hosts(as_json=as_json)
-
-
-def _list_hosts(*, as_json: bool) -> None:
     hosts = sorted(_known().values())
     rows = [list(host) for host in hosts]
     nothing = "No other machine is known. Add one: helmsman config hosts add build ssh://me@build"

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from xml.sax.saxutils import escape
 
 import click
 
+from helmsman.base.caller_context import environment
+from helmsman.base.files import replace_file
+from helmsman.base.programs import environment_for, find_program
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command
-from helmsman.cli.output import counted, print_json
+from helmsman.cli.output import Column, ago, counted, print_json, print_list
+from helmsman.errors import InvalidInput, ProgramRefused, Unsupported
+from helmsman.hub.launch import state_directory
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
 _NONE: Final = "No hub is running. One starts with the first client."
 _LOG_LINES: Final = 50
@@ -30,6 +41,7 @@ _POLL_SECONDS: Final = 0.25
     "helmsman hub log -f",
     "helmsman hub restart",
     modules={"store": "store:command"},
+    itself="status",
 )
 def command(as_json: bool) -> None:
     """Look at the hub: the process that holds all sessions, one for each user and state directory.
@@ -37,16 +49,6 @@ def command(as_json: bool) -> None:
     It starts with the first client and ends by itself when nobody is connected and nothing runs (HELMSMAN_HUB_IDLE_MS).
     Clients do not notice when it ends: the next one continues where it left off.
     """
-    _show(as_json=as_json)
-
-
-@cli_command("status", "Show the hub and who is connected.", "helmsman hub status --json", group=command)
-def _status(as_json: bool) -> None:
-    """Show the hub: its version, process, uptime and memory, who is connected, and which engines run."""
-    _show(as_json=as_json)
-
-
-def _show(*, as_json: bool) -> None:
     from helmsman.agents.registry import engine_overviews
     from helmsman.hub.control import ask_hub
 
@@ -103,7 +105,7 @@ def _install(agreed: bool, as_json: bool) -> None:
 
     What is written is shown first. Schedules then run after a restart without any client.
     """
-    from helmsman.cli.hub_service import service_of
+    from helmsman.cli.hub import service_of
 
     service = service_of(settings_of_command().state_dir)
     service.refuse_if_nobody_reads_it()
@@ -125,7 +127,7 @@ def _install(agreed: bool, as_json: bool) -> None:
 @cli_command("uninstall", "Stop starting the hub with the machine.", "helmsman hub uninstall", group=command)
 def _uninstall(as_json: bool) -> None:
     """Remove what `helmsman hub install` wrote. A running hub keeps running."""
-    from helmsman.cli.hub_service import service_of
+    from helmsman.cli.hub import service_of
 
     service = service_of(settings_of_command().state_dir)
     was_there = service.uninstall()
@@ -213,3 +215,254 @@ def _print_rest(path: Path, position: int) -> int:
         for line in file:
             click.echo(visible(line.rstrip("\n")))
         return file.tell()
+
+
+_UNIT: Final = "helmsman-hub.service"
+_LABEL: Final = "dev.helmsman.hub"
+_SECONDS: Final = 30
+
+
+@dataclass(frozen=True)
+class Service:
+    """Service file and the commands that load it."""
+
+    path: Path
+    text: str
+    command: tuple[str, ...]  # command that the service runs
+    start: tuple[tuple[str, ...], ...]
+    stop: tuple[tuple[str, ...], ...]
+    remark: str = ""  # further note for the user
+
+    @property
+    def is_installed(self) -> bool:
+        return self.path.exists()
+
+    def refuse_if_nobody_reads_it(self) -> None:
+        """Check that this system has the service manager.
+
+        Raises:
+            Unsupported: It does not.
+            ProgramRefused: A session could have written the program.
+        """
+        program = self.start[0][0]
+        if find_program(program) is None:
+            raise Unsupported(
+                f"There is no {program} here, so nothing would read {self.path}; nothing was written. Have whatever starts "
+                f"programs with this machine (runit, OpenRC, cron's @reboot, a container's entry point) run, as you: "
+                f"{shlex.join(self.command)}"
+            )
+
+    def install(self) -> str | None:
+        """Write the file and start the service; return the remaining manual step. Blocks."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.path, self.text.encode())
+        for command in self.start:
+            if (problem := _run_manager(command)) is not None:
+                return f"It could not be started ({problem}). Run: {' '.join(command)}"
+        return self.remark or None
+
+    def uninstall(self) -> bool:
+        """Stop the service and remove the file; return whether it existed. Blocks."""
+        if not self.is_installed:
+            return False
+        for command in self.stop:
+            _run_manager(command)
+        self.path.unlink()
+        return True
+
+
+def service_of(state_dir: Path) -> Service:
+    """Return the service that starts the hub of a state directory with the machine."""
+    env = environment()
+    home = Path(env.get("HOME") or Path.home())
+    command = (sys.executable, "-P", "-m", "helmsman", "hub", "run")
+    # Agents are found by PATH, and services have a different one.
+    variables = {"PATH": env.get("PATH", os.defpath)}
+    if state_directory({"HOME": str(home)}) != str(state_dir):
+        variables["HELMSMAN_STATE_DIR"] = str(state_dir)
+    if sys.platform == "darwin":
+        return _launchd(home, command, variables)
+    return _systemd(Path(env.get("XDG_CONFIG_HOME") or home / ".config"), command, variables)
+
+
+def _systemd(configuration: Path, command: tuple[str, ...], variables: dict[str, str]) -> Service:
+    lines = [f"Environment={_quoted(f'{name}={value}')}" for name, value in variables.items()]
+    text = "\n".join(
+        [
+            "[Unit]",
+            "Description=Helmsman: schedules, notices and sessions of coding agents",
+            "",
+            "[Service]",
+            f"ExecStart={' '.join(map(_quoted, command)).replace('$', '$$')}",
+            *lines,
+            "Restart=on-failure",
+            "# Agents at work outlive the hub.",
+            "KillMode=process",
+            "",
+            "[Install]",
+            "WantedBy=default.target",
+            "",
+        ]
+    )
+    systemctl = ("systemctl", "--user")
+    return Service(
+        path=configuration / "systemd" / "user" / _UNIT,
+        text=text,
+        command=command,
+        start=((*systemctl, "daemon-reload"), (*systemctl, "enable", "--now", _UNIT)),
+        stop=((*systemctl, "disable", "--now", _UNIT), (*systemctl, "daemon-reload")),
+        remark="It runs while you are logged in; to have it run before that, too: loginctl enable-linger",
+    )
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for systemd."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'
+
+
+def _launchd(home: Path, command: tuple[str, ...], variables: dict[str, str]) -> Service:
+    path = home / "Library" / "LaunchAgents" / f"{_LABEL}.plist"
+    words = "".join(f"<string>{escape(word)}</string>" for word in command)
+    given = "".join(f"<key>{escape(name)}</key><string>{escape(value)}</string>" for name, value in variables.items())
+    text = f"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0">
+<dict>
+  <key>Label</key><string>{_LABEL}</string>
+  <key>ProgramArguments</key><array>{words}</array>
+  <key>EnvironmentVariables</key><dict>{given}</dict>
+  <key>RunAtLoad</key><true/>
+  <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
+  <key>AbandonProcessGroup</key><true/>
+</dict>
+</plist>
+"""
+    domain = f"gui/{os.getuid()}"
+    return Service(
+        path=path,
+        text=text,
+        command=command,
+        start=(("launchctl", "bootstrap", domain, str(path)),),
+        stop=(("launchctl", "bootout", f"{domain}/{_LABEL}"),),
+    )
+
+
+def _run_manager(command: Sequence[str]) -> str | None:
+    """Run a command and return its failure, or None."""
+    try:
+        program = find_program(command[0])
+    except ProgramRefused as error:
+        return error.message
+    if program is None:
+        return f"there is no {command[0]}"
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=_SECONDS,
+            env=environment_for(),
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return None if done.returncode == 0 else done.stderr.strip() or f"exit code {done.returncode}"
+
+
+_COLUMNS: Final = (
+    Column("ID", "cyan"),
+    Column("AGENT"),
+    Column("VERSION"),
+    Column("STATUS"),
+    Column("TURNS"),
+    Column("STARTED", left_out=2),
+    Column("PLACE", "dim", gives_way="at its beginning", left_out=1),
+)
+_FIELDS: Final = ("id", "version", "status", "running", "waiting", "pid", "startedAt", "place", "agent")
+
+
+@cli_group(
+    "engines",
+    "List and stop the engines that run without you.",
+    "helmsman hub engines",
+    "helmsman hub engines stop 3f2a9c1e",
+    "helmsman hub engines stop --all",
+    parent=command,
+)
+def engines_command(as_json: bool) -> None:
+    """List and stop the engines that keep working after the process that started them has ended.
+
+    One Codex engine holds all its sessions, an engine of another agent holds one. An engine that nobody uses and that runs
+    nothing ends by itself after HELMSMAN_ENGINE_IDLE_MS (15 minutes).
+    """
+    from helmsman.agents.registry import engine_overviews
+
+    engines = engine_overviews(settings_of_command().state_dir)
+    print_list(
+        {"engines": engines},
+        [["" if engine[field] is None else str(engine[field]) for field in _FIELDS] for engine in engines],
+        _COLUMNS,
+        lambda _: [_cells(engine) for engine in engines],
+        nothing="No engine is running. One starts with the first session.",
+        as_json=as_json,
+    )
+
+
+@cli_command(
+    "stop",
+    "Stop an engine and everything in it.",
+    "helmsman hub engines stop 3f2a9c1e",
+    "helmsman hub engines stop --all",
+    group=engines_command,
+)
+@click.argument("engine_id", metavar="ID", required=False)
+@click.option("--all", "every", is_flag=True, help="Stop all of them.")
+@yes_option
+def _stop_engine(engine_id: str | None, every: bool, agreed: bool, as_json: bool) -> None:
+    """Stop an engine and everything in it: its turns are interrupted; their sessions can be continued later.
+
+    On a terminal you are asked first if turns are running.
+    """
+    from helmsman.agents.registry import engine_overviews, stop_engine
+
+    if (engine_id is None) is not every:
+        raise InvalidInput("Name one engine, or give --all. `helmsman engines` lists them.")
+    state_dir = settings_of_command().state_dir
+    found = [engine for engine in engine_overviews(state_dir) if every or engine["id"].startswith(engine_id or "")]
+    if engine_id is not None and len(found) != 1:
+        problem = "There is no engine" if not found else "There is more than one engine"
+        raise InvalidInput(f"{problem} {engine_id}. `helmsman engines` lists them.")
+    under_way = sum((engine["running"] or 0) + (engine["waiting"] or 0) for engine in found)
+    if under_way:
+        lost = f"{counted(under_way, 'turn')} under way {'is' if under_way == 1 else 'are'} interrupted."
+        agree(f"{lost} Stop?", agreed=agreed, as_json=as_json, otherwise=None)
+    for engine in found:
+        stop_engine(state_dir, engine["id"])
+        if not as_json:
+            click.echo(f"Stopped engine {engine['id']}.", err=True)
+    if as_json:
+        print_json({"stopped": [engine["id"] for engine in found]})
+    elif not found:
+        click.echo("No engine is running.", err=True)
+
+
+def _cells(engine: dict[str, Any]) -> tuple[str, ...]:
+    started = ago(datetime.fromisoformat(engine["startedAt"]))
+    known = (
+        engine["id"],
+        engine["agent"],
+        one_line(engine["version"] or ""),
+        engine["status"],
+        _turns(engine),
+        started,
+    )
+    return *known, one_line(engine["place"])
+
+
+def _turns(engine: dict[str, Any]) -> str:
+    parts = [f"{engine['running']} running"] if engine["running"] else []
+    parts += [f"{engine['waiting']} asking"] if engine["waiting"] else []
+    return ", ".join(parts) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,15 +10,15 @@ import click
 
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import present
-from helmsman.base.sanitize import one_line
-from helmsman.cli.command import cli_command
-from helmsman.cli.consoles import echo
+from helmsman.base.sanitize import one_line, visible
+from helmsman.cli.command import cli_command, reports_errors
+from helmsman.cli.consoles import echo, is_terminal, result_console
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, pager_option, print_list, session_word
+from helmsman.cli.output import Column, ago, fitting_table, limit_option, pager_option, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.cli.session_ids import short_id, there
-from helmsman.cli.tables import Column, ago
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from helmsman.client import Helmsman
+
 
 _WIDE: Final = 120  # full ids fit from this width
 COLUMNS: Final = (
@@ -181,3 +183,138 @@ def _short_path(path: str, most: int) -> str:
     if path == home or path.startswith(home + "/"):
         path = "~" + path[len(home) :]
     return path if len(path) <= most else "…" + path[len(path) - most + 1 :]
+
+
+_LOOKED_AT: Final = 100
+_LAST: Final = 5
+_COMMAND_WIDTH: Final = 26
+
+
+@reports_errors
+def overview() -> int:
+    """Open the full screen on a terminal; elsewhere print what waits, runs and ran last."""
+    if not (sys.stdin.isatty() and is_terminal(result_console())):
+        return _print_overview()
+    from helmsman.cli.full_screen import choose_session
+    from helmsman.cli.watch import watch
+
+    while (joined := with_helmsman(choose_session)) is not None:
+        watch(joined, interactive=True, as_json=False)
+    return ExitCode.OK
+
+
+def _print_overview() -> int:
+    from rich.text import Text
+
+    from helmsman.shapes.listed_sessions import listed_sessions
+
+    async def look(helm: Helmsman) -> list[dict[str, Any]]:
+        found, _ = await helm.list(limit=_LOOKED_AT)
+        return await listed_sessions(helm, found)
+
+    sessions = with_helmsman(look)
+    asking = [one for one in sessions if one.get("status") == "awaiting_approval"]
+    running = [one for one in sessions if one.get("status") == "active"]
+    others = [one for one in sessions if one not in asking and one not in running][:_LAST]
+    console = result_console()
+    for heading, style, listed in (
+        ("Waits for you", "bold yellow", asking),
+        ("Running", "bold green", running),
+        ("Last", "bold", others),
+    ):
+        if listed:
+            console.print(Text(heading, style))
+            console.print(fitting_table(console, COLUMNS, [cells(one, console.width) for one in listed]))
+            console.print()
+    if not sessions:
+        console.print("No agent has a session here yet.\n")
+    for command, does in _commands(asking, running, others):
+        line = Text.assemble(f"  {command:<{_COMMAND_WIDTH}}", (f"  {does}", "dim"))
+        console.print(line if line.cell_len <= console.width else f"  {command}", soft_wrap=True)
+    show_asking_elsewhere()
+    return ExitCode.OK
+
+
+def _commands(
+    asking: list[dict[str, Any]], running: list[dict[str, Any]], others: list[dict[str, Any]]
+) -> list[tuple[str, str]]:
+    """Return suggested commands for the current state."""
+    offered = [("helmsman respond", "answer what is asked")] if asking else []
+    if running:
+        offered.append((f"helmsman watch {short_id(running[0]['sessionId'])}", "follow it"))
+    if others:
+        offered.append((f"helmsman status {short_id(others[0]['sessionId'])}", "see what came of it"))
+    else:
+        offered.append(("helmsman demo", "see it work, without an account"))
+    return [*offered, ('helmsman run "…"', "start something"), ("helmsman --help", "all commands")]
+
+
+_WHERE: Final = Column("WHERE", gives_way="at its end")
+
+
+@cli_command(
+    "search",
+    "Find sessions by what was said and done in them.",
+    "helmsman session search flaky parser test",
+    "helmsman session search '\"exit code 3\"' --agent claude --directory .",
+)
+@click.argument("words", nargs=-1, required=True)
+@click.option("--agent", metavar="NAME", help="Only sessions of this agent, such as codex.")
+@click.option("--directory", metavar="DIR", help="Only sessions that worked in this directory or below it.")
+@limit_option
+@click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
+@pager_option
+def search_command(
+    words: tuple[str, ...],
+    agent: str | None,
+    directory: str | None,
+    limit: int,
+    include_archived: bool,
+    no_pager: bool,
+    as_json: bool,
+) -> None:
+    """Find sessions by words in their transcripts: prompts, answers, commands, changed files. Newest first.
+
+    A session must contain all the words. A word also matches as a prefix, and quotes match a phrase. The
+    first search reads all sessions and may take a while; later ones read what is new.
+
+    Not on a terminal, the columns are separated by tabs: id, time, directory, agent, summary, excerpt.
+    """
+    from helmsman.shapes.listed_sessions import found_sessions
+
+    place = None if directory is None else str(host().place(directory))
+
+    async def find(helm: Helmsman) -> tuple[list[dict[str, Any]], int | None]:
+        result = await helm.extras.search.find(
+            " ".join(words), agent=agent, directory=place, limit=limit, include_archived=include_archived
+        )
+        return await found_sessions(helm, result), result.unread
+
+    sessions, unread = with_helmsman(find)
+    note = f"{unread} sessions are not indexed yet. Search again in a moment." if unread is not None else None
+    nothing = "No session has these words. Use fewer of them, or their beginnings."
+    print_list(
+        present({"sessions": sessions, "unread": unread}),
+        list(map(_found_row, sessions)),
+        (*COLUMNS, _WHERE),
+        lambda width: [(*cells(session, width), _marked(session["excerpt"])) for session in sessions],
+        nothing=f"{nothing} {note}" if note else nothing,
+        as_json=as_json,
+        no_pager=no_pager,
+        note=note,
+    )
+
+
+def _found_row(session: dict[str, Any]) -> tuple[str | None, ...]:
+    excerpt = "".join(session["excerpt"])
+    about = session.get("directory"), session["agent"], session.get("summary")
+    return session["sessionId"], session["timestamp"], *about, excerpt
+
+
+def _marked(excerpt: list[str]) -> Text:
+    from rich.text import Text
+
+    shown = Text()
+    for place, part in enumerate(excerpt):
+        shown.append(visible(part), "bold" if place % 2 else "")
+    return shown

@@ -15,8 +15,7 @@ from helmsman.cli.consoles import echo
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, print_list
-from helmsman.cli.tables import Column
+from helmsman.cli.output import Column, limit_option, print_list
 from helmsman.notices.config import with_recipient
 from helmsman.settings import own_file
 

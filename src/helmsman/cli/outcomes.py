@@ -52,9 +52,8 @@ _LEAVE_SECONDS: Final = 3.0
 _NOT_VERIFIED: Final = "not_verified"
 
 
-# options of all outcome commands
-outcome_options: Final = with_options(
-    click.argument("request"),
+# options of all jobs
+_JOB_OPTIONS: Final = (
     click.option("-C", "--cd", "directory", metavar="DIR", help="Work in this directory instead of the current one."),
     click.option(
         *("--agent", "agents"),
@@ -70,6 +69,13 @@ outcome_options: Final = with_options(
         metavar="SECONDS",
         help="How long all of it may take.",
     ),
+    click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
+    click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer."),
+)
+# of jobs that make a change
+_SOLVED_OPTIONS: Final = (
+    click.argument("request"),
+    *_JOB_OPTIONS,
     click.option(
         "--check", metavar="COMMAND", help="The command that tells whether it works.  [default: the repository's]"
     ),
@@ -88,6 +94,11 @@ outcome_options: Final = with_options(
         show_default=True,
         help="Whether a verified change comes into your tree.",
     ),
+)
+
+
+outcome_options: Final = with_options(
+    *_SOLVED_OPTIONS,
     click.option(
         "--judge",
         metavar="NAME",
@@ -95,8 +106,6 @@ outcome_options: Final = with_options(
         show_default=True,
         help="Who judges a verified change: auto (another agent, if there is one), never, or an agent.",
     ),
-    click.option("--budget", type=click.FloatRange(0, min_open=True), metavar="USD", help="What all of it may cost."),
-    click.option("--detach", is_flag=True, help="Start it and return immediately; questions wait for an answer."),
 )
 
 
@@ -313,8 +322,7 @@ class HumanJobView(JobView):
     """Print progress line by line, with a live line on a terminal; the report goes to stdout."""
 
     def __init__(self, settings: Settings) -> None:
-        from helmsman.cli.screen import Screen
-        from helmsman.cli.status_line import StatusLine
+        from helmsman.cli.screen import Screen, StatusLine
 
         self._console = message_console()
         on_terminal = is_terminal(self._console)
@@ -440,3 +448,58 @@ def test_command(request: str, base: str | None, **options: Any) -> int:
     at least one has to fail.
     """
     return run_outcome("test", request, more=None if base is None else {"base": base}, **options)
+
+
+@cli_command(
+    "plan",
+    "Have a plan made, checked against the repository, and carried out.",
+    'helmsman job plan "Split the parser in two" --check "make test"',
+    'helmsman job plan "Move to Python 3.13" --candidates 2 --apply never',
+)
+@with_options(*_SOLVED_OPTIONS)
+def plan_command(request: str, **options: Any) -> int:
+    """Have a goal planned, with nothing changed; REQUEST says what to reach (`-` reads it from stdin). You approve the plan.
+
+    Every file that it names must exist or be marked as new. Each step is then done in a git worktree and checked separately.
+    With --apply never it is only planned.
+    """
+    return run_outcome("plan", request, **options)
+
+
+@cli_command(
+    "review",
+    "Have a change reviewed by several agents, and their findings checked.",
+    "helmsman job review --agent codex --agent claude --base main",
+    "helmsman job review --fail-on P1",
+)
+@click.argument("request", required=False)
+@with_options(*_JOB_OPTIONS)
+@click.option(
+    "--base", metavar="BRANCH", help="Everything that differs from this branch.  [default: what is uncommitted]"
+)
+@click.option("--commit", metavar="COMMIT", help="One commit.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["P0", "P1", "P2", "P3"]),
+    help="Exit with 1 if there is a finding of this priority or a higher one, or one without a priority.",
+)
+def review_command(
+    request: str | None, base: str | None, commit: str | None, fail_on: str | None, **options: Any
+) -> int:
+    """Have a change reviewed; REQUEST says what to look at, and can be left out.
+
+    Each finding of several agents is reported once, and another look tries to refute those of P0 and P1. Helmsman itself
+    checks that they are about lines of that change, and that nothing was changed.
+    """
+    from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
+
+    if base is not None and commit is not None:
+        raise click.UsageError("Review one thing: --base or --commit.")
+
+    def exit_code(report: Mapping[str, Any]) -> int:
+        ranks = [one.get("priority") for one in report.get("findings", ())]
+        is_serious = fail_on is not None and any(rank is None or rank <= int(fail_on[1]) for rank in ranks)
+        return ExitCode.FAILED if is_serious else ExitCode.OK
+
+    more = reviewed(branch=base, commit=commit, diff=None)
+    return run_outcome("review", request or WHOLE_REVIEW, more=more, exit_code=exit_code, **options)

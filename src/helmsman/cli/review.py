@@ -14,15 +14,12 @@ from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.outcomes import run_outcome
 from helmsman.cli.output import markdown_or_text, print_json
 from helmsman.cli.run import PERMISSION_OPTIONS
 from helmsman.cli.session_ids import full_session_id
 from helmsman.errors import StepFailed, StepInterrupted, StepTimedOut
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.text import Text
 
     from helmsman.agents.protocol import Finding
@@ -42,7 +39,6 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
     'helmsman review --base main --instructions "Look only at security"',
     "helmsman review --commit HEAD --fail-on P1 --json",
     "helmsman review --agent claude --session 3b2d5c8e",
-    "helmsman review --verify --agent codex --agent claude --base main",
 )
 @click.option(
     "--uncommitted",
@@ -53,18 +49,7 @@ _COLOURS: Final = {0: "bold red", 1: "red", 2: "yellow"}
 @click.option("--commit", metavar="COMMIT", help="Review one commit.")
 @click.option("--instructions", metavar="TEXT", help="What to look at; without another target, the whole review.")
 @click.option("-C", "--cd", "directory", metavar="DIR", help="The repository, if not the current directory.")
-@click.option(
-    *("--agent", "agents"),
-    metavar="NAME",
-    multiple=True,
-    help="Who reviews (`helmsman agents` lists them); with --verify several may.",
-)
-@click.option(
-    "--verify",
-    is_flag=True,
-    help="As a job: tell the findings of several agents once, and have P0 and P1 put to a second look.",
-)
-@click.option("--detach", is_flag=True, help="With --verify: start it and return immediately.")
+@click.option("--agent", metavar="NAME", help="Who reviews (`helmsman agents` lists them).")
 @click.option("-m", "--model", metavar="MODEL", help="The model, by the agent's name for it.")
 @with_options(*PERMISSION_OPTIONS)
 @click.option(
@@ -93,9 +78,7 @@ def command(
     commit: str | None,
     instructions: str | None,
     directory: str | None,
-    agents: tuple[str, ...],
-    verify: bool,
-    detach: bool,
+    agent: str | None,
     model: str | None,
     session_id: str | None,
     fail_on: str | None,
@@ -107,29 +90,11 @@ def command(
     sure it is.
 
     Helmsman itself checks that the findings are about lines of that change, and that nothing was changed (exit code 6 if
-    something was). With --verify it is a job. Findings alone do not make the exit code 1: that is what --fail-on is for.
+    something was). `helmsman job review` has several agents look, and the worst findings refuted.
+    Findings alone do not make the exit code 1: that is what --fail-on is for.
     """
     if sum((uncommitted, base is not None, commit is not None)) > 1:
         raise click.UsageError("Review one thing: --uncommitted, --base or --commit.")
-    if verify:
-        if session_id is not None or model is not None or any(permissions.values()):
-            raise click.UsageError("--verify takes no --session, --model, --unenforced or --trust-repository.")
-        from helmsman.shapes.outcomes import WHOLE_REVIEW, reviewed
-
-        return run_outcome(
-            "review",
-            instructions or WHOLE_REVIEW,
-            directory=directory,
-            agents=agents,
-            timeout=timeout,
-            detach=detach,
-            as_json=as_json,
-            more=reviewed(branch=base, commit=commit, diff=None),
-            exit_code=lambda report: _serious_in(report, fail_on),
-        )
-    if len(agents) > 1 or detach:
-        raise click.UsageError("Several agents, and --detach, need --verify.")
-    agent = agents[0] if agents else None
     if session_id is not None and (directory is not None or (model is not None and agent is None)):
         raise click.UsageError("A session has its directory and its model: leave out --cd and --model.")
     from helmsman.model.options import ReviewTarget
@@ -203,13 +168,6 @@ async def _report(helm: Helmsman, session: Session, timeout: float) -> VerifiedR
 
 def _is_serious(report: VerifiedReview, priority: int) -> bool:
     return any(finding.priority is None or finding.priority <= priority for finding in report.findings)
-
-
-def _serious_in(report: Mapping[str, Any], fail_on: str | None) -> int:
-    """Return the exit code for the findings of a job."""
-    priorities = [one.get("priority") for one in report.get("findings", ())]
-    serious = fail_on is not None and any(one is None or one <= int(fail_on[1]) for one in priorities)
-    return ExitCode.FAILED if serious else ExitCode.OK
 
 
 def _as_dict(session: Session, report: VerifiedReview) -> dict[str, Any]:

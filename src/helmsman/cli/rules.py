@@ -51,22 +51,6 @@ _directory_option: Final = click.option(
 @_directory_option
 def command(directory: Path, as_json: bool) -> None:
     """List, test and remove the rules that answer agents' questions before anyone is asked."""
-    _list_rules(directory, as_json=as_json)
-
-
-@cli_command(
-    "list",
-    "List the rules that concern work in a directory.",
-    "helmsman config rules list -C ~/src/site",
-    group=command,
-)
-@_directory_option
-def _list(directory: Path, as_json: bool) -> None:
-    """List the rules that concern work in a directory: your own, those given with "always", those of the project."""
-    _list_rules(directory, as_json=as_json)
-
-
-def _list_rules(directory: Path, *, as_json: bool) -> None:
     book = _book()
     listed = book.listed(directory)
     switch = book.rules_for(directory).allow_workspace_patches

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 
 from helmsman.base.config_values import pair
+from helmsman.base.sanitize import one_line
+from helmsman.base.structs import replace
 from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.completing import complete_session
 from helmsman.cli.consoles import settings_of_command
@@ -19,7 +21,7 @@ from helmsman.cli.host import host, hosted
 from helmsman.cli.on_session import interactive_option, names_ways_out, with_helmsman
 from helmsman.cli.output import print_result
 from helmsman.cli.session_ids import SHORT, full_session_id, short_id
-from helmsman.errors import InvalidInput, SessionNotFound
+from helmsman.errors import InvalidInput, SessionNotFound, StepInterrupted
 from helmsman.model.options import ApprovalPolicy, OnMachineLoss, Placement, SandboxMode, TurnLimits
 from helmsman.settings import OnLimit, ensure_state_dir
 
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from helmsman.client import Helmsman
+    from helmsman.model.events import Event
+    from helmsman.model.questions import Question
+    from helmsman.sessions.session import QuestionHandler, Reply, Session
     from helmsman.step import StepResult
 
 # --- Options that select where and when a fleet runs work -------------------------------------------------------------
@@ -376,3 +381,75 @@ def schema_in(file: str | None) -> dict[str, Any] | None:
     if not isinstance(schema, dict):
         raise click.BadParameter(f"{file} is not a JSON schema: it must be an object.", param_hint="--output-schema")
     return schema
+
+
+@cli_command(
+    "plan",
+    "Plan first, and work once you approve.",
+    'helmsman plan "Split the parser in two" --full-auto',
+    'helmsman plan "Move to Python 3.13" > plan.md',
+)
+@step_options
+def plan_command(
+    prompt: str,
+    directory: str | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Let an agent plan what PROMPT asks for (`-` reads it from stdin), then ask whether to carry the plan out.
+
+    Until you approve, it can only read, whatever the sandbox. Approve and it works with the options given
+    here; revise and say what should be different; or stop (exit code 130). Before you are asked, Helmsman checks
+    that nothing was changed and that the files the plan names exist. Without a terminal to ask on, the plan goes to
+    stdout and nothing is done. `helmsman job plan` checks each step separately.
+    """
+    arguments = step_arguments(**options) | {"cwd": directory}
+    text = prompt_text(prompt)
+    settings = settings_of_command(directory=None if directory is None else Path(directory))
+
+    async def plan(helm: Helmsman) -> int:
+        from helmsman.cli.displays import new_display
+        from helmsman.cli.follow import Talk, follow
+
+        step = partial(_plan_and_work, helm, text, arguments)
+        return (await follow(step, new_display(settings, as_json=as_json), talk=Talk(helm=helm))).exit_code
+
+    return with_helmsman(plan, settings=settings)
+
+
+async def _plan_and_work(
+    helm: Helmsman,
+    prompt: str,
+    arguments: dict[str, Any],
+    *,
+    on_event: Callable[[Session, Event], None],
+    on_question: QuestionHandler,
+) -> StepResult:
+    """Run the step. Without a user to approve the plan, the plan is the result."""
+    from helmsman.model.questions import STOP
+    from helmsman.step import StepResult, run_step
+    from helmsman.terminal import has_terminal
+
+    not_approved: str | None = None
+
+    async def answer(session: Session, question: Question, /) -> Reply:
+        nonlocal not_approved
+        plan = question.details.get("plan")
+        if plan is None:
+            return await on_question(session, question)
+        if not has_terminal():
+            not_approved = str(plan)
+            for seen in question.details.get("evidence", ()):
+                if not seen["ok"]:
+                    click.echo(f"Not verified: {one_line(seen['what'])}", err=True)
+            return [STOP]
+        details = {name: value for name, value in question.details.items() if name in ("verified", "evidence")}
+        return await on_question(session, replace(question, details=details))  # the plan is already on screen
+
+    try:
+        return await run_step(prompt, plan=True, helm=helm, on_event=on_event, on_question=answer, **arguments)
+    except StepInterrupted as error:
+        session = helm.sessions.get(str(error.details.get("session_id")))
+        if not_approved is None or session is None:
+            raise
+        return StepResult(text=not_approved, output=None, session_id=session.id, usage=session.usage, attempts=1)

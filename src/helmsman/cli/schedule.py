@@ -15,9 +15,8 @@ from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import limit_option, print_details, print_json, print_list, print_result, task_word
+from helmsman.cli.output import Column, limit_option, print_details, print_json, print_list, print_result, task_word
 from helmsman.cli.run import WORK_OPTIONS, config_values, prompt_text, schema_in
-from helmsman.cli.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -54,16 +53,6 @@ def command(as_json: bool) -> None:
     Schedules run as long as the hub does, which keeps running while there are any; `helmsman hub install` starts it with
     the machine. A run is a task like any other: `helmsman tasks` shows it, and its session.
     """
-    _list_schedules(as_json=as_json)
-
-
-@cli_command("list", "List the schedules.", "helmsman schedule list --json", group=command)
-def _list(as_json: bool) -> None:
-    """List the schedules. The same as `helmsman schedule`."""
-    _list_schedules(as_json=as_json)
-
-
-def _list_schedules(*, as_json: bool) -> None:
     from helmsman.shapes.schedules import schedule_as_dict
 
     async def look(helm: Helmsman) -> list[tuple[Schedule, Task | None]]:

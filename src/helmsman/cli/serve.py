@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import select
+import signal
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from helmsman.cli.command import cli_command
+from helmsman._version import __version__
+from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.http_options import http_options, listening_options
 from helmsman.settings import TOOLSETS
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
+    from types import FrameType
 
+    from helmsman.cli.command import Decorator
     from helmsman.httpd.listening import HttpOptions
     from helmsman.service import HelmsmanService
     from helmsman.settings import Settings
     from helmsman.tasks.model import Task
+
+
+def listening_options(callers: str, *, before: str = "") -> Decorator:
+    """Return the options for `http_options`. `callers` names the clients of the server; `before` is prepended to each
+    help text.
+    """
+
+    def text(words: str) -> str:
+        return before + words if before else words[0].upper() + words[1:]
+
+    return with_options(
+        click.option("--host", default="127.0.0.1", show_default=True, help=text("the interface to listen on.")),
+        click.option(
+            "--allow-host", metavar="NAME", multiple=True, help=text(f"another host name that {callers} may use.")
+        ),
+        click.option(
+            "--tls-cert", metavar="FILE", help=text("a TLS certificate; needed on interfaces other than loopback.")
+        ),
+        click.option("--tls-key", metavar="FILE", help=text("the certificate's key.")),
+        click.option("--allow-plain-http", is_flag=True, help=text("listen on another interface without TLS anyway.")),
+    )
+
+
+def http_options(
+    port: int,
+    *,
+    host: str,
+    allow_host: tuple[str, ...],
+    tls_cert: str | None,
+    tls_key: str | None,
+    allow_plain_http: bool,
+) -> HttpOptions:
+    """Return the server's options from the parsed command line."""
+    from helmsman.httpd.listening import HttpOptions
+
+    return HttpOptions(
+        host=host,
+        port=port,
+        other_names=frozenset(allow_host),
+        tls_certificate=Path(tls_cert) if tls_cert is not None else None,
+        tls_key=Path(tls_key) if tls_key is not None else None,
+        allow_plain_http=allow_plain_http,
+    )
+
 
 _LEAVE_SECONDS: Final = 15  # time for an orderly shutdown after a signal, mostly unused by Codex
 
@@ -94,7 +145,7 @@ def command(
 
 
 def _serve_http(settings: Settings, flags: Mapping[str, object], options: HttpOptions) -> int:
-    from helmsman.cli.http_front import serve_in_hub
+    from helmsman.cli.serve import serve_in_hub
     from helmsman.httpd.listening import TOKEN_NAME, http_token, listen
 
     options.check()
@@ -175,3 +226,114 @@ def _say_what_became_of(tasks: Sequence[Task], settings: Settings) -> None:
 def _announce(address: str, token_file: Path) -> None:
     click.echo(f"The bearer token for clients is in {token_file}", err=True)
     click.echo(f"Listening on {address}", err=True)
+
+
+class _Stop(Exception):
+    """Raised on a signal."""
+
+
+def serve_in_hub(
+    kind: str,
+    settings: Settings,
+    flags: Mapping[str, object],
+    options: HttpOptions,
+    listener: socket.socket,
+    announce: Callable[[], None],
+) -> int | None:
+    """Let the hub serve on this socket until a signal arrives. Return the exit code, or None if no hub can be used.
+
+    `announce` is called when the hub serves.
+
+    Raises:
+        HelmsmanError: The hub cannot serve, or does not start.
+    """
+    from helmsman.errors import HelmsmanError
+    from helmsman.hub.control import Refused
+    from helmsman.hub.launch import HubFailed, NoHub
+
+    if not settings.detach or os.name != "posix":
+        return None
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _stop)
+        _keep_listening(str(settings.state_dir), _asked(kind, flags, options), listener, announce)
+    except _Stop as stop:
+        return int(stop.args[0])
+    except Refused as refused:
+        if refused.code == "not_served":
+            return None
+        raise HelmsmanError(str(refused)) from refused
+    except NoHub:
+        return None
+    except HubFailed as error:
+        raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
+
+
+def _keep_listening(
+    state: str, asked: Mapping[str, Any], listener: socket.socket, announce: Callable[[], None]
+) -> NoReturn:
+    from helmsman.hub.control import END, LISTEN_PATH, events
+    from helmsman.hub.launch import LATER, HubConnector, is_newer, start_successor
+
+    way, outdated, is_announced = HubConnector(state), 0, False
+    while True:
+        with closing(way.connection()) as connection:
+            for name, data in events(connection, "POST", LISTEN_PATH, asked, [listener.fileno()]):
+                if name == "listening":
+                    way.welcomed()
+                    hub = json.loads(data)
+                    if is_newer(__version__, hub["version"]) and hub["pid"] != outdated:
+                        outdated = hub["pid"]
+                        start_successor(way.state)
+                    if not is_announced:
+                        is_announced = True
+                        announce()
+                elif name == END and data == LATER.decode():
+                    select.select([listener], [], [])  # the hub was stopped: the next one starts with the next client
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    raise _Stop(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
+
+
+def _asked(kind: str, flags: Mapping[str, object], options: HttpOptions) -> dict[str, Any]:
+    from helmsman.hub.launch import client_environment
+
+    return {
+        "kind": kind,
+        "pid": os.getpid(),
+        "flags": {name: value for name, value in flags.items() if value is not None},
+        "workingDirectory": os.getcwd(),  # noqa: PTH109 - text
+        "environment": client_environment(os.environ),
+        "host": options.host,
+        "port": options.port,
+        "allowHosts": sorted(options.other_names),
+        "tlsCertificate": None if options.tls_certificate is None else str(options.tls_certificate),
+        "tlsKey": None if options.tls_key is None else str(options.tls_key),
+        "allowPlainHttp": options.allow_plain_http,
+    }
+
+
+@cli_command(
+    "acp",
+    "Offer all agents to editors that speak the Agent Client Protocol.",
+    "helmsman acp",
+    has_json=False,
+)
+def acp_command() -> int:
+    """Be one agent for an editor or another ACP client: it starts the acp_command, and talks over standard input and output.
+
+    Every session of every agent can be listed, loaded and continued there, and its questions are asked there too.
+    Sessions go on in the hub when the editor quits.
+    """
+    import asyncio
+
+    from helmsman.acp_server.server import serve_acp
+    from helmsman.client import Helmsman
+
+    async def serve() -> None:
+        async with Helmsman(settings_of_command()) as helm:
+            await serve_acp(helm)
+
+    asyncio.run(serve())
+    return 0

@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import subprocess
+import sys
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
-from helmsman.cli.command import cli_command
+from helmsman.base.caller_context import environment
+from helmsman.base.json_values import present
+from helmsman.base.programs import available, environment_for
+from helmsman.base.sanitize import visible
+from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
-from helmsman.cli.on_session import on_session, session_and, session_argument, with_helmsman
+from helmsman.cli.on_session import names_ways_out, on_session, session_and, session_argument, with_helmsman
 from helmsman.cli.output import counted, print_json, print_result, standing
-from helmsman.cli.run import prompt_text
-from helmsman.errors import EngineTimeout, InvalidInput, SessionIdle
+from helmsman.cli.run import PERMISSION_OPTIONS, prompt_text
+from helmsman.cli.session_ids import short_id
+from helmsman.cli.store import new_file
+from helmsman.cli.watch import follow_session, with_display
+from helmsman.errors import (
+    EngineTimeout,
+    HelmsmanError,
+    InvalidInput,
+    OutcomeUnknown,
+    SessionIdle,
+    SessionLocked,
+    Unsupported,
+)
+from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.tasks.call_key import done_before
 
 if TYPE_CHECKING:
-    from helmsman.agents.protocol import Goal
+    from helmsman.agents.protocol import Goal, OwnTerminal
+    from helmsman.capabilities.rewinding import Rewind, RewindPart
+    from helmsman.cli.displays import Display
     from helmsman.client import Helmsman
-    from helmsman.sessions.session import Session
+    from helmsman.model.options import TurnOptions
+    from helmsman.sessions.session import Session, WhenBusy
 
 
 @cli_command(
     "fork",
     "Branch off a new session from another.",
-    "helmsman fork 3b2d5c8e",
-    'helmsman fork 3b2d5c8e "Try it without the cache" --from-turn 2',
+    "helmsman session fork 3b2d5c8e",
+    'helmsman session fork 3b2d5c8e "Try it without the cache" --from-turn 2',
 )
 @session_and("message", required=False)
 @click.option(
@@ -280,3 +305,363 @@ def steer_command(session: str, message: str, as_json: bool) -> None:
 
     session_id, _ = on_session(session, steer)
     print_result(f"Session {session_id} has the message.", {"sessionId": session_id, "steered": True}, as_json=as_json)
+
+
+@cli_command(
+    "attach",
+    "Join a session in its agent's own terminal program.",
+    "helmsman session attach 3b2d5c8e",
+    "helmsman session attach 3b2d5c8e --json | jq -r .shell",
+)
+@session_argument
+def attach_command(session: str, as_json: bool) -> int | None:
+    """Open a session in its agent's own terminal program, while Helmsman keeps running it.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. Both see everything, either can answer, and the first answer counts. Leaving the program stops nothing;
+    pressing Esc or Ctrl-C in it while a turn runs stops that turn. Works with Codex 0.163 and newer. With --json the
+    attach_command is shown and not run.
+    """
+    from helmsman.terminal import has_terminal
+
+    if not as_json:
+        host().require_own_process()
+        if not has_terminal():
+            raise InvalidInput("This needs a terminal. `helmsman session attach --json` shows what to run in one.")
+        if (code := host().run_there("session", "attach", session)) is not None:
+            return code
+    session_id, found = on_session(session, _own_terminal)
+    if as_json:
+        shell = shlex.join(("env", *(f"{name}={value}" for name, value in found.variables.items()), *found.command))
+        shown = {"sessionId": session_id, "command": list(found.command), "variables": dict(found.variables)}
+        print_result(shell, {**shown, "shell": shell}, as_json=True)
+        return None
+    code = _run_terminal(found)
+    name = short_id(session_id)
+    click.echo(f"Left. Session {name} is still there: helmsman watch {name}, helmsman session attach {name}", err=True)
+    return code
+
+
+async def _own_terminal(helm: Helmsman, session_id: str) -> OwnTerminal:
+    name = short_id(session_id)
+    instead = f"`helmsman watch {name}` follows it, `helmsman say {name}` writes to it"
+    try:
+        return await helm.extras.upkeep.own_terminal(session_id)
+    except (SessionLocked, Unsupported) as error:
+        message = error.message.replace(" ID`", f" {session_id}`")
+        raise type(error)(f"{message} Meanwhile {instead}.", **error.details) from error
+
+
+def _run_terminal(found: OwnTerminal) -> int:
+    """Run the program on this terminal, keep its engine alive in parallel, and return the exit code."""
+    import signal
+    import subprocess
+
+    from helmsman.agents.registry import engine_in_use
+    from helmsman.base.caller_context import environment
+    from helmsman.cli.consoles import settings_of_command
+
+    with engine_in_use(settings_of_command().state_dir, found.engine):
+        before = signal.signal(signal.SIGINT, lambda *_: None)  # leave Ctrl-C to the program
+        try:
+            with subprocess.Popen(found.command, env={**environment(), **found.variables}) as program:
+                return program.wait()
+        except OSError as error:
+            raise HelmsmanError(f"{found.command[0]} cannot be started: {error}. Is it installed?") from error
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+@cli_command(
+    "open",
+    "Open the directory of a session in your editor.",
+    "helmsman session open 3b2d5c8e",
+    'cd "$(helmsman session open 3b2d5c8e --path)"',
+)
+@session_argument
+@click.option("--path", "only_path", is_flag=True, help="Print the directory, and open nothing.")
+def open_command(session: str, only_path: bool, as_json: bool) -> int | None:
+    """Open the worktree of a session, or the directory that it works in, in your editor ($VISUAL or $EDITOR).
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. In a pipe the directory is printed.
+    """
+    if host().is_elsewhere:
+        raise InvalidInput("Its directory is on another machine. Log in there with ssh.")
+
+    async def look(helm: Helmsman, session_id: str) -> str | None:
+        return (await helm.session(session_id)).directory
+
+    session_id, directory = on_session(session, look)
+    if directory is None or not Path(directory).is_dir():
+        raise InvalidInput(f"The directory of session {session_id} is gone: {directory or 'it is not known'}.")
+    if as_json:
+        print_json({"sessionId": session_id, "directory": directory})
+        return None
+    if only_path or not sys.stdout.isatty():
+        click.echo(directory)
+        return None
+    host().require_own_process()
+    known = environment()
+    words = shlex.split(known.get("VISUAL") or known.get("EDITOR") or "")
+    program = available(words[0], known) if words else None
+    if program is None:
+        raise InvalidInput(f"No editor is set. Set EDITOR, or go there: cd {shlex.quote(directory)}")
+    try:
+        done = subprocess.run([program, *words[1:], directory], cwd=directory, env=environment_for(known), check=False)
+    except OSError as error:
+        raise HelmsmanError(f"{words[0]} could not be started: {error}.") from error
+    return done.returncode
+
+
+@cli_command(
+    "rewind",
+    "Take a session back to before a turn.",
+    "helmsman session rewind 3b2d5c8e",
+    "helmsman session rewind 3b2d5c8e --to 2 --files",
+    "helmsman session rewind 3b2d5c8e --undo",
+)
+@session_argument
+@click.option("--to", metavar="TURN", help="Before this turn: its number from 1 on, or its id.  [default: the last]")
+@click.option("--files", "only_files", is_flag=True, help="Only the files.")
+@click.option("--conversation", "only_conversation", is_flag=True, help="Only what the agent knows.")
+@click.option("--undo", is_flag=True, help="Revert the last rewind of the session.")
+@click.option("--show", "only_show", is_flag=True, help="Only show what would be lost.")
+@click.option("--digest", metavar="DIGEST", help="Do not ask: do what was shown with this digest, and nothing else.")
+@yes_option
+def rewind_command(
+    session: str,
+    to: str | None,
+    only_files: bool,
+    only_conversation: bool,
+    undo: bool,
+    only_show: bool,
+    digest: str | None,
+    agreed: bool,
+    as_json: bool,
+) -> None:
+    """Take a session back to before one of its turns: files are as they were then, and the agent forgets that turn and
+    those after it.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. What would be lost is shown first, including files that you changed yourself after the last turn; without
+    a terminal to ask on, this needs --yes. Ignored files, commits and what is staged stay as they are. --undo reverts
+    it.
+    """
+    if (only_files and only_conversation) or (undo and (to or only_files or only_conversation)):
+        raise InvalidInput("--files, --conversation and --undo exclude each other. Choose one.")
+    part: RewindPart | None = "files" if only_files else "conversation" if only_conversation else None
+    if not only_show:
+        host().begin_change()
+
+    async def look(helm: Helmsman) -> Rewind:
+        return await helm.extras.rewinding.preview(session, to=to, part=part, undo=undo)
+
+    shown = with_helmsman(look)
+    if only_show or shown.is_nothing:
+        _print_rewind(shown, done=False, as_json=as_json)
+        return
+    if digest is None:
+        if not (agreed or as_json):
+            _print_rewind(shown, done=False, as_json=False)
+        agree(
+            "Do it?",
+            agreed=agreed,
+            as_json=as_json,
+            otherwise=f"Session {shown.session_id} would be taken back, and --show shows what is lost by it.",
+        )
+        digest = shown.digest
+    agreed_to = digest
+    done = with_helmsman(
+        lambda helm: helm.extras.rewinding.rewind(shown.session_id, digest=agreed_to, to=to, part=part, undo=undo)
+    )
+    _print_rewind(done, done=True, as_json=as_json)
+
+
+def _print_rewind(rewind: Rewind, *, done: bool, as_json: bool) -> None:
+    from helmsman.shapes.rewinds import rewind_as_dict, rewind_in_words
+
+    shown = rewind_as_dict(rewind, done=done)
+    if as_json:
+        print_json(shown)
+        return
+    for line in rewind_in_words(shown):
+        click.echo(visible(line), err=True)
+
+
+_FORMATS = ("md", "html", "json")
+_CONTINUE = "Say what was done so far and what is left. Change nothing yet."
+
+
+@cli_command(
+    "export",
+    "Write a session to a file: Markdown, a web page or JSON.",
+    "helmsman session export 3b2d5c8e --output session.html",
+    "helmsman session export 3b2d5c8e --format json > session.json",
+)
+@session_argument
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(_FORMATS),
+    help="By default as the file is called, else md (json with --json).",
+)
+@click.option(
+    "--output", metavar="FILE", type=click.Path(), help="Write to a new file, for you alone.  [default: stdout]"
+)
+def export_command(session: str, form: str | None, output: str | None, as_json: bool) -> None:
+    """Write a session with all its turns: prompts, messages, commands with their output, changes, questions and answers.
+
+    Secrets that Helmsman recognises are redacted; read the file before you pass it on. The page is one file that loads and
+    runs nothing. `helmsman session import` continues a JSON file, on any machine and with any agent.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory.
+    """
+    from helmsman.shapes.exported_session import as_document, as_markdown, as_page
+    from helmsman.web.markdown import as_html
+
+    host().require_own_process()
+    suffix = "" if output is None else Path(output).suffix.removeprefix(".")
+    form = form or (suffix if suffix in _FORMATS else "json" if as_json else "md")
+
+    async def render(helm: Helmsman, session_id: str) -> str:
+        looked_at, turns = await helm.session(session_id), await helm.history(session_id)
+        if form == "json":
+            return json.dumps(as_document(looked_at, turns), indent=1, ensure_ascii=False) + "\n"
+        return as_markdown(looked_at, turns) if form == "md" else as_page(looked_at, turns, as_html)
+
+    session_id, rendered = on_session(session, render)
+    content = rendered.encode("utf-8", "backslashreplace").decode()
+    with new_file(output) as file:
+        file.write(content)
+    if output is not None:
+        shown = {"sessionId": session_id, "file": output, "format": form}
+        print_result(f"Wrote session {session_id} to {output}.", shown, as_json=as_json)
+
+
+@cli_command(
+    "import",
+    "Continue an exported session here, with any agent.",
+    "helmsman session import session.json",
+    'helmsman session import session.json "Finish the tests" --agent claude',
+)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.argument("message", required=False, default=_CONTINUE, metavar="[MESSAGE]")
+@click.option("--agent", metavar="NAME", help="The agent that continues.  [default: as configured]")
+@click.option("--worktree", is_flag=True, help="Let it work in a new git worktree.")
+def import_command(file: str, message: str, agent: str | None, worktree: bool, as_json: bool) -> int:
+    """Start a new session in this directory that knows what was said and done in an exported one.
+
+    Its first prompt is MESSAGE, followed by a summary of the turns of the file, as a record. Files, permissions and rules do
+    not come along: the session works on what is in this directory, and may do what you configured for new sessions.
+    """
+    from helmsman.cli.displays import new_display
+    from helmsman.cli.follow import Talk, follow
+    from helmsman.shapes.exported_session import MOST_BYTES, read_document
+    from helmsman.step import run_step
+
+    settings = settings_of_command()
+    path = Path(file)
+    if path.stat().st_size > MOST_BYTES:
+        raise InvalidInput(f"{file} is larger than {MOST_BYTES // 1024**2} MiB, which no exported session is.")
+    prompt = read_document(path.read_bytes()).prompt(message)
+
+    async def start(helm: Helmsman) -> int:
+        options: TurnOptions = {} if agent is None else {"agent": agent}
+        step = partial(run_step, prompt, helm=helm, worktree=worktree, **options)
+        return (await follow(step, new_display(settings, as_json=as_json), talk=Talk(helm=helm))).exit_code
+
+    return with_helmsman(start, settings=settings)
+
+
+@cli_command(
+    "say",
+    "Send a session its next message.",
+    'helmsman say 3b2d5c8e "Now add a test for it"',
+    'helmsman say 3b2d5c8e "Only the parser, please" --steer',
+    "git diff | helmsman say 3b2d5c8e - --wait",
+    'helmsman say 3b2d5c8e "Go on with that" --agent claude',
+)
+@session_and("message")
+@click.option("--steer", "when_busy", flag_value="steer", help="While a turn is running: put the message into it.")
+@click.option(
+    "--queue",
+    "when_busy",
+    flag_value="queue",
+    help="While a turn is running: send it when that has ended; Ctrl-C leaves it queued.",
+)
+@click.option(
+    "--agent", metavar="NAME", help="Hand it over to this agent, in a new session with a summary of the work."
+)
+@click.option("-s", "--sandbox", type=click.Choice(get_args(SandboxMode)), help="From now on: what commands may do.")
+@click.option(
+    "-a", "--approval-policy", type=click.Choice(get_args(ApprovalPolicy)), help="From now on: when it asks first."
+)
+@with_options(*PERMISSION_OPTIONS)
+@click.option("--image", "images", metavar="FILE", multiple=True, help="A file to show to the model.")
+@click.option("--wait", is_flag=True, help="Follow the turn live until it ends.")
+def say_command(
+    session: str,
+    message: str,
+    when_busy: WhenBusy | None,
+    agent: str | None,
+    sandbox: SandboxMode | None,
+    approval_policy: ApprovalPolicy | None,
+    images: tuple[str, ...],
+    wait: bool,
+    as_json: bool,
+    **permissions: Any,
+) -> int:
+    """Send the next message to a session: Helmsman's own, one from an earlier run, or one made in the agent's terminal.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory; MESSAGE `-` reads it from stdin. Returns at once and the turn keeps running. With --wait, or if the turn
+    needs this process, it is followed to its end, and the exit code is that of the turn. While a turn is running it is
+    an error, unless --steer sends the message into that turn or --queue waits for its end. With --agent another agent
+    continues in the same directory or worktree, in a new session that gets a summary of what was said and done. It may
+    do no more than this one, unless --sandbox or --approval-policy says so.
+    """
+    if wait:
+        host().require_own_process()
+    text = prompt_text(message)
+    given = {"agent": agent, "sandbox": sandbox, "approval_policy": approval_policy}
+    options: Any = present({**given, **{name: value or None for name, value in permissions.items()}})
+    host().begin_change()
+
+    async def send(helm: Helmsman, display: Display) -> int:
+        known = await helm.session(session)
+        if (before := done_before()) is not None:
+            if before.status in ("canceled", "failed", "unknown"):
+                raise OutcomeUnknown(
+                    f"The hub that should have sent this has died, and {before.id} is {before.status}."
+                )
+            return print_sent(known, await helm.session(before.session_id or known.id), before.id)
+        if when_busy is not None:
+            known.require_here()
+        with names_ways_out(known.id):
+            sent = await helm.say(known.id, text, images=images, when_busy=when_busy or "error", **options)
+        from helmsman.cli.follow import Talk, until_sent
+
+        if when_busy == "queue" and (not_sent := await until_sent(helm, sent, sent.task_id)) is not None:
+            reason = not_sent.note or "It was dropped."
+            shown = {"sessionId": sent.id, "status": sent.status, "taskId": not_sent.id, "note": reason}
+            print_result(f"Not sent. {reason}", shown, as_json=as_json)
+            return ExitCode.INTERRUPTED
+        await sent.begun.wait()
+        if wait or not (sent.goes_on_alone or await helm.goes_on_alone()):
+            from helmsman.cli.follow import Talk
+
+            return await follow_session(sent, display, Talk(helm=helm))
+        return print_sent(known, sent, sent.task_id)
+
+    def print_sent(known: Session, sent: Session, task_id: str | None) -> int:
+        shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
+        words = "Sent."
+        if agent is not None and sent.id != known.id and sent.handed_over_from is not None:
+            shown |= {"handedOverFrom": sent.handed_over_from, "note": " ".join(sent.notes) or None}
+            words = f"Handed over to {agent}."
+        print_result(f"{words} Follow it: helmsman watch {short_id(sent.id)}", present(shown), as_json=as_json)
+        return ExitCode.OK
+
+    return with_display(send, as_json=as_json)

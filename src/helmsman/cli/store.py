@@ -18,8 +18,7 @@ from helmsman.cli.completing import complete_session
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import counted, print_details, print_json, print_result
-from helmsman.cli.tables import ago
+from helmsman.cli.output import ago, counted, print_details, print_json, print_result
 from helmsman.errors import InvalidInput, RegistryUnavailable
 
 if TYPE_CHECKING:
@@ -43,6 +42,7 @@ _INCOMPLETE: Final = "Everything else can be used and exported. Please report th
     "helmsman hub store",
     "helmsman hub store compact",
     "helmsman hub store export --session 3b2d5c8e --output session.jsonl",
+    itself="show",
 )
 def command(as_json: bool) -> None:
     """Look at the store: the file with the transcripts, tasks, schedules and notices of all sessions.
@@ -50,16 +50,6 @@ def command(as_json: bool) -> None:
     Transcripts and results are deleted by themselves 30 days after the last use of their session
     (HELMSMAN_RETENTION_DAYS).
     """
-    _show_store(as_json=as_json)
-
-
-@cli_command("show", "Show what is in the store.", "helmsman hub store show --json", group=command)
-def _show(as_json: bool) -> None:
-    """Show where the store is, how large it is, and which sessions have the most events."""
-    _show_store(as_json=as_json)
-
-
-def _show_store(*, as_json: bool) -> None:
     from helmsman.store.upkeep import summary
 
     with closing(_store()) as store, store.snapshot() as connection:

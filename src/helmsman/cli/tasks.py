@@ -7,7 +7,7 @@ another one or may have ended. To wait for or cancel a task, the command attache
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import anyio
 import click
@@ -16,7 +16,6 @@ from helmsman.approvals.deadline import in_words
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, visible
-from helmsman.cli.changes import agreed_digest, agreed_options, cloud_patch
 from helmsman.cli.command import Named, cli_command, cli_group
 from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import echo, is_terminal, result_console
@@ -25,6 +24,8 @@ from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
 from helmsman.cli.output import (
     WAITING_FOR_YOU,
+    Column,
+    ago,
     limit_option,
     pager_option,
     print_details,
@@ -35,19 +36,14 @@ from helmsman.cli.output import (
 )
 from helmsman.cli.run import prompt_text
 from helmsman.cli.session_ids import short_id
-from helmsman.cli.tables import Column, ago
-from helmsman.errors import InvalidInput
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.tasks.model import BUDGET, QUOTA, TaskOrigin, TaskStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.text import Text
 
     from helmsman.capabilities.all_tasks import TaskResults
     from helmsman.client import Helmsman
-    from helmsman.model.cloud import CloudApplied
     from helmsman.tasks.model import Task
 
 _ALIAS_WIDTH: Final = 24
@@ -67,36 +63,9 @@ _STYLES: Final = {
     "failed": "red",
     "unknown": "yellow",
 }
-CommandT = TypeVar("CommandT", bound="Callable[..., Any]")
-
 _task_argument: Final = click.argument(
     "reference", metavar="TASK", type=Named("helmsman tasks"), shell_complete=complete_task
 )
-
-
-def _attempt_option(help_text: str) -> Callable[[CommandT], CommandT]:
-    return click.option(
-        "--attempt", type=click.IntRange(1, 4), default=1, show_default=True, metavar="N", help=help_text
-    )
-
-
-def _list_options(body: CommandT) -> CommandT:
-    """Add the options that filter the list."""
-    for option in (
-        pager_option,
-        limit_option,
-        click.option("--directory", metavar="DIR", help="Only tasks that work in this directory."),
-        click.option("--agent", metavar="NAME", help="Only tasks of this agent, such as codex."),
-        click.option("--origin", type=click.Choice(get_args(TaskOrigin)), help="Only tasks here, or in the cloud."),
-        click.option(
-            *("--status", "statuses"),
-            type=click.Choice(get_args(TaskStatus)),
-            multiple=True,
-            help="Only tasks in this status; may be given several times.",
-        ),
-    ):
-        body = option(body)
-    return body
 
 
 @cli_group(
@@ -105,30 +74,20 @@ def _list_options(body: CommandT) -> CommandT:
     "helmsman tasks --status working --status pending",
     "helmsman tasks wait fix-parser --timeout 600",
     "helmsman tasks results T-local-0f3a9c1b2d4e > answer.txt",
-    "helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2",
     'helmsman tasks submit "Add rate limiting to the API" --environment api',
 )
-@_list_options
-def command(**options: Any) -> None:
-    """List tasks, newest first: every turn of every session, and what was handed to the Codex cloud.
-
-    A task is named by its id (T-local-…, T-cloud-…) or by its alias, which the list shows.
-
-    Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory, instruction,
-    agent.
-    """
-    _list_tasks(**options)
-
-
-@cli_command("list", "List tasks.", "helmsman tasks list --directory . --origin local --limit 5", group=command)
-@_list_options
-def _list(**options: Any) -> None:
-    """List tasks, newest first. The same as `helmsman tasks`."""
-    _list_tasks(**options)
-
-
-def _list_tasks(
-    *,
+@click.option(
+    *("--status", "statuses"),
+    type=click.Choice(get_args(TaskStatus)),
+    multiple=True,
+    help="Only tasks in this status; may be given several times.",
+)
+@click.option("--origin", type=click.Choice(get_args(TaskOrigin)), help="Only tasks here, or in the cloud.")
+@click.option("--agent", metavar="NAME", help="Only tasks of this agent, such as codex.")
+@click.option("--directory", metavar="DIR", help="Only tasks that work in this directory.")
+@limit_option
+@pager_option
+def command(
     statuses: tuple[TaskStatus, ...],
     origin: TaskOrigin | None,
     agent: str | None,
@@ -137,7 +96,12 @@ def _list_tasks(
     no_pager: bool,
     as_json: bool,
 ) -> None:
-    """List tasks, newest first. Local tasks are current; cloud tasks are as of the last check."""
+    """List tasks, newest first: every turn of every session, and what was handed to the Codex cloud.
+
+    A task is named by its id (T-local-…, T-cloud-…) or by its alias, which the list shows. Cloud tasks are as of the last
+    look. Not on a terminal, the columns are separated by tabs: id, alias, status, time of the last change, directory,
+    instruction, agent.
+    """
     from helmsman.shapes.rendering import task_as_dict
 
     place = None if directory is None else host().place(directory)
@@ -277,7 +241,14 @@ def _cancel(reference: str, reason: str | None, as_json: bool) -> int:
 )
 @_task_argument
 @click.option("--diff", "wants_diff", is_flag=True, help="The change, as a unified diff, instead of the message.")
-@_attempt_option("Which attempt of a cloud task.")
+@click.option(
+    *("--attempt",),
+    type=click.IntRange(1, 4),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Which attempt of a cloud task.",
+)
 def _results(reference: str, wants_diff: bool, attempt: int, as_json: bool) -> int:
     """Show the result of a task: the final message on stdout, or with --diff the change; all else on stderr.
 
@@ -371,63 +342,6 @@ def _resume(reference: str, at: str | None, as_json: bool) -> None:
         return await helm.extras.limits.go_on(await helm.tasks.get(reference), at)
 
     _print_task(with_helmsman(go_on), as_json=as_json)
-
-
-@cli_command(
-    "apply",
-    "Bring what a cloud task changed into a working tree.",
-    "helmsman tasks apply T-cloud-7be1042c9a55 --attempt 2 -C /src/app",
-    group=command,
-)
-@_task_argument
-@_attempt_option("Which attempt.")
-@click.option(
-    *("-C", "--cd", "--directory", "directory"), default=".", metavar="DIR", help="The repository.  [default: here]"
-)
-@click.option("--allow-dirty", is_flag=True, help="Even if other files have uncommitted changes.")
-@agreed_options
-def _apply(
-    reference: str, attempt: int, directory: str, allow_dirty: bool, yes: bool, digest: str | None, as_json: bool
-) -> None:
-    """Bring what a cloud task changed into a working tree, unstaged: all of it, or nothing.
-
-    The change is shown first, and exactly what you approve is applied. Refused if the tree has uncommitted
-    changes. What a local task changed is in its directory already.
-    """
-    from helmsman.model.inputs import directory as existing_directory
-
-    if host().is_elsewhere:
-        raise click.UsageError("A change is applied to a tree of the machine this runs on: leave out --host.")
-    host().begin_change()
-    place = existing_directory("directory", directory)
-
-    async def find(helm: Helmsman) -> Task:
-        task = await helm.tasks.find(reference)
-        if task.origin == "local":
-            raise InvalidInput(
-                f"{task.id} ran on this machine, so what it changed is in {task.directory} already. Name a cloud task."
-            )
-        return task
-
-    async def look(helm: Helmsman) -> bytes:
-        return await cloud_patch(helm, await find(helm), attempt)
-
-    async def apply(helm: Helmsman) -> CloudApplied:
-        task = await find(helm)
-        return await helm.tasks.cloud.apply(task, place, attempt=attempt, allow_dirty=allow_dirty, digest=agreed)
-
-    agreed = digest
-    if agreed is None:
-        agreed = agreed_digest(with_helmsman(look), f"What {reference} changed.", yes=yes, as_json=as_json)
-    applied = with_helmsman(apply)
-    if as_json:
-        shown = {"repository": str(applied.repository), "files": list(applied.files), "attempt": applied.attempt}
-        shown |= {"added": applied.diff_stat.added, "removed": applied.diff_stat.removed}
-        print_json(shown | {"threeWay": applied.three_way, "digest": applied.digest})
-    else:
-        for file in applied.files:
-            echo(one_line(file))
-        echo(f"Applied to {applied.repository}, not staged. Look at it with git diff.", err=True)
 
 
 # --- shared ----------------------------------------------------------------------------------------------------------

@@ -10,9 +10,8 @@ from helmsman.base.json_values import iso_time, present
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import titles, with_helmsman
-from helmsman.cli.output import pager_option, print_list
+from helmsman.cli.output import Column, pager_option, print_list
 from helmsman.cli.session_ids import short_id
-from helmsman.cli.tables import Column
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

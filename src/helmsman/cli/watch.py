@@ -61,8 +61,7 @@ def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: 
 
 async def follow_session(session: Session, display: Display, talk: Talk) -> int:
     """Show the running or last turn of a session to its end; return the turn's exit code."""
-    from helmsman.cli.follow import follow
-    from helmsman.cli.followed_turn import followed
+    from helmsman.cli.follow import follow, followed
 
     return (await follow(followed(session), display, session=session, left=_LEFT, talk=talk)).exit_code
 

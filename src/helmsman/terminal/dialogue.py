@@ -234,7 +234,7 @@ class _Dialogue:
             self._console.print(f"  Press one of {', '.join(choices)}.", style="yellow")
 
     async def _line(self, prompt: str, *, secret: bool = False) -> str:
-        from helmsman.terminal.line_prompt import read_line
+        from helmsman.terminal.line_editor import read_line
 
         return await read_line(self._console, self._keyboard.fd, prompt, secret=secret)
 
