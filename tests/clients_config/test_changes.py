@@ -258,10 +258,10 @@ def test_an_empty_file_is_as_good_as_none(person: Person) -> None:
     ("client", "text", "where"),
     [
         ("claude", '{\n  "mcpServers": }', "JSON, line 2, column 17"),
-        ("claude", "// mine\n{}", "comments are not allowed here"),
+        ("claude", "// mine\n{}", "JSON, line 1, column 1"),
         ("codex", "a = \n", "TOML, .*line 1"),
         ("cursor", '{"mcpServers": [1]}', "something else than servers under mcpServers"),
-        ("cursor", "[]", "an object was expected"),
+        ("cursor", "[]", "Expecting an object"),
     ],
 )
 def test_a_file_that_does_not_parse_is_refused_and_left_alone(

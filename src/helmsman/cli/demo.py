@@ -6,9 +6,10 @@ import os
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,12 +19,13 @@ from helmsman.cli.consoles import is_terminal, message_console, settings_of_comm
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rich.console import Console
 
     from helmsman.cli.displays import Display, Outcome
     from helmsman.settings import Settings
+    from helmsman.testing.home import CodexHome
     from helmsman.testing.model import ScriptedModel
     from helmsman.testing.script import Chunk, Gate
 
@@ -66,117 +68,102 @@ def command(auto: bool, agent: str, as_json: bool) -> int:
 
     with tempfile.TemporaryDirectory(prefix="helmsman-demo-", ignore_cleanup_errors=True) as name:
         # Resolve the path, as Codex does: a temporary directory may be behind a symbolic link.
-        demo = _demo if agent == DEFAULT_AGENT else partial(_demo_of, agent)
-        return anyio.run(demo, Path(name).resolve(), auto, as_json)
+        return anyio.run(_demo, agent, Path(name).resolve(), auto, as_json)
 
 
-async def _demo_of(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
-    """Run the demo with another agent, which asks before every action because it has no sandbox."""
+async def _demo(agent: str, scratch: Path, auto: bool, as_json: bool) -> int:
     from helmsman.base.concurrency import background_tasks
     from helmsman.cli.follow import follow
     from helmsman.client import Helmsman
-    from helmsman.service import HelmsmanService
     from helmsman.step import run_step
-    from helmsman.testing.agents import agent_environment
     from helmsman.testing.home import CodexHome
     from helmsman.testing.model import ScriptedModel
 
-    console, settings = message_console(), settings_of_command()
-    repository, home = _make_repository(scratch / "greeting"), scratch / "home"
-    (repository / "greet.sh").unlink()  # agents would first read an existing file
-    temporary = scratch / "tmp"
+    console, home = message_console(), CodexHome(scratch / "home")
+    repository, temporary = _make_repository(scratch / "greeting"), scratch / "tmp"
     temporary.mkdir()
-    settings = replace(
-        settings,
-        claude_home=home / ".claude",
-        state_dir=scratch / "state",
-        detach=False,
-        files=tuple(
-            replace(file, content={"agents": file.content["agents"]})
-            for file in settings.files
-            if file.trusted and "agents" in file.content
-        ),
-    )
-    env = CodexHome(home).env | {"TMPDIR": str(temporary)}
-    async with HelmsmanService(settings, env=env) as service:
-        await service.engine(agent=agent)  # report a missing agent before the introduction
+    env = {**home.env, "TMPDIR": str(temporary)}  # Codex's sandbox leaves files there
+    settings = replace(settings_of_command(), state_dir=scratch / "state", detach=False)
+    is_codex = agent == DEFAULT_AGENT
+    prepared = await (_with_codex(settings, home, env) if is_codex else _with_other(agent, settings, home, env))
+    settings, options = prepared.settings, prepared.options
+    if not is_codex:
+        (repository / "greet.sh").unlink()  # agents would first read an existing file
+    if not as_json:
+        _introduce(console, prepared)
     async with ScriptedModel() as model, background_tasks() as tasks:
-        env |= agent_environment(agent, model.address, home)
+        env |= prepared.use_model(model)
         paced = is_terminal(console) and not as_json
-        gates = _write_script(model, repository, home, paced=paced, is_missing=True)
+        gates = _write_script(model, repository, home.home, paced=paced, is_missing=not is_codex)
         tasks.start_soon(_open_one_by_one, gates)
-        async with Helmsman(settings, env=env, inside=True) as helm:
-            found = helm.agents[agent]
-            installed = await found.installed(settings, env)
-            if not as_json:
-                version = f" {installed.version}" if installed and installed.version else ""
-                _introduce(console, f"{found.title}{version}")
-                console.print("No sandbox is put around it here, so it asks before each step.")
-            step = partial(
-                run_step,
-                _PROMPT,
-                cwd=repository,
-                agent=agent,
-                sandbox="workspace-write",
-                unenforced=True,
-                attempts=1,
-                helm=helm,
-            )
+        async with Helmsman(settings, env=env, inside=not is_codex) as helm:
+            step = partial(run_step, _PROMPT, cwd=repository, attempts=1, helm=helm, **options)
             outcome = await follow(step, _display(settings, auto=auto, as_json=as_json))
         if not as_json:
             _conclude(console, outcome, agent)
     return outcome.exit_code
 
 
-async def _demo(scratch: Path, auto: bool, as_json: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """Agent in its scratch directory: its name with version, options of the step, and what is to be known about its sandbox.
+
+    `use_model` lets it use the scripted model, and returns variables for it.
+    """
+
+    name: str
+    settings: Settings
+    options: dict[str, Any]
+    use_model: Callable[[ScriptedModel], Mapping[str, str]]
+    remark: str = ""
+
+
+async def _with_codex(settings: Settings, home: CodexHome, env: Mapping[str, str]) -> _Prepared:
     from helmsman.agents.codex.agent import find_agent
     from helmsman.agents.codex.sandbox import check_sandbox
-    from helmsman.base.concurrency import background_tasks
-    from helmsman.cli.follow import follow
-    from helmsman.client import Helmsman
-    from helmsman.step import run_step
-    from helmsman.testing.home import CodexHome
-    from helmsman.testing.model import ScriptedModel
 
-    settings = settings_of_command()
-    console = message_console()
-    home = CodexHome(scratch / "home")
-    repository = _make_repository(scratch / "greeting")
-    temporary = scratch / "tmp"
-    temporary.mkdir()
-    env = home.env | {"TMPDIR": str(temporary)}  # Codex's sandbox leaves files there
-    settings = replace(
-        settings,
-        codex_home=home.path,
-        state_dir=scratch / "state",
-        engine="app-server",
-        detach=False,
-        shell_snapshots="off",  # the session ends before a snapshot would finish
-        files=(),
-    )
+    # The session ends before a snapshot of the shell would finish.
+    settings = replace(settings, codex_home=home.path, engine="app-server", shell_snapshots="off", files=())
     binary = await find_agent(settings, None)
-    sandboxed = (await check_sandbox(binary, env)).works is not False
-    if not as_json:
-        _introduce(console, f"Codex {binary.version}", sandboxed=sandboxed)
     version = binary.version
-    async with ScriptedModel() as model, background_tasks() as tasks:
+
+    def use_model(model: ScriptedModel) -> Mapping[str, str]:
         home.use_model(model.base_url, (version.major, version.minor, version.patch))
-        gates = _write_script(model, repository, home.home, paced=is_terminal(console) and not as_json)
-        tasks.start_soon(_open_one_by_one, gates)
-        async with Helmsman(settings, env=env) as helm:
-            step = partial(
-                run_step,
-                _PROMPT,
-                cwd=repository,
-                sandbox="workspace-write" if sandboxed else "danger-full-access",
-                approval_policy="on-request" if sandboxed else "untrusted",
-                attempts=1,
-                helm=helm,
-            )
-            outcome = await follow(step, _display(settings, auto=auto, as_json=as_json))
-        if not as_json:
-            _conclude(console, outcome)
-    return outcome.exit_code
+        return {}
+
+    options = {"sandbox": "workspace-write", "approval_policy": "on-request"}
+    remark = ""
+    if (await check_sandbox(binary, env)).works is False:
+        options = {"sandbox": "danger-full-access", "approval_policy": "untrusted"}
+        remark = (
+            "Codex's sandbox does not work on this machine (`helmsman doctor` says why), so the harmless commands of this "
+            "demo run without it, and Codex asks before each."
+        )
+    return _Prepared(f"Codex {version}", settings, options, use_model, remark)
+
+
+async def _with_other(agent: str, settings: Settings, home: CodexHome, env: Mapping[str, str]) -> _Prepared:
+    """Prepare another agent, which asks before every action because it has no sandbox."""
+    from helmsman.service import HelmsmanService
+    from helmsman.testing.agents import agent_environment
+
+    own = [file for file in settings.files if file.trusted and "agents" in file.content]
+    files = tuple(replace(file, content={"agents": file.content["agents"]}) for file in own)
+    settings = replace(settings, claude_home=home.home / ".claude", files=files)
+    async with HelmsmanService(settings, env=env) as service:
+        await service.engine(agent=agent)  # report a missing agent before the introduction
+        found = service.agents[agent]
+        installed = await found.installed(settings, env)
+    version = f" {installed.version}" if installed and installed.version else ""
+    options = {"agent": agent, "sandbox": "workspace-write", "unenforced": True}
+    remark = "No sandbox is put around it here, so it asks before each step."
+    return _Prepared(
+        f"{found.title}{version}",
+        settings,
+        options,
+        lambda model: agent_environment(agent, model.address, home.home),
+        remark,
+    )
 
 
 def _display(settings: Settings, *, auto: bool, as_json: bool) -> Display:
@@ -273,19 +260,15 @@ async def _open_one_by_one(gates: list[Gate]) -> None:
 # --- introduction and closing text -----------------------------------------------------------------------------------
 
 
-def _introduce(console: Console, agent: str, *, sandboxed: bool = True) -> None:
+def _introduce(console: Console, agent: _Prepared) -> None:
     console.print(
-        f"A real {agent} works in a scratch directory, on a scripted model: no account, no cost.", style="bold"
+        f"A real {agent.name} works in a scratch directory, on a scripted model: no account, no cost.", style="bold"
     )
-    if not sandboxed:
-        console.print(
-            "Codex's sandbox does not work on this machine (`helmsman doctor` says why), so the harmless commands of this "
-            "demo run without it, and Codex asks before each.",
-            style="yellow",
-        )
+    if agent.remark:
+        console.print(agent.remark, style="yellow")
 
 
-def _conclude(console: Console, outcome: Outcome, agent: str = DEFAULT_AGENT) -> None:
+def _conclude(console: Console, outcome: Outcome, agent: str) -> None:
     from rich.text import Text
 
     from helmsman.terminal.diffs import diff_lines

@@ -1,7 +1,8 @@
 """Edit single values of a JSON file and keep every other character: comments, order, indentation.
 
-Editors use JSON with comments and trailing commas, which must survive. So the file is parsed with positions, and text
-is inserted and removed at these positions. `without` removes exactly the text that `with_source` inserts.
+Editors use JSON with comments and trailing commas, which must survive. Python's parser reads the text with blanks in their
+place, so positions are the same, and text is inserted and removed there. `without` removes exactly the text that
+`with_source` inserts.
 """
 
 from __future__ import annotations
@@ -10,45 +11,38 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DEFAULT_UNIT: Final = "  "
-_DEEPEST: Final = 200
 _BLANK: Final = re.compile(r"[ \t\r\n]*+")
-_COMMENT: Final = re.compile(r"//[^\r\n]*+|/\*(?s:.*?)\*/")
-_STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*+"')
-_SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*+)(?:\.\d++)?(?:[eE][+-]?\d++)?|true|false|null")
+_STRING: Final = r'"(?:[^"\\]|\\.)*+"'
+_COMMENT: Final = re.compile(rf"{_STRING}|(//[^\r\n]*+|/\*(?s:.*?)\*/)", re.DOTALL)
+_LAST_COMMA: Final = re.compile(rf"{_STRING}|(,)(?=[ \t\r\n]*+[}}\]])", re.DOTALL)
+_DECODER: Final = json.JSONDecoder()
 
 
 class NotReadable(ValueError):
     """Invalid JSON. The message says where."""
 
 
-@dataclass(slots=True)
-class _Node:
-    """Value with its position. `members` are those of an object."""
+class _Node(NamedTuple):
+    """Span of a value in the text."""
 
     start: int
     end: int
     value: Any
-    members: list[_Member] | None = None
-
-    def member(self, key: str) -> _Member | None:
-        """Return the last member of that name, which is the one that counts."""
-        return next((member for member in reversed(self.members or ()) if member.key == key), None)
 
 
-@dataclass(slots=True)
-class _Member:
+class _Member(NamedTuple):
     """Member of an object. `comma` is the position of the comma after it, if any."""
 
     key: str
     start: int
     node: _Node
-    comma: int | None = None
+    comma: int | None
 
 
 @dataclass(frozen=True)
@@ -58,14 +52,22 @@ class JsonFile:
     text: str
     comments: bool = False
 
-    @property
-    def value(self) -> Any:
+    @cached_property
+    def value(self) -> dict[str, Any]:
         """Parsed content.
 
         Raises:
             NotReadable: The text is not JSON.
         """
-        return self._root.value
+        try:
+            value = json.loads(self._plain)
+        except json.JSONDecodeError as error:
+            raise NotReadable(f"{_place(self.text, error.pos)}: {error.msg}") from error
+        except RecursionError:
+            raise NotReadable("too many levels") from None
+        if not isinstance(value, dict):
+            raise NotReadable(f"{_place(self.text, self._root.start)}: Expecting an object")
+        return value
 
     def source(self, path: Sequence[str]) -> str | None:
         """Return the source text of the value at `path`; None if it is absent."""
@@ -91,10 +93,11 @@ class JsonFile:
     def without(self, path: Sequence[str]) -> JsonFile:
         """Remove the member at `path`; comments around it stay."""
         owner = self._find(path[:-1])
-        member = None if owner is None else owner.member(path[-1])
-        if owner is None or owner.members is None or member is None:
+        members = [] if owner is None else self._members(owner)
+        number = next((number for number, one in reversed([*enumerate(members)]) if one.key == path[-1]), None)
+        if owner is None or number is None:
             return self
-        number = owner.members.index(member)
+        member = members[number]
         start = member.start
         end = member.node.end if member.comma is None else member.comma + 1
         while self.text[start - 1] in " \t\r\n":
@@ -102,13 +105,13 @@ class JsonFile:
         if "\n" in self.text[start : member.start] and self.text[end:].partition("\n")[0].strip():
             start = member.start  # keep other text on this line away from a comment above
         text = self.text[:start] + self.text[end:]
-        if len(owner.members) == 1 and not self.text[owner.start + 1 : start].strip():
-            rest = _BLANK.match(text, start)
-            if rest is not None and text[rest.end()] == "}":
-                text = text[:start] + text[rest.end() :]
+        if len(members) == 1 and not self.text[owner.start + 1 : start].strip():
+            rest = _skipped(text, start)
+            if text[rest] == "}":
+                text = text[:start] + text[rest:]
         # The last member was removed, so the previous one must not have a comma.
         if member.comma is None and number > 0:
-            comma = owner.members[number - 1].comma
+            comma = members[number - 1].comma
             assert comma is not None
             text = text[:comma] + text[comma + 1 :]
         return JsonFile(text, self.comments)
@@ -116,21 +119,51 @@ class JsonFile:
     # --- finding --------------------------------------------------------------------------------------------------
 
     @cached_property
+    def _bare(self) -> str:
+        """Text with blanks in the place of comments and of the mark at its beginning."""
+        text = self.text.replace("\ufeff", " ", 1) if self.text.startswith("\ufeff") else self.text
+        return _blanked(text, _COMMENT) if self.comments else text
+
+    @cached_property
+    def _plain(self) -> str:
+        """JSON that has every value at the position it has in the text."""
+        return _blanked(self._bare, _LAST_COMMA) if self.comments else self._bare
+
+    @cached_property
     def _root(self) -> _Node:
-        return _Parser(self.text, comments=self.comments).parse()
+        return self._node(_skipped(self._bare, 0))
+
+    def _node(self, start: int) -> _Node:
+        value, end = _DECODER.raw_decode(self._plain, start)
+        return _Node(start, end, value)
+
+    def _members(self, owner: _Node) -> list[_Member]:
+        """Return the members of an object."""
+        members: list[_Member] = []
+        at = _skipped(self._bare, owner.start + 1)
+        while self._bare[at] != "}":
+            key, end = _DECODER.raw_decode(self._plain, at)
+            colon = _skipped(self._bare, end)
+            node = self._node(_skipped(self._bare, colon + 1))
+            after = _skipped(self._bare, node.end)
+            comma = after if self._bare[after] == "," else None
+            members.append(_Member(key, at, node, comma))
+            at = after if comma is None else _skipped(self._bare, comma + 1)
+        return members
 
     def _find(self, path: Sequence[str]) -> _Node | None:
         known, node = self._nearest(path)
         return node if known == len(path) else None
 
     def _nearest(self, path: Sequence[str]) -> tuple[int, _Node]:
-        """Return the length of the existing part of a path, and its node."""
+        """Return the length of the existing part of a path, and its node. Of members with one name the last counts."""
         node = self._root
         for number, key in enumerate(path):
-            member = node.member(key)
-            if member is None:
+            members = self._members(node) if isinstance(node.value, dict) else []
+            found = next((one.node for one in reversed(members) if one.key == key), None)
+            if found is None:
                 return number, node
-            node = member.node
+            node = found
         return len(path), node
 
     # --- writing --------------------------------------------------------------------------------------------------
@@ -140,15 +173,15 @@ class JsonFile:
 
     def _added(self, owner: _Node, key: str, value: Any) -> JsonFile:
         """Append a member to an object."""
-        if owner.members is None:
+        if not isinstance(owner.value, dict):
             raise NotReadable(f"{_place(self.text, owner.start)} is not an object, so {key!r} cannot be put into it")
-        last = owner.members[-1] if owner.members else None
+        last = next(reversed(self._members(owner)), None)
         end = owner.end - 1
         while self.text[end - 1] in " \t\r\n":
             end -= 1
         on_one_line = "\n" not in self.text[end : owner.end]
         if last is None:
-            on_one_line = on_one_line and "\n" not in self.text.strip() and owner is not self._root
+            on_one_line = on_one_line and "\n" not in self.text.strip() and owner != self._root
         if on_one_line:
             lead, tail = (" " if self.text[owner.start + 1] == " " or last is not None else ""), ""
             source = f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
@@ -199,115 +232,12 @@ def _place(text: str, position: int) -> str:
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - line_start + 1}"
 
 
-class _Parser:
-    def __init__(self, text: str, *, comments: bool) -> None:
-        self._text = text
-        self._comments = comments
-        self._at = 0
+def _skipped(text: str, position: int) -> int:
+    """Return the next position that is not blank."""
+    blank = _BLANK.match(text, position)
+    return position if blank is None else blank.end()
 
-    def parse(self) -> _Node:
-        if self._text.startswith("\ufeff"):
-            self._at = 1
-        self._skip()
-        root = self._value(0)
-        self._skip()
-        if self._at < len(self._text):
-            raise self._wrong("the end of the file was expected")
-        if root.members is None:
-            self._at = root.start
-            raise self._wrong("an object was expected")
-        return root
 
-    def _value(self, depth: int) -> _Node:
-        if depth > _DEEPEST:
-            raise self._wrong("too many levels")
-        start = self._at
-        match self._peek():
-            case "{":
-                return self._object(start, depth)
-            case "[":
-                return self._array(start, depth)
-            case '"':
-                value = self._string()
-                return _Node(start, self._at, value)
-        found = _SCALAR.match(self._text, start)
-        if found is None:
-            raise self._wrong("a value was expected")
-        self._at = found.end()
-        return _Node(start, self._at, json.loads(found[0]))
-
-    def _object(self, start: int, depth: int) -> _Node:
-        self._at += 1
-        members: list[_Member] = []
-        self._skip()
-        while self._peek() != "}":
-            if members and members[-1].comma is None:
-                raise self._wrong("a comma or } was expected")
-            key_start = self._at
-            if self._peek() != '"':
-                raise self._wrong("a name in double quotes was expected")
-            key = self._string()
-            self._skip()
-            if self._peek() != ":":
-                raise self._wrong("a colon was expected")
-            self._at += 1
-            self._skip()
-            members.append(_Member(key, key_start, self._value(depth + 1)))
-            members[-1].comma = self._comma("}")
-        self._at += 1
-        value = {member.key: member.node.value for member in members}
-        return _Node(start, self._at, value, members)
-
-    def _array(self, start: int, depth: int) -> _Node:
-        self._at += 1
-        items: list[Any] = []
-        more = True
-        self._skip()
-        while self._peek() != "]":
-            if not more:
-                raise self._wrong("a comma or ] was expected")
-            items.append(self._value(depth + 1).value)
-            more = self._comma("]") is not None
-        self._at += 1
-        return _Node(start, self._at, items)
-
-    def _comma(self, closing: str) -> int | None:
-        """Skip a comma, if there is one; return its position."""
-        self._skip()
-        if self._peek() != ",":
-            return None
-        comma = self._at
-        self._at += 1
-        self._skip()
-        if self._peek() == closing and not self._comments:
-            raise self._wrong("a comma before the end is not allowed here")
-        return comma
-
-    def _string(self) -> str:
-        found = _STRING.match(self._text, self._at)
-        if found is None:
-            raise self._wrong("a text is not closed, or holds a line break")
-        try:
-            value: str = json.loads(found[0])
-        except ValueError:
-            raise self._wrong("a text has a wrong escape") from None
-        self._at = found.end()
-        return value
-
-    def _skip(self) -> None:
-        while True:
-            blank = _BLANK.match(self._text, self._at)
-            assert blank is not None
-            self._at = blank.end()
-            if self._peek() != "/":
-                return
-            comment = _COMMENT.match(self._text, self._at)
-            if comment is None or not self._comments:
-                raise self._wrong("a comment is not closed" if self._comments else "comments are not allowed here")
-            self._at = comment.end()
-
-    def _peek(self) -> str:
-        return self._text[self._at : self._at + 1]
-
-    def _wrong(self, what: str) -> NotReadable:
-        return NotReadable(f"{_place(self._text, self._at)}: {what}")
+def _blanked(text: str, pattern: re.Pattern[str]) -> str:
+    """Replace what the group of a pattern matches by as many blanks."""
+    return pattern.sub(lambda found: " " * len(found[0]) if found[1] else found[0], text)
