@@ -196,8 +196,8 @@ def test_engines_that_nobody_would_end_are_named_with_the_way_to_stop_them() -> 
     lines = checks.check_engines([engine("a", "in use"), engine("b", "orphaned"), engine("c", "not answering")])
     assert [(line.status, line.fix) for line in lines] == [
         ("ok", ""),
-        ("warning", "Run `helmsman engines stop b`."),
-        ("warning", "Run `helmsman engines stop c`."),
+        ("warning", "Run `helmsman hub engines stop b`."),
+        ("warning", "Run `helmsman hub engines stop c`."),
     ]
     assert [line.detail for line in checks.check_engines([])] == ["none running"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 WITHOUT_JSON = {
-    *("serve", "config completion", "hub connect", "hub log", "hub run", "fleet worker"),
+    *("serve", "acp", "config completion", "hub connect", "hub log", "hub run", "fleet worker"),
     *("config", "job", "session"),
 }
 """What goes to their stdout is for a program already, or they do nothing without another word."""

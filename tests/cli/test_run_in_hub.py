@@ -178,7 +178,7 @@ async def test_in_a_worktree_it_changes_nothing_here_until_it_is_applied(
     assert (done.exit_code, done.stdout) == (0, "Made.\n")
     assert not (detached_cli.directory / "made.txt").exists()
     told = (await detached_cli.run("run", "--full-auto", "--worktree", "Make it")).stderr
-    applied = await detached_cli.run("apply", told.rpartition("helmsman apply ")[2].strip(), "--yes")
+    applied = await detached_cli.run("apply", told.rpartition("helmsman apply ")[2].split()[0], "--yes")
     assert applied.exit_code == 0, applied.stderr
     assert (detached_cli.directory / "made.txt").exists()
 

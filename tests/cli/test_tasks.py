@@ -151,8 +151,6 @@ async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
         ["cancel", "nobody"],
         ["results", "nobody"],
         ["results", "nobody", "--attempt", "9"],
-        ["apply", "nobody"],
-        ["apply", "nobody", "--directory", "/no/such/directory"],
     ):
         done = await bare_cli.run("tasks", *arguments)
         assert (done.exit_code, done.stdout) == (2, ""), arguments
@@ -161,7 +159,7 @@ async def test_bad_input_exits_with_2(bare_cli: Cli) -> None:
     assert (answer["error"]["code"], answer["exitCode"]) == ("task_not_found", 2)
 
 
-@pytest.mark.parametrize("name", ["list", "show", "wait", "cancel", "results", "apply"])
+@pytest.mark.parametrize("name", ["list", "show", "wait", "cancel", "results"])
 async def test_each_command_explains_itself_with_an_example(bare_cli: Cli, name: str) -> None:
     done = await bare_cli.run("tasks", name, "--help")
     assert done.exit_code == 0
@@ -200,7 +198,7 @@ async def test_results_are_the_message_to_the_letter(cli: Cli, tasks: list[str])
 async def test_what_a_task_here_changed_is_here_already(cli: Cli, tasks: list[str]) -> None:
     done = await cli.run("apply", tasks[0])
     assert done.exit_code == 2
-    assert str(cli.directory) in done.stderr
+    assert "it worked in its directory itself" in done.stderr
 
 
 async def test_a_task_of_a_running_process_is_followed_to_its_end(cli: Cli, model: ScriptedModel) -> None:
@@ -377,10 +375,12 @@ async def test_the_change_of_a_cloud_task_is_shown_and_applied(
     (said,) = (await cloud_cli.run("tasks", "results", "fix-parser", "--json", "--attempt", "2")).json
     assert (said["attempt"], said["attempts"], "another" in said["diff"]) == (2, 2, True)
     (git_repo / "mine.txt").write_text("mine", encoding="utf-8")
-    dirty = await cloud_cli.run("apply", "--yes", "fix-parser")
+    (listed,) = (await cloud_cli.run("tasks", "--json")).json
+    task_id = listed["tasks"][0]["taskId"]
+    dirty = await cloud_cli.run("apply", "--yes", task_id)
     assert dirty.exit_code == 1
     assert "mine.txt" in dirty.stderr
-    applied = await cloud_cli.run("apply", "-y", "fix-parser", "--attempt", "2", "--allow-dirty")
+    applied = await cloud_cli.run("apply", "-y", task_id, "--attempt", "2", "--allow-dirty")
     assert (applied.exit_code, applied.stdout) == (0, "README.md\n")
     assert git(git_repo, "diff", "--name-only") == "README.md\n"
     assert "another line" in (git_repo / "README.md").read_text(encoding="utf-8")

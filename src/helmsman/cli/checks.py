@@ -446,7 +446,7 @@ def check_engines(engines: list[dict[str, Any]]) -> list[Check]:
     for engine in engines:
         if engine["status"] in _STALE:
             detail = f"{engine['id']} (pid {engine['pid']}) {_STALE[engine['status']]}."
-            checks.append(Check("Engines", "warning", detail, f"Run `helmsman engines stop {engine['id']}`."))
+            checks.append(Check("Engines", "warning", detail, f"Run `helmsman hub engines stop {engine['id']}`."))
         else:
             agent = " ".join(filter(None, (engine["agent"], engine["version"])))
             well.append(f"{engine['id']} ({agent}, {engine['status']})")

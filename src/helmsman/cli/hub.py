@@ -429,12 +429,12 @@ def _stop_engine(engine_id: str | None, every: bool, agreed: bool, as_json: bool
     from helmsman.agents.registry import engine_overviews, stop_engine
 
     if (engine_id is None) is not every:
-        raise InvalidInput("Name one engine, or give --all. `helmsman engines` lists them.")
+        raise InvalidInput("Name one engine, or give --all. `helmsman hub engines` lists them.")
     state_dir = settings_of_command().state_dir
     found = [engine for engine in engine_overviews(state_dir) if every or engine["id"].startswith(engine_id or "")]
     if engine_id is not None and len(found) != 1:
         problem = "There is no engine" if not found else "There is more than one engine"
-        raise InvalidInput(f"{problem} {engine_id}. `helmsman engines` lists them.")
+        raise InvalidInput(f"{problem} {engine_id}. `helmsman hub engines` lists them.")
     under_way = sum((engine["running"] or 0) + (engine["waiting"] or 0) for engine in found)
     if under_way:
         lost = f"{counted(under_way, 'turn')} under way {'is' if under_way == 1 else 'are'} interrupted."

@@ -20,7 +20,7 @@ _DEFAULT_UNIT: Final = "  "
 _BLANK: Final = re.compile(r"[ \t\r\n]*+")
 _STRING: Final = r'"(?:[^"\\]|\\.)*+"'
 _COMMENT: Final = re.compile(rf"{_STRING}|(//[^\r\n]*+|/\*(?s:.*?)\*/)", re.DOTALL)
-_LAST_COMMA: Final = re.compile(rf"{_STRING}|(,)(?=[ \t\r\n]*+[}}\]])", re.DOTALL)
+_LAST_COMMA: Final = re.compile(rf"{_STRING}|(?<=[^ \t\r\n{{\[,:])([ \t\r\n]*+,)(?=[ \t\r\n]*+[}}\]])", re.DOTALL)
 _DECODER: Final = json.JSONDecoder()
 
 

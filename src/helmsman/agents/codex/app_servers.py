@@ -328,7 +328,7 @@ async def _one_at_a_time(engines: Path) -> AsyncIterator[None]:
     while (held := take_lock(engines / "start.lock")) is None:
         if anyio.current_time() > deadline:
             raise EngineStartFailed(
-                f"Another process has been starting an engine for {LOCK_TIMEOUT:g} s. Look at `helmsman engines`."
+                f"Another process has been starting an engine for {LOCK_TIMEOUT:g} s. Look at `helmsman hub engines`."
             )
         await anyio.sleep(_POLL)
     try:

@@ -289,7 +289,7 @@ async def attach_to(address: Path, *, epoch: int = 0) -> AsyncIterator[Supervise
         except (OSError, ValueError, LookupError, TypeError, anyio.EndOfStream, anyio.BrokenResourceError) as error:
             reason = str(error) or type(error).__name__
             raise EngineLost(
-                f"The supervisor at {address} refused the connection: {reason}. Look at `helmsman engines`."
+                f"The supervisor at {address} refused the connection: {reason}. Look at `helmsman hub engines`."
             ) from error
         yield process
 

@@ -53,7 +53,7 @@ def ask_supervisor(address: Path) -> Activity:
         return Activity(tuple(map(str, working)), tuple(map(str, waiting)))
     except (OSError, ValueError, TypeError) as error:
         raise EngineLost(
-            f"The supervisor at {address} does not answer: {error}. Look at `helmsman engines`."
+            f"The supervisor at {address} does not answer: {error}. Look at `helmsman hub engines`."
         ) from error
 
 
@@ -136,7 +136,7 @@ class ProcessRecord:
         stop_supervised(self.directory, self.sockets, self.supervisor, self.child)
 
     def overview(self) -> dict[str, Any]:
-        """Return the process as `helmsman engines` shows it. Blocks for a few seconds if the supervisor does not answer."""
+        """Return the process for `helmsman hub engines`. Blocks for a few seconds if the supervisor does not answer."""
         try:
             activity = self.activity()
         except EngineError:
