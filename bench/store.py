@@ -23,7 +23,7 @@ from helmsman.store.log import NewEvent, append, read
 from helmsman.store.sqlite import SqliteDatabase
 from helmsman.store.upkeep import RETENTION, compact_some, is_due
 from helmsman.tasks.model import TaskDraft
-from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.tasks.registry import REGISTRY_NAME, Batch, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def _streaming(path: Path) -> Row:
             began, now = time.process_time(), datetime.now(UTC)
             changes: dict[str, TaskChanges] = {task_id: {"last_event_at": now} for task_id in tasks}
             events = {session_id: [NewEvent.of(one.with_time(now)) for one in new] for session_id, new in said.items()}
-            registry.update_all(changes, {}, events=events)
+            registry.commit(Batch(changes=changes, events=events))
             taken.append((time.process_time() - began) / (STREAMING * (A_SECOND // 2)))
     sample = Sample(tuple(taken))
     return Row(

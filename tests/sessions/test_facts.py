@@ -15,6 +15,7 @@ from helmsman.errors import OutcomeUnknown
 from helmsman.git.worktree import Worktree
 from helmsman.model.codec import decode
 from helmsman.model.events import (
+    AnswerGiven,
     CommandExecution,
     Failure,
     GoalChanged,
@@ -210,6 +211,25 @@ def test_a_turn_that_was_about_to_be_stopped_is_still_being_stopped_after_a_rest
     loaded.apply(TurnEnded(session_id=S, outcome="interrupted"))
     assert (loaded.status, loaded.error) == ("error", silent)
     assert (loaded.state.is_interrupting, loaded.state.end_as) == (False, None)
+
+
+def test_an_answer_that_was_given_before_a_hub_was_killed_is_in_the_history_unless_its_agent_asks_again(
+    logged: Logged,
+) -> None:
+    question = own_question(S, None, Prompt(text="Run it?"), {})
+    given = AnswerGiven(session_id=S, question_id=question.id, answer="approve", by="person", about="Run it?")
+    logged.session.apply(TurnRequested(session_id=S, text="go"))
+    logged.session.apply(QuestionAsked(session_id=S, question=question))
+    logged.session.apply(given)
+    answered, asked_again = logged.loaded(), logged.loaded()
+    asked_again.apply(QuestionAsked(session_id=S, question=question))
+    for session in (answered, asked_again):
+        session.apply(ItemEnded(session_id=S, item=CommandExecution(id="1", command="make")))
+        session.apply(TurnEnded(session_id=S, outcome="completed"))
+    (turn,) = turns_of(S, answered.feed.since(0).events)
+    assert [item.type for item in turn.items] == ["user_message", "decision", "command_execution"]
+    assert answered.state.decisions(None)[0].outcome == "approved by you"
+    assert asked_again.state.decisions(None) == ()
 
 
 def test_a_turn_that_could_not_be_stopped_ends_as_it_ends(logged: Logged) -> None:

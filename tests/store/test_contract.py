@@ -37,7 +37,7 @@ from helmsman.store.upkeep import RETENTION, Compacted, exported, problems, sess
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.calls import AnsweredBefore, CallId, CallLog
 from helmsman.tasks.model import ENDED, TaskDraft
-from helmsman.tasks.registry import Registry
+from helmsman.tasks.registry import Batch, Registry
 from helmsman.tasks.writer import TaskWriter
 from tests.store.servers import running_postgres
 
@@ -139,8 +139,8 @@ def test_a_log_that_lost_events_is_numbered_on_as_its_writer_counts(database: Da
 
 
 def put_behind(database: Database, before: int, event: Event) -> None:
-    events = {event.session_id: [NewEvent.of(event.with_time(NOW))]}
-    database.write(lambda connection: append(connection, events, {event.session_id: before}))
+    events = {event.session_id: [NewEvent.of(event.with_time(NOW), before + 1)]}
+    database.write(lambda connection: append(connection, events))
 
 
 def test_the_offset_of_the_source_is_committed_with_the_events_and_only_grows(database: Database) -> None:
@@ -332,9 +332,9 @@ def test_events_and_tasks_of_a_session_are_one_transaction(registry: Registry) -
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        registry.update_all({task.id: {"status": "working"}}, {}, events={"s-1": asked}, also=fail)
+        registry.commit(Batch(changes={task.id: {"status": "working"}}, events={"s-1": asked}), also=fail)
     assert registry.events("s-1").events == ()
-    registry.update_all({task.id: {"status": "working"}}, {}, events={"s-1": asked})
+    registry.commit(Batch(changes={task.id: {"status": "working"}}, events={"s-1": asked}))
     opened, closed = registry.events("s-1").events
     assert isinstance(opened, QuestionAsked)
     assert opened.question == question
@@ -354,9 +354,9 @@ def test_the_outbox_gets_ends_and_limits_in_the_transaction_of_the_change(regist
     registry.update(limited.id, status="working", waiting_for="quota", resumes_at=at)
     registry.update(limited.id, waiting_for="quota", resumes_at=at + timedelta(hours=1))
     fresh = TaskDraft(id="T-9", instruction="d")
-    registry.update_all({"T-9": {"status": "failed"}}, {}, fresh={"T-9": fresh})
+    registry.commit(Batch(drafts={"T-9": fresh}, changes={"T-9": {"status": "failed"}}))
     assert due(registry.database) == sorted([f"limit {limited.id} {at.isoformat()}", f"task {ended.id}", "task T-9"])
-    registry.update_all({}, {}, seen=[ended.id])
+    registry.commit(Batch(seen={ended.id}))
     assert f"task {ended.id}" not in due(registry.database)
 
 

@@ -14,7 +14,7 @@ from helmsman.settings import LONGEST_RETENTION_DAYS
 from helmsman.store import upkeep
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, due
 from helmsman.tasks.model import TaskDraft
-from helmsman.tasks.registry import Registry
+from helmsman.tasks.registry import Batch, Registry
 from tests.store.stored_sessions import put_session
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def test_a_session_with_a_task_that_runs_or_waits_keeps_everything(
 ) -> None:
     put(registry, "old", clock)
     changes: Any = fields
-    registry.update_all({"T-1": changes}, {}, fresh={"T-1": TaskDraft(id="T-1", instruction="Fix the login test")})
+    draft = TaskDraft(id="T-1", instruction="Fix the login test")
+    registry.commit(Batch(drafts={"T-1": draft}, changes={"T-1": changes}))
     assert registry.compact() == Compacted()
     assert count(registry, "old") == 2
     registry.update("T-1", status="completed")

@@ -11,7 +11,7 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import TaskDraft
-from helmsman.tasks.registry import Registry
+from helmsman.tasks.registry import Batch, Registry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -220,7 +220,7 @@ def test_what_has_expired_is_dropped_with_the_next_thing_that_is_written(path: P
         kept = later.get(task.id)
         assert kept is not None
         assert kept.result == "Done.", "reading deletes nothing"
-        later.update_all({task.id: {"granted": {"seen": True}}}, {})
+        later.commit(Batch(changes={task.id: {"granted": {"seen": True}}}))
         found = later.get(task.id)
         assert found is not None
         assert found.result_compacted

@@ -29,7 +29,7 @@ async def test_nothing_is_begun_that_could_not_be_written_down_however_much_else
         raise RegistryUnavailable("The disk is full.")
 
     monkeypatch.setattr("helmsman.tasks.writer._MOST_KEPT", 1)
-    monkeypatch.setattr(Registry, "update_all", full)
+    monkeypatch.setattr(Registry, "commit", full)
     writer = TaskWriter(tmp_path, AgentRecords(Agents()), Fence(1, lambda _: None))
     writer.update("T-ended", {"note": "It has ended."})
     writer.place("T-next", "engine", None)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from helmsman.base.config_table import ConfigTable, number
 from helmsman.base.structs import Value
 from helmsman.errors import InvalidSetting
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _LEAST_USD: Final = 0.01
 _MOST_USD: Final = 1_000_000.0
+_USD: Final = number(_LEAST_USD, _MOST_USD, f"USD, from {_LEAST_USD} to {_MOST_USD:.0f}, or leave it out")
 _MOST_TOKENS: Final = 10**15
 
 
@@ -43,11 +45,8 @@ class Budget(Value, frozen=True, kw_only=True):
         Raises:
             InvalidSetting: The value is not a budget; the message names the file, the key and the allowed values.
         """
-        if not isinstance(table, dict):
-            raise InvalidSetting(f"budget in {path} is {table!r:.100}. Make it a table: [budget].")
-        if unknown := sorted(set(table) - set(KEYS)):
-            raise InvalidSetting(f"budget in {path} has an unknown key {unknown[0]!r}. Use {', '.join(KEYS)}.")
-        return cls(**{key: _amount(key, value, path) for key, value in table.items()})
+        checked = ConfigTable(table, "budget", path, KEYS)
+        return cls(**{key: checked.get(key, _USD if key.endswith("_usd") else _tokens) for key in KEYS})
 
     def narrowed(self, asked: Budget) -> Self:
         """Return this budget, reduced wherever `asked` allows less."""
@@ -80,15 +79,7 @@ def _smaller(own: float | None, asked: float | None) -> float | None:
     return asked if own is None else own if asked is None else min(own, asked)
 
 
-def _amount(key: str, value: Any, path: Path) -> float:
-    if key.endswith("_usd"):
-        if not isinstance(value, bool) and isinstance(value, int | float) and _LEAST_USD <= value <= _MOST_USD:
-            return float(value)
-        allowed = f"USD, from {_LEAST_USD} to {_MOST_USD:.0f}"
-    else:
-        if not isinstance(value, bool) and isinstance(value, int) and 1 <= value <= _MOST_TOKENS:
-            return value
-        allowed = f"a whole number of tokens, from 1 to {_MOST_TOKENS}"
-    raise InvalidSetting(
-        f"budget.{key} in {path} is {value!r:.100}, which makes no sense. Set it to {allowed}, or leave it out."
-    )
+def _tokens(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_TOKENS:
+        raise ValueError(f"a whole number of tokens, from 1 to {_MOST_TOKENS}, or leave it out")
+    return value

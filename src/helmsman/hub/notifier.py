@@ -141,7 +141,7 @@ class Notifier:
             case TurnEnded() | EngineGone() if not session.state.is_running:
                 self._close(session)
                 if session.is_watched and session.task_id is not None:
-                    self._shared.task_writer.seen.add(session.task_id)
+                    self._shared.task_writer.mark_seen(session.task_id)
                     if not self._closed:
                         return
                 else:

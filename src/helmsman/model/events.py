@@ -713,12 +713,18 @@ class MessageUnqueued(SessionFact, frozen=True, kw_only=True):
 
 
 class AnswerGiven(SessionFact, frozen=True, kw_only=True):
-    """Answer that is about to be given to the agent. The fields are those of `QuestionClosed`, which follows."""
+    """Answer that is about to be given to the agent. `call` is the key of the call that gives it.
+
+    The other fields are those of `QuestionClosed`, which follows unless the hub is killed.
+    """
 
     question_id: str
     answer: str
     by: str
     via: str | None = None
+    reason: str | None = None
+    about: str | None = None
+    call: str | None = None
 
 
 class SteerRequested(SessionFact, frozen=True, kw_only=True):

@@ -30,10 +30,10 @@ from urllib.parse import urlsplit
 
 from helmsman.base.addresses import is_loopback
 from helmsman.base.caller_context import CallerContext, environment, expand_home
+from helmsman.base.config_table import ConfigTable, number, switch
 from helmsman.base.files import is_inside
 from helmsman.base.programs import available
 from helmsman.base.structs import SecretValue, Value
-from helmsman.base.unknown_names import nearest
 from helmsman.errors import InvalidSetting
 from helmsman.notices.notifications import KINDS, NotificationKind
 from helmsman.settings import ConfigFile, load_settings
@@ -148,14 +148,14 @@ class NotifySettings(Value, frozen=True):
         own = next((file for file in files if file.trusted), None)
         if own is None or "notify" not in own.content:
             return cls(_by_default())
-        table = _Table(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "to"))
+        table = ConfigTable(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "to"))
         events = table.get("events", _events) or frozenset(KINDS)
         entries = table.content.get("to", [])
         if not isinstance(entries, list) or len(entries) > _MOST_WAYS:
             raise table.refuse("to", f"at most {_MOST_WAYS} tables, each begun with [[notify.to]]")
         to: list[Recipient] = []
-        for number, entry in enumerate(entries, 1):
-            to.append(_recipient(entry, f"notify.to[{number}]", own.path, events, {one.name for one in to}))
+        for place, entry in enumerate(entries, 1):
+            to.append(_recipient(entry, f"notify.to[{place}]", own.path, events, {one.name for one in to}))
         unanswered = table.get("unanswered_sec", _seconds(0, 24 * 3600))
         return cls(tuple(to), _UNANSWERED if unanswered is None else unanswered)
 
@@ -194,7 +194,7 @@ def _recipient(entry: Any, name: str, path: Path, events: frozenset[Notification
     way = entry.get("way") if isinstance(entry, dict) else entry
     if not isinstance(way, str) or way not in _OWN:
         raise InvalidSetting(f"{name}.way in {path} is {way!r}. Set it to one of {', '.join(_OWN)}.")
-    table = _Table(entry, name, path, (*_COMMON, *_OWN[way]))
+    table = ConfigTable(entry, name, path, (*_COMMON, *_OWN[way]))
     called = table.get("name", _matching(_NAME, "a short name of letters, digits, dots, dashes")) or way
     if called in taken:
         raise InvalidSetting(f"{name} in {path} would be another {called!r}. Give it another name: name = …")
@@ -223,10 +223,10 @@ def _recipient(entry: Any, name: str, path: Path, events: frozenset[Notification
             return Recipient(**common)
 
 
-def _ntfy(table: _Table, common: Mapping[str, Any]) -> Recipient:
+def _ntfy(table: ConfigTable, common: Mapping[str, Any]) -> Recipient:
     topic = table.required("topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
     reply = table.get("reply_topic", _matching(_TOPIC, "letters, digits, _ and -, at most 64"))
-    answers, token = table.get("answers", _switch) or False, _secret(table, "token")
+    answers, token = table.get("answers", switch) or False, _secret(table, "token")
     if answers and not common["is_full"]:
         raise table.refuse("answers", 'false, or set detail = "full": only what is shown can be approved')
     if answers and token is None:
@@ -247,43 +247,6 @@ def _ntfy(table: _Table, common: Mapping[str, Any]) -> Recipient:
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
-class _Table:
-    """Table of the file with checked access."""
-
-    def __init__(self, content: Any, name: str, path: Path, keys: tuple[str, ...]) -> None:
-        if not isinstance(content, dict):
-            raise InvalidSetting(f"{name} in {path} is {content!r}. Make it a table: [{name}].")
-        self.content: Mapping[str, Any] = content
-        self.path = path
-        self._name = name
-        for key in content:
-            if key not in keys:
-                close = nearest(key, keys)
-                advice = f"Did you mean {close}?" if close else f"Use one of: {', '.join(keys)}."
-                raise InvalidSetting(f"{path} has an unknown key {name}.{key}. {advice}")
-
-    def get(self, key: str, read: Callable[[Any], Any]) -> Any:
-        """Return a checked value, or None if the key is missing."""
-        if key not in self.content:
-            return None
-        try:
-            return read(self.content[key])
-        except ValueError as error:
-            raise self.refuse(key, str(error)) from None
-
-    def required(self, key: str, read: Callable[[Any], Any]) -> Any:
-        if key not in self.content:
-            raise InvalidSetting(f"{self._name} in {self.path} has no {key}. Set it.")
-        return self.get(key, read)
-
-    def refuse(self, key: str, allowed: str) -> InvalidSetting:
-        value = self.content.get(key)
-        shown = "not shown here" if "secret" in key or "token" in key else repr(value)
-        return InvalidSetting(
-            f"{self._name}.{key} in {self.path} is {shown}, which makes no sense. Set it to {allowed}."
-        )
-
-
 def _events(value: Any) -> frozenset[NotificationKind]:
     if not isinstance(value, list) or not value or not set(value) <= set(KINDS):
         raise ValueError(f"one or several of {', '.join(KINDS)}, in a list")
@@ -291,12 +254,7 @@ def _events(value: Any) -> frozenset[NotificationKind]:
 
 
 def _seconds(least: float, most: float) -> Callable[[Any], float]:
-    def read(value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-            raise ValueError(f"seconds, from {least:g} to {most:g}")
-        return float(value)
-
-    return read
+    return number(least, most, f"seconds, from {least:g} to {most:g}")
 
 
 def _one_of(*choices: str) -> Callable[[Any], str]:
@@ -315,12 +273,6 @@ def _matching(pattern: re.Pattern[str], allowed: str) -> Callable[[Any], str]:
         return value
 
     return read
-
-
-def _switch(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("true or false")  # noqa: TRY004 - as all others here
-    return value
 
 
 def _texts(value: Any, allowed: str) -> list[str]:
@@ -357,7 +309,7 @@ def _quiet(value: Any) -> QuietHours:
     return QuietHours(time(hours[0], hours[1]), time(hours[2], hours[3]))
 
 
-def _address(table: _Table, key: str, default: str = "") -> str:
+def _address(table: ConfigTable, key: str, default: str = "") -> str:
     def read(value: Any) -> str:
         allowed = "an address such as https://example.org/path, without a password in it"
         if not isinstance(value, str) or len(value) > 2000 or not value.isprintable():
@@ -365,7 +317,7 @@ def _address(table: _Table, key: str, default: str = "") -> str:
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.fragment:
             raise ValueError(allowed)
-        if parts.scheme == "http" and not is_loopback(parts.hostname) and not table.get("insecure", _switch):
+        if parts.scheme == "http" and not is_loopback(parts.hostname) and not table.get("insecure", switch):
             raise ValueError("an https address (or add insecure = true, and it is sent unencrypted)")
         return value
 
@@ -373,7 +325,7 @@ def _address(table: _Table, key: str, default: str = "") -> str:
     return found or default
 
 
-def _secret(table: _Table, key: str) -> str | None:
+def _secret(table: ConfigTable, key: str) -> str | None:
     def read(value: Any) -> str:
         if not isinstance(value, str) or not value.strip() or len(value) > _SECRET_BYTES or not value.isascii():
             raise ValueError("a text")

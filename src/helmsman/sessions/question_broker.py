@@ -72,8 +72,6 @@ _PROPOSED: Final = (
     "this once; it proposed a rule, which does nothing until a person confirms it (helmsman config rules)"
 )
 
-"""Number of invalid answers (a word where a number is required) that a handler may give before the question is denied."""
-
 _OWN_SECONDS: Final = 10.0
 """Seconds that an answer may take to reach Codex. Longer than sending the reason that precedes it."""
 
@@ -223,9 +221,17 @@ class QuestionBroker:
             _close(session, question, UNANSWERED, DEADLINE, reason)
 
     async def answer(
-        self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy, *, roots: Sequence[Path] = ()
+        self,
+        session: Session,
+        question_id: str,
+        answers: Sequence[str],
+        by: AnsweredBy,
+        *,
+        roots: Sequence[Path] = (),
+        call: str | None = None,
     ) -> None:
-        """Answer an open question. `roots` are the allowed ones of who answers, whether or not the session has some.
+        """Answer an open question. `roots` are the allowed ones of who answers, whether or not the session has some. `call`
+        is the key of the call that does.
 
         Raises:
             QuestionNotOpen: No such question, or it was answered already.
@@ -249,7 +255,7 @@ class QuestionBroker:
                 "This question is so long that you were not shown all of what a yes grants: only a person can give it, in "
                 "the terminal, the dashboard or a form. Answer with deny, or leave it to a person.",
             )
-        await self._close(session, question, choices, by)
+        await self._close(session, question, choices, by, call)
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +312,9 @@ class QuestionBroker:
         """Refuse a question after its handler failed."""
         await self._refuse(session, question, TROUBLE, "the handler failed")
 
-    async def _close(self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy) -> None:
+    async def _close(
+        self, session: Session, question: Question, choices: tuple[Choice, ...], by: AnsweredBy, call: str | None
+    ) -> None:
         """Send the answer to Codex, create the rule that it asks for, and notify all readers.
 
         An answer that arrives after a denial creates no rule.
@@ -327,7 +335,7 @@ class QuestionBroker:
                     rule = replace(rule, proposed_by=by.name or "an unnamed MCP client")
                 made = await anyio.to_thread.run_sync(self._rules.add, rule)
             try:
-                await self._send(session, question, sent, shown, by, reason)
+                await self._send(session, question, sent, shown, by, reason, call)
             except HelmsmanError:
                 if made is not None:
                     await anyio.to_thread.run_sync(self._rules.remove, made)
@@ -344,8 +352,9 @@ class QuestionBroker:
         shown: str,
         by: AnsweredBy,
         reason: str | None,
+        call: str | None,
     ) -> None:
-        """Send the answer to the engine or handler that asked. The intent is logged first."""
+        """Send the answer to the engine or handler that asked. It is in the audit log and in the session's log before."""
         deadline = session.deadlines.get(question.id)
         if deadline is None:
             await self._record(question, shown, by, reason)
@@ -355,12 +364,20 @@ class QuestionBroker:
             raise QuestionNotOpen(f"Question {question.id} is being answered by another client. Look at the status.")
         deadline.is_being_answered = True
         try:
-            given = AnswerGiven(
-                session_id=session.id, question_id=question.id, answer=shown, by=str(by), via=by.through
-            )
-            session.apply(given)
-            await self._write_intent()
             await self._record(question, shown, by, reason)
+            session.apply(
+                AnswerGiven(
+                    session_id=session.id,
+                    question_id=question.id,
+                    answer=shown,
+                    by=str(by),
+                    via=by.through,
+                    reason=reason,
+                    about=in_a_line(question),
+                    call=call,
+                )
+            )
+            await self._write_intent()
             await session.answer(question, choices)
         except HelmsmanError:
             deadline.is_being_answered = False

@@ -16,6 +16,7 @@ from helmsman.base.truncate import KEPT_CHARS
 from helmsman.model.answered_by import DEADLINE, in_words
 from helmsman.model.events import (
     AgentMessage,
+    AnswerGiven,
     CommandExecution,
     Decision,
     DiffUpdated,
@@ -353,6 +354,8 @@ class SessionState:
         """Decisions on questions, and messages put into the turn, in order: each after so many items."""
         self._steers = 0
         self._past_decisions: dict[str, tuple[Decision, ...]] = {}
+        self._given: dict[str, tuple[int, AnswerGiven]] = {}
+        """Answers that are not confirmed, each after so many items. At the end of a turn: of a hub that was killed."""
         self._ended_turn_id: str | None = None
         self._items: dict[str, Item] = {}
         self._written: dict[str, _Tail] = {}
@@ -384,7 +387,7 @@ class SessionState:
         """Be as another one was when that was taken."""
         vars(self).update(snapshot)
         self.questions, self.timed_out = dict(self.questions), list(self.timed_out)
-        self._items, self._asides = dict(self._items), dict(self._asides)
+        self._items, self._asides, self._given = dict(self._items), dict(self._asides), dict(self._given)
         self._agent_totals, self.asked_at = dict(self._agent_totals), dict(self.asked_at)
         self._written = {}
         for item_id, text in snapshot["_written"].items():
@@ -565,6 +568,8 @@ class SessionState:
                 )
             case MessageUnqueued():
                 self._unqueue(fact.task_id)
+            case AnswerGiven() if self.is_running:
+                self._given[fact.question_id] = len(self._items), fact
             case SteerRequested() if self.is_running:
                 self._steers += 1
                 message = UserMessage(id=f"steer_{self._steers}", text=fact.text, status="in_progress")
@@ -636,6 +641,7 @@ class SessionState:
         self.is_interrupting, self.end_as = False, None
         self.timed_out.clear()
         self._asides.clear()
+        self._given.clear()
         self._items.clear()
         self._written.clear()
         self._used_before = self.usage_by_model
@@ -663,6 +669,9 @@ class SessionState:
             if item.status not in ("completed", "failed"):
                 item = replace(item, status="in_progress" if goes_on else "failed")
             self._items[item.id] = item
+        for after, given in self._given.values():
+            self._decide(given, given.about or given.question_id, after)
+        self._given.clear()
         for aside_id, (after, aside) in self._asides.items():
             if isinstance(aside, UserMessage):
                 self._asides[aside_id] = after, replace(aside, status="failed")
@@ -757,19 +766,21 @@ class SessionState:
     def _ask(self, event: QuestionAsked) -> None:
         if self.is_running:
             self.remember_asked(event)
+            self._given.pop(event.question.id, None)  # the agent asks again: it did not get the answer
             self.questions[event.question.id] = event.question
             self.status = "awaiting_approval"
 
     def _close_question(self, event: QuestionClosed) -> None:
         question = self.questions.pop(event.question_id, None)
         self.asked_at.pop(event.question_id, None)
+        self._given.pop(event.question_id, None)
         about = event.about or (in_a_line(question) if question is not None else None)
         if about is not None:
-            self._decide(event, about)
+            self._decide(event, about, len(self._items))
         if not self.questions and self.status == "awaiting_approval":
             self.status = "active"
 
-    def _decide(self, event: QuestionClosed, about: str) -> None:
+    def _decide(self, event: QuestionClosed | AnswerGiven, about: str, after: int) -> None:
         if f"decision_{event.question_id}" in self._asides:
             return  # duplicate event
         if event.by == str(DEADLINE):
@@ -783,7 +794,7 @@ class SessionState:
             via=event.via,
             outcome=in_words(event.answer, event.by, event.via, event.reason),
         )
-        self._asides[decision.id] = len(self._items), decision
+        self._asides[decision.id] = after, decision
 
     def _count(self, event: UsageReported) -> None:
         """Count the tokens of the current turn.

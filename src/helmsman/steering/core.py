@@ -66,7 +66,7 @@ from helmsman.steering.ownership import refuse_before_person, refuse_foreign, re
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_runner import TurnRunner
-from helmsman.tasks.call_key import call_key, done_before, is_repeated
+from helmsman.tasks.call_key import call_name, done_before, is_repeated
 from helmsman.tasks.drafts import draft_task
 
 if TYPE_CHECKING:
@@ -349,7 +349,9 @@ class Steering(TurnRunner):
             session.offer(runners_of(tools))
         if before is not None:
             return session  # an earlier hub, of which the same was asked, has sent it or queued it
-        if when_busy == "steer" and await self._may_have_steered(session):  # also in a turn that has ended since
+        if when_busy == "steer" and await self._was_intended(
+            session, SteerRequested
+        ):  # also in a turn that has ended since
             raise OutcomeUnknown(
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
@@ -429,10 +431,7 @@ class Steering(TurnRunner):
         self._refuse_wider(session)
         self.agents.require(engine, Capability.STEER)
         await self._refuse_moved(session)
-        called = call_key.get()
-        session.apply(
-            SteerRequested(session_id=session.id, text=turn.text, call=None if called is None else called.name)
-        )
+        session.apply(SteerRequested(session_id=session.id, text=turn.text, call=call_name()))
         await self._writer.write_intents()
         try:
             await engine.steer(session.id, turn.text)
@@ -440,13 +439,12 @@ class Steering(TurnRunner):
             session.apply(SteerFailed(session_id=session.id, text=turn.text))
             raise
 
-    async def _may_have_steered(self, session: Session) -> bool:
+    async def _was_intended(self, session: Session, kind: type[SteerRequested | AnswerGiven]) -> bool:
         """Return whether a hub that is gone was about to do what this repeated call asks for."""
-        called = call_key.get()
-        if called is None or not called.is_repeated:
+        if not is_repeated():
             return False
         logged = (await self._loader.log_of(session.id)).events
-        return any(isinstance(event, SteerRequested) and event.call == called.name for event in logged)
+        return any(isinstance(event, kind) and event.call == call_name() for event in logged)
 
     def _refuse_wider(self, session: Session) -> None:
         """Refuse if the running turn may write where this client may not: the message would act with the
@@ -528,7 +526,7 @@ class Steering(TurnRunner):
         try:
             await session.verbs.give_answer(session, question_id, answers, by, roots=self.allowed_roots)
         except QuestionNotOpen:
-            if not await self._has_answered(session, question_id, answers, by):
+            if not await self._was_intended(session, AnswerGiven):
                 raise
         return session
 
@@ -575,17 +573,6 @@ class Steering(TurnRunner):
         question = session.state.questions.get(question_id)
         if question is not None:
             await self.broker.give_up(session, question)
-
-    async def _has_answered(self, session: Session, question_id: str, answers: Sequence[str], by: AnsweredBy) -> bool:
-        """Return whether an earlier hub gave exactly this answer to the question, when the same call was sent to it."""
-        if not is_repeated():
-            return False
-        logged = (await self._loader.log_of(session.id)).events
-        answers_given = (event for event in reversed(logged) if isinstance(event, AnswerGiven))
-        given = next((event for event in answers_given if event.question_id == question_id), None)
-        if given is None or (given.by, given.via) != (str(by), by.through):
-            return False
-        return given.answer in (", ".join(answers), ", ".join(answer.partition(":")[0].strip() for answer in answers))
 
     @takes_start_options
     async def fork(

@@ -59,7 +59,7 @@ from helmsman.steering.shared import Shared, fingerprint_of, is_of_hub, run_next
 from helmsman.steering.turn_errors import busy, failed_turn, known_error, refuse_if_running
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.steering.turn_recovery import RECEIVED, SENT, SpentTurn, TurnRecovery
-from helmsman.tasks.call_key import is_repeated
+from helmsman.tasks.call_key import call_name, is_repeated
 from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.images import forget_copies, packed_with_copies
 
@@ -829,7 +829,7 @@ class TurnRunner(Verbs, Hooks):
         """
         if by.who == "agent" and is_theirs(session, self._writer):
             raise AnswerInvalid("A person began this turn in the agent's own program: only a person can answer it.")
-        await self.broker.answer(session, question_id, answers, by, roots=roots)
+        await self.broker.answer(session, question_id, answers, by, roots=roots, call=call_name())
 
     # --- the limit on concurrent turns -------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.redaction import redact, redact_value
 from helmsman.model.codec import decode, encode
-from helmsman.model.events import DiffUpdated, Source
+from helmsman.model.events import DiffUpdated, OwnerChanged, Source
 from helmsman.model.options import without_secrets
 from helmsman.store.database import encodable, from_microseconds, microseconds
 
@@ -30,7 +30,8 @@ _ROWS_AT_ONCE: Final = 200
 
 _DIFF: Final = DiffUpdated.event_type()
 """Each diff contains the earlier ones, so only the newest is kept; the others keep their number without the diff."""
-
+_OWNER: Final = OwnerChanged.event_type()
+"""The owner of a session outlives its events."""
 
 _APPEND: Final = (
     "INSERT INTO sessions (id, last_seq, compacted_seq, changed_at, source, source_offset) "
@@ -53,12 +54,14 @@ class NewEvent(NamedTuple):
     kind: str
     body: str
     source: Source | None = None
+    number: int = 0
+    """Number that its writer counted; 0 if it did not count."""
 
     @classmethod
-    def of(cls, event: Event) -> NewEvent:
+    def of(cls, event: Event, number: int = 0) -> NewEvent:
         """Encode an event now: the caller may change the objects that it refers to."""
         at = event.at or datetime.now(UTC)
-        return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source)
+        return cls(microseconds(at), event.event_type(), encodable(encode(event)), event.source, number)
 
     def redacted(self) -> NewEvent:
         """Return the event without secrets, in a body that is still JSON. It takes longer than the append itself."""
@@ -95,13 +98,10 @@ class LogHead(NamedTuple):
     changed_at: datetime
 
 
-def append(
-    connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]], before: Mapping[str, int] | None = None
-) -> None:
-    """Append events to the logs of sessions, by session id.
+def append(connection: StoreConnection, events: Mapping[str, Sequence[NewEvent]]) -> None:
+    """Append events to the logs of sessions, by session id, and update the owners of these sessions.
 
-    `before` is the number that the writer gave to the event before the first one. The log continues from there if it has
-    fewer events: the store was replaced, or events could not be stored.
+    A log is numbered on as its writer counts if it has fewer events: the store was replaced, or events could not be stored.
     """
     rows: list[object] = []
     for session_id, new in events.items():
@@ -111,7 +111,7 @@ def append(
             {
                 "id": session_id,
                 "count": len(new),
-                "before": 0 if before is None else before.get(session_id, 0),
+                "before": max(0, new[-1].number - len(new)),
                 "at": new[-1].at,
                 "source": None if source is None else source.process,
                 "offset": 0 if source is None else source.offset,
@@ -120,6 +120,10 @@ def append(
         diffs = [place for place, event in enumerate(new) if event.kind == _DIFF]
         if diffs:
             _forget_diff(connection, number)
+        if owners := [event.body for event in new if event.kind == _OWNER]:
+            owner = json.loads(owners[-1]).get("owner")
+            values = None if owner is None else json.dumps(owner), number
+            connection.execute("UPDATE sessions SET client = ? WHERE number = ?", values)
         for place, event in enumerate(new):
             kept = event if place not in diffs[:-1] else event.without_diff()
             rows += (number, last - len(new) + place + 1, kept.at, kept.kind, kept.body)

@@ -39,6 +39,12 @@ class CallKey:
 call_key: Final[ContextVar[CallKey | None]] = ContextVar("call_key", default=None)
 
 
+def call_name() -> str | None:
+    """Return the key of the current call."""
+    called = call_key.get()
+    return None if called is None else called.name
+
+
 def done_before() -> Task | None:
     """Return the task that this call has created already on an earlier hub."""
     called = call_key.get()

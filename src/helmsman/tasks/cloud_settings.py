@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from helmsman.errors import InvalidSetting
+from helmsman.base.config_table import ConfigTable, switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,17 +52,15 @@ class CloudSettings:
         takes_long_work = False
         note: str | None = None
         for file in sorted(files, key=lambda file: not file.trusted):  # the user's first: a project's only chooses
-            table = _table(file)
-            choice = table.get("default_environment")
-            if choice is not None and not _is_name(choice):
-                raise _refuse(file, "default_environment", choice, "the name, id or label of an environment")
+            table = ConfigTable(file.content.get("cloud", {}), "cloud", file.path, _KEYS)
+            choice = table.get("default_environment", _reference)
             if file.trusted:
-                environments |= _environments(table.get("environments", {}), file)
+                environments |= table.get("environments", _environments) or {}
                 default = choice
-                takes_long_work = _switch(file, table.get("takes_long_work", False))
-            elif "takes_long_work" in table:
+                takes_long_work = table.get("takes_long_work", switch) or False
+            elif "takes_long_work" in table.content:
                 note = f"{file.path} sets cloud.takes_long_work, which is ignored: only your own file can set it."
-            elif "environments" in table:
+            elif "environments" in table.content:
                 note = (
                     f"{file.path} sets cloud.environments, which is ignored: a repository must not choose where your tasks "
                     "run. Put the names into your own file."
@@ -77,34 +75,17 @@ class CloudSettings:
         return cls(environments, default, takes_long_work, note)
 
 
-def _table(file: ConfigFile) -> dict[str, Any]:
-    table = file.content.get("cloud", {})
-    if not isinstance(table, dict):
-        raise InvalidSetting(f"cloud in {file.path} is {table!r}. Make it a table: [cloud].")
-    for key in table:
-        if key not in _KEYS:
-            raise InvalidSetting(f"{file.path} has an unknown key cloud.{key}. Use one of: {', '.join(_KEYS)}.")
-    return table
-
-
-def _environments(value: object, file: ConfigFile) -> dict[str, str]:
-    if not isinstance(value, dict):
-        raise _refuse(file, "environments", value, 'names and ids: site = "env_…"')
-    for name, reference in value.items():
-        if not _is_name(name) or not _is_name(reference):
-            raise _refuse(file, f"environments.{name}", reference, "the id or label of an environment")
+def _environments(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(map(_is_name, (*value, *value.values()))):
+        raise ValueError('names, and ids or labels of environments: site = "env_…"')
     return value
 
 
-def _switch(file: ConfigFile, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _refuse(file, "takes_long_work", value, "true or false")
-    return value
+def _reference(value: Any) -> str:
+    if not _is_name(value):
+        raise ValueError("the name, id or label of an environment")
+    return str(value)
 
 
 def _is_name(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.isprintable()
-
-
-def _refuse(file: ConfigFile, key: str, value: object, allowed: str) -> InvalidSetting:
-    return InvalidSetting(f"cloud.{key} in {file.path} is {value!r}, which makes no sense. Set it to {allowed}.")

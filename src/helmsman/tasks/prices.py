@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from helmsman.base.config_table import ConfigTable, number
 from helmsman.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from helmsman.settings import ConfigFile
 
 _KEYS: Final = ("input", "cached_input", "output")
-_MOST: Final = 100_000.0
+_MOST: Final = 100_000
+_USD: Final = number(0, _MOST, f"USD per million tokens, from 0 to {_MOST}")
 _MILLION: Final = 1_000_000
 
 
@@ -168,26 +170,12 @@ class Prices:
         return sum(known) if known else None
 
 
-def _read(table: Any, path: Path) -> dict[str, Price]:
-    if not isinstance(table, dict):
-        raise InvalidSetting(f'prices in {path} is {table!r}. Begin each price with [prices."name of the model"].')
-    return {model: _price(entry, f'prices."{model}"', path) for model, entry in table.items()}
+def _read(prices: Any, path: Path) -> dict[str, Price]:
+    if not isinstance(prices, dict):
+        raise InvalidSetting(f'prices in {path} is {prices!r}. Begin each price with [prices."name of the model"].')
+    return {model: _price(ConfigTable(entry, f'prices."{model}"', path, _KEYS)) for model, entry in prices.items()}
 
 
-def _price(entry: Any, name: str, path: Path) -> Price:
-    if not isinstance(entry, dict):
-        raise InvalidSetting(f"{name} in {path} is {entry!r}. Make it a table with {', '.join(_KEYS)}.")
-    if unknown := sorted(set(entry) - set(_KEYS)):
-        raise InvalidSetting(f"{name} in {path} has an unknown key {unknown[0]!r}. Use {', '.join(_KEYS)}.")
-    if missing := [key for key in ("input", "output") if key not in entry]:
-        raise InvalidSetting(f"{name} in {path} has no {missing[0]}. Set it to USD per million tokens.")
-    amounts = {key: _amount(value, f"{name}.{key}", path) for key, value in entry.items()}
-    return Price(amounts["input"], amounts.get("cached_input", amounts["input"]), amounts["output"])
-
-
-def _amount(value: Any, name: str, path: Path) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
-        raise InvalidSetting(
-            f"{name} in {path} is {value!r}, which makes no sense. Set it to USD per million tokens, from 0 to {_MOST:.0f}."
-        )
-    return float(value)
+def _price(table: ConfigTable) -> Price:
+    usd, cached = table.required("input", _USD), table.get("cached_input", _USD)
+    return Price(usd, usd if cached is None else cached, table.required("output", _USD))

@@ -13,17 +13,19 @@ import logging
 import math
 import sqlite3
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import add
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, Unpack
 
-from msgspec import field, structs
+from msgspec import field as value_field
+from msgspec import structs
 
 from helmsman.base.clients import McpClient
 from helmsman.base.json_values import json_object
 from helmsman.base.redaction import redact_value
-from helmsman.base.structs import Value, pack, replace, unpack_if_valid
+from helmsman.base.structs import Value, replace, unpack_if_valid
 from helmsman.errors import InvalidInput, RegistryUnavailable
 from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
@@ -38,7 +40,7 @@ from helmsman.tasks.outcome import kept, to_keep
 from helmsman.tasks.rows import clean, clean_key, columns_of, task_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection
     from datetime import timedelta
     from pathlib import Path
 
@@ -62,13 +64,6 @@ _COMPACT_MORE_AFTER: Final = 1.0
 T = TypeVar("T")
 
 
-def set_owner(connection: StoreConnection, session_id: str, client: McpClient | None) -> None:
-    """Store the MCP client that owns a session; None makes it a person's."""
-    content = None if client is None else json.dumps(pack(client))
-    sql = "INSERT INTO sessions (id, client) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET client = excluded.client"
-    connection.execute(sql, (session_id, content))
-
-
 _Tasks: TypeAlias = "tuple[Task, ...]"
 
 
@@ -82,7 +77,25 @@ class TurnUsage(Value, frozen=True, kw_only=True):
     model: str | None
     created_at: datetime
     usage: Usage
-    before: Usage = field(default_factory=Usage)
+    before: Usage = value_field(default_factory=Usage)
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes of tasks and sessions that are written in one transaction."""
+
+    drafts: dict[str, TaskDraft] = field(default_factory=dict)
+    """Tasks to add first. All of them are among the changes."""
+    changes: dict[str, TaskChanges] = field(default_factory=dict)
+    outcomes: dict[str, TaskOutcome] = field(default_factory=dict)
+    """Outcomes of ended tasks."""
+    events: dict[str, list[NewEvent]] = field(default_factory=dict)
+    """Events of sessions, by session id."""
+    seen: set[str] = field(default_factory=set)
+    """Tasks with an end that a client has seen: no notice is sent for it."""
+
+    def __bool__(self) -> bool:
+        return bool(self.changes or self.outcomes or self.events)
 
 
 class Registry:
@@ -184,39 +197,26 @@ class Registry:
         """
         return self.database.write(self._updating(task_id, changes, if_revision=if_revision))
 
-    def update_all(
-        self,
-        changes: Mapping[str, TaskChanges],
-        outcomes: Mapping[str, TaskOutcome],
-        *,
-        fresh: Mapping[str, TaskDraft] | None = None,
-        seen: Collection[str] = (),
-        clients: Mapping[str, McpClient | None] | None = None,
-        events: Mapping[str, Sequence[NewEvent]] | None = None,
-        before: Mapping[str, int] | None = None,
-        also: Callable[[StoreConnection], object] | None = None,
-    ) -> None:
-        """Change several tasks, as `update` does, and store their outcomes, in one transaction; `also` is written with it.
-
-        The `fresh` tasks, all of them among the `changes`, are added first. A client has `seen` the end of some tasks, so no
-        notice is sent for them. `clients` are the MCP clients that opened sessions, `events` the events of sessions, and
-        `before` the numbers of the events before these, by session id.
+    def commit(self, batch: Batch, also: Callable[[StoreConnection], object] | None = None) -> None:
+        """Write a batch in one transaction, and `also` with it.
 
         Raises:
             RegistryUnavailable: The file cannot be written.
         """
-        new = fresh or {}
         steps: list[Callable[[StoreConnection], object]] = [
-            *(self._adding(draft, change=changes[task_id]) for task_id, draft in new.items()),
-            *(self._updating(task_id, change) for task_id, change in changes.items() if task_id not in new),
-            *(_keeping(task_id, outcome) for task_id, outcome in outcomes.items()),
-            *(partial(set_owner, session_id=one, client=client) for one, client in (clients or {}).items()),
+            *(self._adding(draft, change=batch.changes[task_id]) for task_id, draft in batch.drafts.items()),
+            *(
+                self._updating(task_id, change)
+                for task_id, change in batch.changes.items()
+                if task_id not in batch.drafts
+            ),
+            *(_keeping(task_id, outcome) for task_id, outcome in batch.outcomes.items()),
         ]
-        if events:
-            clean_events = {one: [event.redacted() for event in new] for one, new in events.items()}
-            steps.append(partial(append, events=clean_events, before=before))
-        if seen:
-            told = [(f"task {task_id}",) for task_id in seen]
+        if batch.events:
+            clean_events = {one: [event.redacted() for event in new] for one, new in batch.events.items()}
+            steps.append(partial(append, events=clean_events))
+        if batch.seen:
+            told = [(f"task {task_id}",) for task_id in batch.seen]
             steps.append(lambda connection: connection.executemany("DELETE FROM notices_due WHERE about = ?", told))
         if also is not None:
             steps.append(also)

@@ -27,7 +27,6 @@ from helmsman.model.events import (
     ItemDelta,
     ItemEnded,
     ItemStarted,
-    OwnerChanged,
     QuestionAsked,
     QuestionClosed,
     SessionFact,
@@ -48,7 +47,7 @@ from helmsman.tasks.model import (
     task_status_of,
 )
 from helmsman.tasks.outcome import outcome_of
-from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from helmsman.tasks.registry import REGISTRY_NAME, Batch, Registry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -56,10 +55,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.agents.protocol import RecordedTurn
-    from helmsman.base.clients import McpClient
     from helmsman.errors import HelmsmanError
     from helmsman.model.events import Event
-    from helmsman.sessions.feed import Feed
     from helmsman.sessions.session import Session
     from helmsman.store.connection import StoreConnection
     from helmsman.store.database import Fence
@@ -191,20 +188,9 @@ class TaskWriter:
         """Jobs that run here, by their tasks; their turns are separate tasks."""
         self._placed: set[str] = set()
         """Tasks of which such an engine may have heard, and that are not known to have begun."""
-        self._drafts: dict[str, TaskDraft] = {}
-        """Tasks that are entered with the next thing that is written of them."""
-        self._changes: dict[str, TaskChanges] = {}
-        self._outcomes: dict[str, TaskOutcome] = {}
-        """Outcomes of ended tasks, until they are written."""
-        self._events: dict[str, list[NewEvent]] = {}
-        """Events of sessions, by session id, until they are written."""
-        self._feeds: dict[str, Feed] = {}
-        """Feeds of these sessions, which number the events."""
+        self._batch = Batch()
+        """Changes to write."""
         self._being_written: Mapping[str, list[NewEvent]] = {}
-        self._owners: dict[str, McpClient | None] = {}
-        """MCP clients that own sessions, by session id, until they are stored."""
-        self.seen: set[str] = set()
-        """Tasks with an end that a client sees as it comes, until it is written: no notice is sent for them."""
         self._uncounted: dict[str, tuple[str, str | None, Usage]] = {}
         """Tasks that ended and were taken over before, with their session and turn, and what they used besides that turn."""
         self._spent: dict[str, Usage] = {}
@@ -285,7 +271,7 @@ class TaskWriter:
         """
         draft = replace(draft, owner=self.me)
         if soon and draft.id is not None:
-            self._drafts[draft.id] = draft
+            self._batch.drafts[draft.id] = draft
             self._not_begun.add(draft.id)
             self.update(draft.id, {}, urgent=False)
             return draft.id, None
@@ -440,7 +426,7 @@ class TaskWriter:
             RegistryUnavailable: A hub cannot write them. It must not run the task, or the next hub would run it again.
         """
         await self.write()
-        if self._is_hubs and "engine" in self._changes.get(task_id, ()):
+        if self._is_hubs and "engine" in self._batch.changes.get(task_id, ()):
             raise RegistryUnavailable(
                 f"No record can be written of task {task_id}, so it was not started. Free some disk space, then try again."
             )
@@ -569,11 +555,8 @@ class TaskWriter:
     def log_event(self, session: Session, event: Event) -> None:
         """Append what happened in a session to its log, with the next write."""
         if not isinstance(event, ItemDelta):
-            self._events.setdefault(session.id, []).append(NewEvent.of(event))
-            self._feeds[session.id] = session.feed
+            self._batch.events.setdefault(session.id, []).append(NewEvent.of(event, session.feed.cursor))
             self._wake.set()
-        if isinstance(event, OwnerChanged):
-            self._owners[session.id] = event.owner
 
     def on_event(self, session: Session, event: Event) -> None:
         """Change the task of a session's turn by what happened in the session."""
@@ -590,10 +573,10 @@ class TaskWriter:
             ending = running.ending()
             if self._leaving and isinstance(event, EngineGone):
                 ending["note"] = " ".join(filter(None, (_STOPPED, ending.get("note"))))
-            self._outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
+            self._batch.outcomes[running.id] = outcome_of(session.items, session.state.diff, session.directory)
             self.update(running.id, ending)
             return
-        if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._changes.get(running.id, ()):
+        if isinstance(event, ItemStarted | ItemEnded) and "last_event_at" in self._batch.changes.get(running.id, ()):
             return  # to be written within half a second anyway, and it would say the same
         changes: TaskChanges = {
             "turn_id": session.state.turn_id,
@@ -611,7 +594,7 @@ class TaskWriter:
 
     def uncommitted(self, session_id: str) -> int:
         """Return how many events of a session are not in its log yet."""
-        return len(self._events.get(session_id, ())) + len(self._being_written.get(session_id, ()))
+        return len(self._batch.events.get(session_id, ())) + len(self._being_written.get(session_id, ()))
 
     async def write_intents(self) -> None:
         """Write the intents of a hub: if it dies, the next one knows what may have been done."""
@@ -621,16 +604,20 @@ class TaskWriter:
     def _after_the_end(self, session: Session) -> None:
         """Update the outcome of an ended turn. Some versions of Codex report a command's end after its turn's."""
         if session.task_id is not None and session.task_id not in self._not_begun and not session.state.is_running:
-            self._outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
+            self._batch.outcomes[session.task_id] = outcome_of(session.items, session.state.diff, session.directory)
             self._wake.set()
+
+    def mark_seen(self, task_id: str) -> None:
+        """Record that a client sees the end of a task as it comes: no notice is sent for it."""
+        self._batch.seen.add(task_id)
 
     def keep_outcome(self, task_id: str, outcome: TaskOutcome) -> None:
         """Schedule the outcome of a task to be written, before its end is."""
-        self._outcomes[task_id] = outcome
+        self._batch.outcomes[task_id] = outcome
 
     def update(self, task_id: str, changes: TaskChanges, *, urgent: bool = True) -> None:
         """Schedule changes to be written: immediately or, if they are not urgent, with the next ones."""
-        self._changes[task_id] = merged_changes(self._changes.get(task_id, {}), changes)
+        self._batch.changes[task_id] = merged_changes(self._batch.changes.get(task_id, {}), changes)
         self._wake.set()
         if urgent:
             self._urgent.set()
@@ -640,7 +627,7 @@ class TaskWriter:
     async def run(self) -> None:
         """Write changes as they come, until cancelled."""
         while True:
-            with anyio.move_on_after(_AGAIN_SECONDS if self._changes else None):
+            with anyio.move_on_after(_AGAIN_SECONDS if self._batch.changes else None):
                 await self._wake.wait()
             with anyio.move_on_after(_INTERVAL):
                 await self._urgent.wait()
@@ -652,45 +639,24 @@ class TaskWriter:
         `also` is written in the same transaction; if that fails, `RegistryUnavailable` is raised.
         """
         async with self._writing:
-            changes, self._changes = self._changes, {}
-            outcomes, self._outcomes = self._outcomes, {}
             if self._wake.is_set():  # otherwise `run` keeps waiting for the events it knows
                 self._wake = anyio.Event()
             if self._urgent.is_set():
                 self._urgent = anyio.Event()
-            if not (changes or outcomes or self._events or self._owners) and also is None:
+            if not self._batch and also is None:
                 return
-            fresh, self._drafts, seen, self.seen = self._drafts, {}, self.seen, set()
-            owners, self._owners = self._owners, {}
-            self._being_written = events = self._events
-            self._events = {}
-            feeds, self._feeds = self._feeds, {}
-            before = {session_id: feeds[session_id].cursor - len(new) for session_id, new in events.items()}
+            batch, self._batch = self._batch, Batch()
+            self._being_written = batch.events
             for running in self._running.values():
-                if running.id in changes:
-                    changes[running.id]["progress"] = running.progress()
+                if running.id in batch.changes:
+                    batch.changes[running.id]["progress"] = running.progress()
             try:
                 with anyio.CancelScope(shield=True):  # accepted work must be stored
-                    await self._count_whole_turns(changes)
-                    write = partial(
-                        Registry.update_all,
-                        fresh=fresh,
-                        seen=seen,
-                        clients=owners,
-                        events=events,
-                        before=before,
-                        also=also,
-                    )
-                    await self.registry(lambda registry: write(registry, changes, outcomes))
+                    await self._count_whole_turns(batch.changes)
+                    await self.registry(lambda registry: registry.commit(batch, also))
             except RegistryUnavailable as error:
-                log.warning("the state of %d task(s) is not registered yet: %s", len(changes), error)
-                self._keep_for_later(changes)
-                self._outcomes = {**outcomes, **self._outcomes} if len(outcomes) < _MOST_KEPT else self._outcomes
-                self.seen |= seen & self._changes.keys()
-                self._owners = {**owners, **self._owners}
-                self._keep_events_for_later(events)
-                self._feeds = {**feeds, **self._feeds}
-                self._drafts |= {task_id: fresh[task_id] for task_id in fresh.keys() & self._changes.keys()}
+                log.warning("the state of %d task(s) is not registered yet: %s", len(batch.changes), error)
+                self._keep_for_later(batch)
                 self._is_in_trouble = True
                 self.on_trouble(error)
                 if also is not None:
@@ -702,27 +668,26 @@ class TaskWriter:
             finally:
                 self._being_written = {}
 
-    def _keep_for_later(self, changes: Mapping[str, TaskChanges]) -> None:
-        """Keep unwritten changes for the next write. Otherwise an end that came now would be lost.
+    def _keep_for_later(self, failed: Batch) -> None:
+        """Keep what could not be written for the next write, as far as there is room. An end must not be lost.
 
         All changes of tasks that run here are kept: `write_intent` finds out from them that an intent is not written.
         """
-        for task_id, change in changes.items():
-            if task_id in self._changes or self.has(task_id) or len(self._changes) < _MOST_KEPT:
-                self._changes[task_id] = merged_changes(change, self._changes.get(task_id, {}))
-
-    def _keep_events_for_later(self, events: Mapping[str, list[NewEvent]]) -> None:
-        """Append what could not be written with the next write, as far as there is room for it."""
-        room = _MOST_EVENTS_KEPT - sum(map(len, self._events.values()))
-        for session_id, earlier in events.items():
-            kept = earlier[max(0, len(earlier) - max(0, room)) :]
-            if len(kept) < len(earlier):
-                log.error(
-                    "%d events of session %s are lost: they cannot be stored", len(earlier) - len(kept), session_id
-                )
-            if kept:
-                self._events[session_id] = kept + self._events.get(session_id, [])
-            room -= len(kept)
+        batch = self._batch
+        for task_id, change in failed.changes.items():
+            if task_id in batch.changes or self.has(task_id) or len(batch.changes) < _MOST_KEPT:
+                batch.changes[task_id] = merged_changes(change, batch.changes.get(task_id, {}))
+        batch.drafts |= {task_id: draft for task_id, draft in failed.drafts.items() if task_id in batch.changes}
+        batch.seen |= failed.seen & batch.changes.keys()
+        if len(failed.outcomes) < _MOST_KEPT:
+            batch.outcomes = failed.outcomes | batch.outcomes
+        room = max(0, _MOST_EVENTS_KEPT - sum(map(len, batch.events.values())))
+        for session_id, events in failed.events.items():
+            lost = max(0, len(events) - room)
+            if lost:
+                log.error("%d events of session %s are lost: they cannot be stored", lost, session_id)
+            batch.events[session_id] = events[lost:] + batch.events.get(session_id, [])
+            room -= len(events) - lost
 
     async def _count_whole_turns(self, changes: Mapping[str, TaskChanges]) -> None:
         for task_id in changes.keys() & self._uncounted.keys():
