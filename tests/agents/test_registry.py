@@ -55,15 +55,6 @@ def test_an_agent_of_which_another_engine_can_is_not_told_to_go_to_others() -> N
     )
 
 
-def test_who_cannot_be_put_in_a_sandbox_says_why_after_who_can() -> None:
-    said = refusal(OpenCode().capabilities, Capability.SANDBOX)
-    assert said.startswith(
-        "OpenCode cannot hold its commands to a sandbox. Codex, Claude Code, Gemini, Qwen and Copilot can. None can be put "
-        "around it, since "
-    )
-    assert said.endswith("Use another agent; docs/agents.md says what it takes to run this one.")
-
-
 def test_nothing_is_lacking_of_which_nobody_says_what_to_do() -> None:
     agents = Agents([PlayedAgent()])
     for can in (*(profile().capabilities for profile in (Gemini, OpenCode, Qwen)), capabilities(), exec_capabilities()):

@@ -117,9 +117,9 @@ async def test_a_newer_command_brings_its_hub_and_an_older_one_uses_it(place: Pl
 
     # Another version is installed in place of the newer one: what its hub has not imported by now is not its own.
     first, package = place.hub, newer.package
-    client = package / "httpd" / "listeners.py"
+    module = package / "httpd" / "application.py"
     spoilt = f"import os\nif os.getpid() == {first}: raise ImportError('of another version')\n"
-    client.write_text(client.read_text(encoding="utf-8") + spoilt, encoding="utf-8")
+    module.write_text(module.read_text(encoding="utf-8") + spoilt, encoding="utf-8")
     async with newer.over_http():
         assert place.hub != first
         (package / "_version.py").write_text('__version__ = "99.9.9"\n', encoding="utf-8")

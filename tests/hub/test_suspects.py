@@ -198,53 +198,6 @@ def test_a_cancel_finds_the_call_that_is_held_back(tmp_path: Path) -> None:
     assert heard == ["call", "call", "call", "call", "cancel"]
 
 
-# --- commands ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_command_is_repeated_for_as_long_as_hubs_are_killed_by_something_else(tmp_path: Path) -> None:
-    def meet(hub: Visit) -> None:
-        if hub.line(within=0.05 if hub.number > 1 else SECONDS) is None:
-            return  # it is held back
-        hub.say(f"w\t{__version__}\t{hub.number}\t{os.getpid()}")
-        if hub.number >= MANY:
-            hub.say("o4\nyes\n")
-            hub.say("x0")
-            hub.line()
-
-    with helmsman(meet, tmp_path, "list") as process:
-        assert process.communicate(timeout=SECONDS) == ("yes\n", "")
-        assert process.returncode == 0
-
-
-def test_a_command_that_kills_every_hub_is_given_up(tmp_path: Path) -> None:
-    lives: list[int] = []
-
-    def meet(hub: Visit) -> None:
-        if hub.line() is not None:
-            lives.append(hub.number)
-            hub.say(f"w\t{__version__}\t{hub.number}\t{os.getpid()}")
-
-    with helmsman(meet, tmp_path, "list") as process:
-        assert process.communicate(timeout=SECONDS) == ("", f"Error: {GAVE_UP}\n")
-        assert process.returncode == 1
-    assert ACCUSATIONS < len(lives) <= 2 * ACCUSATIONS + 1
-
-
-def test_a_command_that_a_hub_has_begun_on_does_not_run_in_its_own_process(tmp_path: Path) -> None:
-    """Hubs that end before they say a word send a command away, unless an earlier hub may have done it."""
-
-    def meet(hub: Visit) -> None:
-        hub.line()
-        if hub.number in (0, 8):
-            hub.say(f"w\t{__version__}\t{hub.number}\t{os.getpid()}")
-        if hub.number == 8:
-            hub.say("x0")
-            hub.line()
-
-    with helmsman(meet, tmp_path, "list") as process:
-        assert process.communicate(timeout=SECONDS) == ("", "")
-
-
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 

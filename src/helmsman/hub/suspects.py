@@ -2,9 +2,9 @@
 
 A call is repeated for as long as its client waits. A call that several hubs died with is held back from the next hub for a
 while. A hub that dies in that time clears the call. A hub that lives until it gets the call, and dies soon after, accuses
-it. A call that was accused three times is given up. Pipes, HTTP, programs and commands all decide by this.
+it. A call that was accused three times is given up. Pipes and programs decide by this.
 
-Imported by pipes and commands, which must start quickly: imports next to nothing.
+Imported by pipes, which must start quickly: imports next to nothing.
 """
 
 from __future__ import annotations

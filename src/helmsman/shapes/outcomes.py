@@ -31,7 +31,7 @@ class OutcomeInput(Input):
         None, description="Who: codex, claude, …; several work side by side. Default: auto."
     )
     budget_usd: float | None = Field(None, gt=0, description="Stop when it has cost this much.")
-    job_limit_sec: float = Field(DEFAULT_SECONDS, gt=0, description="Stop the whole job after this long.")
+    job_limit_sec: float = Field(DEFAULT_SECONDS, gt=0, description="Stop the job after this long.")
     idempotency_key: str | None = Field(None, description="The same key again gives the same task.")
     task_id: str | None = Field(None, description="Follow this one instead of beginning.")
     timeout_sec: float | None = Field(
@@ -81,7 +81,7 @@ class CheckedInput(OutcomeInput):
     )
     apply: Apply = Field(
         "ask",
-        description="What becomes of a verified change. One that changes the check is always asked about, unless never.",
+        description="What becomes of a verified change. One that changes the check is asked about, unless never.",
     )
     with_diff: bool = Field(False, description="With taskId: the change as text too.")
 
@@ -94,7 +94,7 @@ class SolvedInput(CheckedInput):
     """Inputs of jobs that can run several candidates in parallel."""
 
     candidates: int = Field(
-        1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side; the best is offered."
+        1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side."
     )
 
 
@@ -102,7 +102,7 @@ class JudgedInput(SolvedInput):
     """Inputs of jobs whose verified change another agent can judge."""
 
     judge: str = Field(
-        AUTO, description="Who judges a verified change: auto (another agent, if there is one), never, or an agent."
+        AUTO, description="Who judges a verified change: auto (another agent), never, or an agent."
     )
 
 
