@@ -93,17 +93,13 @@ class CheckedInput(OutcomeInput):
 class SolvedInput(CheckedInput):
     """Inputs of jobs that can run several candidates in parallel."""
 
-    candidates: int = Field(
-        1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side."
-    )
+    candidates: int = Field(1, ge=1, le=MOST_CANDIDATES, description="Solutions made side by side.")
 
 
 class JudgedInput(SolvedInput):
     """Inputs of jobs whose verified change another agent can judge."""
 
-    judge: str = Field(
-        AUTO, description="Who judges a verified change: auto (another agent), never, or an agent."
-    )
+    judge: str = Field(AUTO, description="Who judges a verified change: auto (another agent), never, or an agent.")
 
 
 def agents_of(given: str | list[str] | None) -> tuple[str, ...]:
