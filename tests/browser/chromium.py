@@ -163,6 +163,8 @@ class Page:
     context: str | None = None
     problems: list[str] = field(default_factory=list[str])
     """Errors of the page: failed scripts, and violations of its policy."""
+    workers: list[str] = field(default_factory=list[str])
+    """Ids of the registrations of its service workers, once `ServiceWorker` is enabled."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _answers: dict[int, tuple[anyio.Event, list[dict[str, Any]]]] = field(default_factory=dict)
 
@@ -178,6 +180,8 @@ class Page:
             elif told["method"] == "Runtime.exceptionThrown":
                 details = told["params"]["exceptionDetails"]
                 self.problems.append(details.get("exception", {}).get("description") or details["text"])
+            elif told["method"] == "ServiceWorker.workerRegistrationUpdated":
+                self.workers += [one["registrationId"] for one in told["params"]["registrations"]]
             elif told["method"] == "Log.entryAdded" and told["params"]["entry"]["source"] != "network":
                 self.problems.append(told["params"]["entry"]["text"])
 

@@ -53,14 +53,14 @@ async def test_title_and_icon_tell_of_a_question_until_it_is_answered(
 ) -> None:
     await page.get("location.hash = '#/usage'")
     await page.until("document.title === 'Usage · Helmsman'")
-    assert await page.get(ICON) == "/icon.svg"
+    assert await page.get(ICON) == "icon.svg"
     session = await ask(helm, model, folder)
     await page.until("document.title === '(1) Usage · Helmsman'")
-    assert await page.get(ICON) == "/icon-asking.svg"
+    assert await page.get(ICON) == "icon-asking.svg"
     assert await page.get(f"fetch({ICON}).then((answer) => answer.ok)")
     await answer(helm, session)
     await page.until("document.title === 'Usage · Helmsman'")
-    assert await page.get(ICON) == "/icon.svg"
+    assert await page.get(ICON) == "icon.svg"
 
 
 async def test_a_notice_leads_to_a_question_that_is_not_on_the_page(

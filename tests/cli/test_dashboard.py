@@ -100,6 +100,56 @@ async def test_it_gives_a_code_for_a_server_that_runs_already(
             assert (await http.get(f"{page}/api/overview")).status_code == 200
 
 
+_TAILSCALE = """#!/bin/sh
+echo "$*" >> {log}
+case "$*" in
+"status --json") echo '{{"BackendState": "Running", "Self": {{"DNSName": "box.tail.ts.net."}}}}' ;;
+"serve status --json") cat {served} ;;
+esac
+"""
+
+
+@pytest.fixture
+def tailscale(tmp_path: Path) -> Path:
+    """A directory with a program in the place of Tailscale, which writes down what it is asked in `log`."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    (folder / "served").write_text("{}")
+    program = folder / "tailscale"
+    program.write_text(_TAILSCALE.format(log=folder / "log", served=folder / "served"))
+    program.chmod(0o755)
+    return folder
+
+
+async def test_the_tailnet_gets_it_while_it_runs(serving: ServingDashboard, tailscale: Path) -> None:
+    env = {"PATH": f"{tailscale}:{serving.env['PATH']}"}
+    async with serving.started("--port", "0", "--tailscale", env=env) as server:
+        page, code = await printed(server)
+        assert page == "https://box.tail.ts.net"
+        with anyio.fail_after(SECONDS):
+            assert "█" in (await server.stdout.receive_until(b"\n", 1000)).decode()
+        *_, serve = (tailscale / "log").read_text().splitlines()
+        assert serve.startswith("serve --bg --https=443 http://127.0.0.1:")
+        proxied = {"Host": "box.tail.ts.net", "X-Forwarded-Proto": "https", "Origin": page}
+        async with httpx2.AsyncClient(timeout=SECONDS, headers=proxied) as http:
+            headers = {"X-Helmsman": "1"}
+            here = serve.rpartition(" ")[2]
+            welcome = await http.post(f"{here}/api/login", json={"code": code}, headers=headers)
+            assert welcome.status_code == 200
+            assert "secure" in welcome.headers["set-cookie"].lower()
+        assert await server.end_by(signal.SIGINT) == 130
+    assert (tailscale / "log").read_text().splitlines()[-1] == "serve --https=443 off"
+
+
+async def test_what_the_tailnet_serves_already_is_left_alone(serving: ServingDashboard, tailscale: Path) -> None:
+    (tailscale / "served").write_text('{"TCP": {"443": {"HTTPS": true}}}')
+    env = {"PATH": f"{tailscale}:{serving.env['PATH']}"}
+    async with serving.started("--port", "0", "--tailscale", env=env) as server:
+        assert await server.ended() == 2
+    assert "serves something else" in server.errors[0]
+    assert "--bg" not in (tailscale / "log").read_text()
+
+
 @pytest.mark.parametrize("address", ["http://127.0.0.1:1", "file:///etc/passwd", "nonsense"])
 async def test_where_no_server_is_that_is_said(serving: ServingDashboard, address: str) -> None:
     async with serving.started("--server", address) as asking:
@@ -162,6 +212,6 @@ async def test_a_port_that_another_program_has_is_not_taken_for_a_dashboard(
         monkeypatch.setattr(dashboard, "_PORT", other.getsockname()[1])
         stranger = threading.Thread(target=hang_up, args=(other,), daemon=True)
         stranger.start()
-        assert not dashboard._opens_running("127.0.0.1", settings, open_it=False, as_json=False)
+        assert not dashboard._opens_running("127.0.0.1", settings, open_it=False, qr=False, as_json=False)
         other.shutdown(socket.SHUT_RDWR)
         stranger.join(SECONDS)

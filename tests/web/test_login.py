@@ -51,7 +51,7 @@ async def test_without_token_or_cookie_nothing_of_the_api_answers(
         assert (refused.status_code, refused.json()["code"]) == (401, "wrong_token"), path
     for path in acts:
         refused = await anybody.post(path, json={}, headers=PAGE)
-        open_ones = ("/api/login", "/api/proof", "/api/proof/code")
+        open_ones = ("/api/login", "/api/login/device", "/api/proof", "/api/proof/code")
         expected = (400, "invalid_input") if path in open_ones else (401, "wrong_token")
         assert (refused.status_code, refused.json()["code"]) == expected, path
         assert refused.headers["connection"] == "close"

@@ -6,6 +6,7 @@ turn is refused while one is running.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -21,13 +22,14 @@ from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_runner import towards
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from helmsman.agents.protocol import OwnTerminal
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
 
 MAX_NAME_CHARS: Final = 200
+MAX_LABEL_CHARS: Final = 50
 MAX_GOAL_CHARS: Final = 4000
 
 _BEGIN_SECONDS: Final = 10.0
@@ -106,6 +108,20 @@ class Upkeep:
                     await session.feed.changed()
         session.apply(SessionRenamed(session_id=session.id, name=name))
         return session
+
+    async def label(self, session_ids: Sequence[str], *, add: Sequence[str] = (), remove: Sequence[str] = ()) -> None:
+        """Give labels to sessions, and take others from them. No agent knows them.
+
+        Raises:
+            InvalidInput: A label is empty, too long, or not one line.
+        """
+        add = [label.strip() for label in add]
+        if any(not label or len(label) > MAX_LABEL_CHARS or not label.isprintable() for label in add):
+            raise InvalidInput(f"A label is one line of 1 to {MAX_LABEL_CHARS} characters.", parameter="add")
+        for session_id in session_ids:
+            await self._helm.require_own(session_id, "label it")
+            await self._helm.session(session_id)
+        await anyio.to_thread.run_sync(partial(self._helm.labels.change, session_ids, add=add, remove=remove))
 
     async def archive(self, session_id: str) -> None:
         """Archive a session: lists show it only on request, and it must be unarchived before it can continue.

@@ -10,24 +10,27 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import click
 
+from helmsman.base.json_values import json_object
 from helmsman.base.programs import environment_for, find_program
+from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.consoles import settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import print_json
 from helmsman.cli.serve import http_options, listening_options, serve_until_signal
 from helmsman.errors import InvalidInput, ProgramRefused
-from helmsman.web.login import PAGE_HEADER
+from helmsman.web.login import FRAGMENT, PAGE_HEADER
 from helmsman.web.proof import CODE_PATH, PROOF_PATH, client_proof, is_proof, new_nonce, place, server_proof
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from socket import socket
 
@@ -160,7 +163,7 @@ def write_redirect(page: str, code: str, state_dir: Path) -> Path:
     import secrets
 
     from helmsman.settings import ensure_state_dir
-    from helmsman.web.login import CODE_SECONDS, FRAGMENT
+    from helmsman.web.login import CODE_SECONDS
 
     folder = ensure_state_dir(state_dir)
     for old in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
@@ -214,6 +217,7 @@ _PORT: Final = 8645  # fixed if free, so that bookmarks and installed pages keep
     "helmsman dashboard",
     "helmsman dashboard --port 9000 --no-open",
     "helmsman dashboard --server http://127.0.0.1:8765",
+    "helmsman dashboard --tailscale",
 )
 @click.option(
     "--port", type=click.IntRange(0, 65535), show_default=f"{_PORT}, or any free one", help="The port to listen on."
@@ -222,40 +226,132 @@ _PORT: Final = 8645  # fixed if free, so that bookmarks and installed pages keep
 @click.option(
     "--server", metavar="URL", help="Get a code for a server that is already running (serve --transport http)."
 )
+@click.option("--qr", is_flag=True, help="Show a QR code for a phone, which opens the page logged in.")
+@click.option("--tailscale", is_flag=True, help="Serve it to the devices of your tailnet over HTTPS, with a QR code.")
 @listening_options("browsers")
-def command(port: int | None, no_open: bool, server: str | None, as_json: bool, **listening: Any) -> int:
+def command(
+    port: int | None, no_open: bool, server: str | None, qr: bool, tailscale: bool, as_json: bool, **listening: Any
+) -> int:
     """Show sessions, tasks and questions in the browser, live; approve, deny, steer and start from there.
 
     The code it prints works once, for ten minutes; a browser that it opens needs none. MCP clients can use the same
-    server, at /mcp. Ctrl-C ends it; agents in their own engines keep working.
+    server, at /mcp. Ctrl-C ends it; agents in their own engines keep working. A browser that has logged in is remembered;
+    revoke it on the page Engines.
     """
     from helmsman.cli.serve import serve_in_hub
-    from helmsman.httpd.listening import MCP_PATH, listen
+    from helmsman.httpd.listening import MCP_PATH, http_token, listen
 
     settings = settings_of_command()
     if server is not None:
-        _for_running_server(server, settings, open_it=not no_open, as_json=as_json, wait=True)
+        _for_running_server(server, settings, open_it=not no_open, qr=qr, as_json=as_json, wait=True)
         return ExitCode.OK
-    if port is None and _opens_running(listening["host"], settings, open_it=not no_open, as_json=as_json):
+    if (
+        port is None
+        and not tailscale
+        and _opens_running(listening["host"], settings, open_it=not no_open, qr=qr, as_json=as_json)
+    ):
         return ExitCode.OK
+    tailnet = Tailnet.found() if tailscale else None
+    if tailnet is not None:
+        listening["allow_host"] = (*listening["allow_host"], tailnet.name)
     options = http_options(_free_port(listening["host"]) if port is None else port, **listening)
     options.check()
-    with listen(options) as listener:
+    with listen(options) as listener, nullcontext() if tailnet is None else tailnet.serving(options, listener):
         page = options.address(listener).removesuffix(MCP_PATH)
 
         def show() -> None:
             click.echo("The dashboard runs until Ctrl-C.", err=True)
-            _for_running_server(page, settings, open_it=not no_open, as_json=as_json, wait=False)
+            if tailnet is not None:
+                code = code_of_server(page, http_token(settings.state_dir))
+                _show(tailnet.address, code, qr=True, as_json=as_json)
+                return
+            _for_running_server(page, settings, open_it=not no_open, qr=qr, as_json=as_json, wait=False)
 
         code = serve_in_hub("dashboard", settings, {}, options, listener, show)
         if code is not None:
             return code
         import anyio
 
-        return anyio.run(_serve, settings, options, listener, not no_open, as_json)
+        shown = None if tailnet is None else tailnet.address
+        return anyio.run(_serve, settings, options, listener, not no_open, shown, qr, as_json)
 
 
-def _opens_running(address: str, settings: Settings, *, open_it: bool, as_json: bool) -> bool:
+_TAILSCALE_SECONDS: Final = 30
+_HTTPS_PORT: Final = 443
+
+
+@dataclass(frozen=True)
+class Tailnet:
+    """Tailscale on this machine, and the machine's name in its network."""
+
+    program: str
+    name: str
+
+    @classmethod
+    def found(cls) -> Tailnet:
+        """Ask Tailscale for the name of this machine.
+
+        Raises:
+            InvalidInput: It is not installed or not connected, or serves something else already.
+        """
+        program = find_program("tailscale")
+        if program is None:
+            raise InvalidInput("Tailscale is not installed here. Install it, or use an SSH tunnel.")
+        status = cls(program, "").run("status", "--json")
+        own = status.get("Self") or {}
+        name = str(own.get("DNSName") or "").rstrip(".")
+        if status.get("BackendState") != "Running" or not name:
+            raise InvalidInput("Tailscale is not connected, or has no name for this machine. Run `tailscale up`.")
+        served = cls(program, name).run("serve", "status", "--json")
+        if str(_HTTPS_PORT) in (served.get("TCP") or {}):
+            raise InvalidInput(
+                f"Tailscale serves something else on port {_HTTPS_PORT}. End it with `tailscale serve --https=443 off`."
+            )
+        return cls(program, name)
+
+    @property
+    def address(self) -> str:
+        return f"https://{self.name}/"
+
+    @contextmanager
+    def serving(self, options: HttpOptions, listener: socket) -> Iterator[None]:
+        """Serve this listener in the tailnet during the block."""
+        https = f"--https={_HTTPS_PORT}"
+        target = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        if options.host not in ("127.0.0.1", "localhost") or options.scheme != "http":
+            raise InvalidInput("--tailscale goes with neither --host nor --tls-cert: Tailscale has its own.")
+        self.run("serve", "--bg", https, target)
+        try:
+            yield
+        finally:
+            with suppress(InvalidInput):
+                self.run("serve", https, "off")
+
+    def run(self, *words: str) -> dict[str, Any]:
+        """Run a command of Tailscale. Return the JSON that it prints, if any.
+
+        Raises:
+            InvalidInput: It fails.
+        """
+        try:
+            done = subprocess.run(
+                [self.program, *words],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=_TAILSCALE_SECONDS,
+                env=environment_for(),
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise InvalidInput(f"Tailscale does not answer: {error}") from None
+        if done.returncode != 0:
+            raise InvalidInput(f"`tailscale {' '.join(words)}` failed: {one_line(done.stderr or done.stdout)[:300]}")
+        return json_object(done.stdout.encode()) or {}
+
+
+def _opens_running(address: str, settings: Settings, *, open_it: bool, qr: bool, as_json: bool) -> bool:
     """Open the dashboard that runs at the usual address; return whether one of this user does."""
     from helmsman.errors import HelmsmanError
 
@@ -263,48 +359,61 @@ def _opens_running(address: str, settings: Settings, *, open_it: bool, as_json: 
         return False
     shown = f"[{address}]" if ":" in address else address
     try:
-        _for_running_server(f"http://{shown}:{_PORT}", settings, open_it=open_it, as_json=as_json, wait=True)
+        _for_running_server(f"http://{shown}:{_PORT}", settings, open_it=open_it, qr=qr, as_json=as_json, wait=True)
     except HelmsmanError:  # another program has the port
         return False
     click.echo("The dashboard runs already; this opened it.", err=True)
     return True
 
 
-async def _serve(settings: Settings, options: HttpOptions, listener: socket, open_it: bool, as_json: bool) -> int:
+async def _serve(
+    settings: Settings,
+    options: HttpOptions,
+    listener: socket,
+    open_it: bool,
+    shown: str | None,
+    qr: bool,
+    as_json: bool,
+) -> int:
     from helmsman.httpd.listening import MCP_PATH
     from helmsman.httpd.server import serve_http
+    from helmsman.notices.devices import DeviceBook
     from helmsman.web.login import Logins
 
-    logins = Logins(secure=options.scheme == "https")
+    logins = Logins(secure=options.scheme == "https", devices=DeviceBook(settings.state_dir))
 
     def announce(address: str, _token_file: Path) -> None:
         page, code = address.removesuffix(MCP_PATH) + "/", logins.new_code()
         click.echo("The dashboard runs until Ctrl-C.", err=True)
-        _show(page, code.value, as_json=as_json)
-        if open_it:
+        _show(shown or page, code.value, qr=qr or shown is not None, as_json=as_json)
+        if open_it and shown is None:
             open_in_background(page, code.value, settings.state_dir, is_waiting=lambda: logins.is_waiting(code))
 
     return await serve_until_signal(settings, lambda helm: serve_http(helm, options, announce, logins, listener))
 
 
-def _for_running_server(server: str, settings: Settings, *, open_it: bool, as_json: bool, wait: bool) -> None:
+def _for_running_server(server: str, settings: Settings, *, open_it: bool, qr: bool, as_json: bool, wait: bool) -> None:
     from helmsman.httpd.listening import MCP_PATH, http_token
 
     base = server.rstrip("/").removesuffix(MCP_PATH)
     code = code_of_server(base, http_token(settings.state_dir))
-    _show(f"{base}/", code, as_json=as_json)
+    _show(f"{base}/", code, qr=qr, as_json=as_json)
     opened = open_in_background(f"{base}/", code, settings.state_dir) if open_it else None
     if opened is not None and wait:
         click.echo("Opening the browser …", err=True)
         opened.join()
 
 
-def _show(page: str, code: str, *, as_json: bool) -> None:
+def _show(page: str, code: str, *, qr: bool, as_json: bool) -> None:
     """Print the address and the code separately: a code in the address would appear in the browser's command line."""
     if as_json:
         print_json({"address": page, "code": code})
     else:
         click.echo(f"{page}\nCode: {code} (once, for ten minutes)")
+        if qr:
+            import segno
+
+            segno.make(f"{page}{FRAGMENT}{code}").terminal(sys.stdout, border=2, compact=True)
     sys.stdout.flush()
 
 

@@ -272,7 +272,7 @@ class FleetNotifier:
         for key in wanted.keys() - self._loops.keys():
             # Its buttons would publish codes that this machine alone knows: a question of a fleet has none.
             recipient = replace(wanted[key], answers=False)
-            sender = sender_of(recipient, self._store) or _Pages(recipient.name, self._store)
+            sender = sender_of(recipient, self._store, self._state_dir) or _Pages(recipient.name, self._store)
             loop = DeliveryLoop(key, sender, self.notices, lambda _: True, anyio.sleep)
             self._loops[key] = loop, (scope := anyio.CancelScope())
             tasks.start_soon(_run, loop, scope)

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 from helmsman.httpd.limits import admitted
 from helmsman.httpd.listening import MCP_PATH
+from helmsman.web.devices import DEVICE_LOGIN_PATH
 from helmsman.web.json_http import STRANGERS_BODY, STRANGERS_BODY_BYTES
 from helmsman.web.login import is_from_page, is_same_site
 from helmsman.web.proof import CODE_PATH, PROOF_PATH
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from helmsman.web.login import Logins
 
 LOGIN_PATH: Final = "/api/login"
-_OPEN_POSTS: Final = frozenset({LOGIN_PATH, PROOF_PATH, CODE_PATH})
+_OPEN_POSTS: Final = frozenset({LOGIN_PATH, DEVICE_LOGIN_PATH, PROOF_PATH, CODE_PATH})
 _OAUTH_PATHS: Final = frozenset({"/authorize", "/register", "/token"})  # clients try these paths without metadata
 _NO_OAUTH: Final = "This server has no OAuth. Send the token of the state directory as a bearer token."
 _READS: Final = frozenset({"GET", "HEAD"})

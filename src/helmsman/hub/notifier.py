@@ -351,7 +351,7 @@ class Notifier:
         except RegistryUnavailable as error:
             log.warning("%s", error)
         for recipient in settings.to:
-            sender = sender_of(recipient, self._store)
+            sender = sender_of(recipient, self._store, self._shared.state_dir)
             if sender is not None and recipient not in self._loops:
                 loop = DeliveryLoop(recipient.name, sender, self._store, self._is_needed, self._sleep)
                 running = self._loops[recipient] = _Running(loop, sender)

@@ -71,6 +71,14 @@ class NeverSent(ChannelError):
     """Message did not arrive, and a retry would not help."""
 
 
+class RefusedByServer(NeverSent):
+    """Server refuses the message with this HTTP status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"The server refused it (HTTP {status}).")
+        self.status = status
+
+
 class Sender(Protocol):
     """Channel to one recipient."""
 
@@ -283,7 +291,7 @@ async def posted(client: httpx2.AsyncClient, url: str, body: bytes, headers: Map
         raise NotSent(f"The server takes nothing now (HTTP {status}).")
     if status >= 500:
         raise MaybeSent(f"The server failed (HTTP {status}).")
-    raise NeverSent(f"The server refused it (HTTP {status}).")
+    raise RefusedByServer(status)
 
 
 def _kind(error: Exception) -> str:

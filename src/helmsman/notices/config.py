@@ -33,8 +33,9 @@ from helmsman.base.caller_context import CallerContext, environment, expand_home
 from helmsman.base.config_table import ConfigTable, number, switch
 from helmsman.base.files import is_inside
 from helmsman.base.programs import available
-from helmsman.base.structs import SecretValue, Value
+from helmsman.base.structs import SecretValue, Value, replace
 from helmsman.errors import InvalidSetting
+from helmsman.notices.devices import DeviceBook, Subscription
 from helmsman.notices.notifications import KINDS, NotificationKind
 from helmsman.settings import ConfigFile, load_settings
 
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 
     from helmsman.notices.notifications import Notification
 
-WayKind = Literal["desktop", "browser", "command", "webhook", "ntfy"]
+WayKind = Literal["desktop", "browser", "push", "command", "webhook", "ntfy"]
+"""`push` is not in the file: browsers subscribe to it (`devices.py`)."""
 
 ON_THE_MACHINE: Final = frozenset({"desktop", "browser"})
 """Ways by which nothing leaves the machine: these say everything, unless `detail` is `short`."""
@@ -108,6 +110,7 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
     answers: bool = False
     reply_topic: str = ""
     reply_token: str | None = None
+    push: Subscription | None = None
 
     def wants(self, notification: Notification) -> bool:
         """Return whether it learns of this. What concerns no project or agent passes every filter by them."""
@@ -121,10 +124,14 @@ class Recipient(SecretValue, frozen=True, kw_only=True):
 
 
 class NotifySettings(Value, frozen=True):
-    """Recipients. `unanswered` is the number of seconds after which an open question is sent."""
+    """Recipients. `unanswered` is the number of seconds after which an open question is sent; `events` are those for
+    recipients without their own; `push_hosts` are further push services that browsers may use.
+    """
 
     to: tuple[Recipient, ...] = ()
     unanswered: float = _UNANSWERED
+    events: frozenset[NotificationKind] = _DEFAULT_EVENTS
+    push_hosts: tuple[str, ...] = ()
 
     @classmethod
     def of_machine(cls, state_dir: Path) -> Self:
@@ -134,7 +141,13 @@ class NotifySettings(Value, frozen=True):
             InvalidSetting: A value is invalid.
         """
         with CallerContext(os.environ, Path("/")).entered():
-            return cls.load(load_settings({}, os.environ, state_dir).files)
+            own = cls.load(load_settings({}, os.environ, state_dir).files)
+        browsers = tuple(
+            Recipient(name=f"push-{one.id}", way="push", events=own.events, is_full=True, push=one.push)
+            for one in DeviceBook(state_dir).all()
+            if one.push is not None
+        )
+        return replace(own, to=(*own.to, *browsers))
 
     @classmethod
     def load(cls, files: Iterable[ConfigFile]) -> Self:
@@ -148,8 +161,9 @@ class NotifySettings(Value, frozen=True):
         own = next((file for file in files if file.trusted), None)
         if own is None or "notify" not in own.content:
             return cls(_by_default())
-        table = ConfigTable(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "to"))
-        events = table.get("events", _events) or frozenset(KINDS)
+        table = ConfigTable(own.content["notify"], "notify", own.path, ("events", "unanswered_sec", "push_hosts", "to"))
+        chosen = table.get("events", _events)
+        events = chosen or frozenset(KINDS)
         entries = table.content.get("to", [])
         if not isinstance(entries, list) or len(entries) > _MOST_WAYS:
             raise table.refuse("to", f"at most {_MOST_WAYS} tables, each begun with [[notify.to]]")
@@ -157,7 +171,12 @@ class NotifySettings(Value, frozen=True):
         for place, entry in enumerate(entries, 1):
             to.append(_recipient(entry, f"notify.to[{place}]", own.path, events, {one.name for one in to}))
         unanswered = table.get("unanswered_sec", _seconds(0, 24 * 3600))
-        return cls(tuple(to), _UNANSWERED if unanswered is None else unanswered)
+        return cls(
+            tuple(to),
+            _UNANSWERED if unanswered is None else unanswered,
+            chosen or _DEFAULT_EVENTS,
+            table.get("push_hosts", _hosts) or (),
+        )
 
 
 def _by_default() -> tuple[Recipient, ...]:
@@ -295,6 +314,10 @@ def _directories(value: Any) -> tuple[Path, ...]:
     if not all(path.is_absolute() for path in paths):
         raise ValueError("directories by their whole paths (~ is your home), in a list")
     return tuple(path.resolve() for path in paths)
+
+
+def _hosts(value: Any) -> tuple[str, ...]:
+    return tuple(_texts(value, "host names, in a list"))
 
 
 def _agents(value: Any) -> frozenset[str]:

@@ -18,6 +18,7 @@ from helmsman.notices.store import NOT_NEEDED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from helmsman.notices.channels import Sender
     from helmsman.notices.config import Recipient
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 # --- Choose the channel to a recipient --------------------------------------------------------------------------------
 
 
-def sender_of(recipient: Recipient, codes: NoticeStore) -> Sender | None:
+def sender_of(recipient: Recipient, codes: NoticeStore, state_dir: Path) -> Sender | None:
     """Return the channel to a recipient; None if dashboard pages fetch their notifications themselves. `codes` are for
     answers.
     """
@@ -40,6 +41,10 @@ def sender_of(recipient: Recipient, codes: NoticeStore) -> Sender | None:
             return Webhook(recipient)
         case "ntfy":
             return Ntfy(recipient, codes)
+        case "push":
+            from helmsman.notices.web_push import WebPush  # it needs cryptography, which most hubs never load
+
+            return WebPush(recipient, state_dir)
         case "browser":
             return None
 

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from helmsman.sessions.state import SessionStatus
     from helmsman.steering.opening import Carried, SessionOpener
     from helmsman.steering.turn_runner import TurnBeginner
+    from helmsman.store.labels import LabelStore
     from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
@@ -115,6 +116,11 @@ class Steering(TurnRunner):
     def notices(self) -> NoticeStore:
         """Store of the notices."""
         return self._shared.notices
+
+    @property
+    def labels(self) -> LabelStore:
+        """Labels of sessions."""
+        return self._shared.labels
 
     # --- verbs -------------------------------------------------------------------------------------------------------
 

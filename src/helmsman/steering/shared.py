@@ -26,6 +26,7 @@ from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import ScheduleStore
 from helmsman.sessions.session import Session
 from helmsman.settings import RETENTION_DAYS
+from helmsman.store.labels import LabelStore
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.writer import TaskWriter
 
@@ -139,6 +140,7 @@ class Shared:
         self.task_writer = TaskWriter(state_dir, self.agent_records, fence, timedelta(days=retention_days), store=store)
         self.schedules = ScheduleStore(self.task_writer.database)
         self.notices = NoticeStore(self.task_writer.database)
+        self.labels = LabelStore(self.task_writer.database)
         self.audit = AuditLog(state_dir)
         self.session_registry = SessionRegistry()
         self.session_registry.listeners += (self.task_writer.log_event, self.task_writer.on_event)

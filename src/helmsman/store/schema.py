@@ -37,6 +37,8 @@ _SESSIONS: Final = (
         UNIQUE (session, seq)
     )
     """,
+    # Given by the user, also to sessions of which only the agent has a log.
+    "CREATE TABLE session_labels (session_id TEXT NOT NULL, label TEXT NOT NULL, PRIMARY KEY (session_id, label))",
     # Who may write (`helmsman.store.leases`). `writes` counts transactions on Postgres, where no pragma does.
     """
     CREATE TABLE leases (

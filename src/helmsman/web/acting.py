@@ -8,6 +8,7 @@ import os
 import secrets
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -362,8 +363,22 @@ class JobRoutes:
 # --- Routes for login and logout: a code for a cookie, a proof for a code ---------------------------------------------
 
 
+class DeviceInput(Input):
+    """Browser that wants to be remembered: its public key, as SPKI in base64."""
+
+    name: str = Field(max_length=200)
+    key: str = Field(max_length=400)
+
+
 class LoginInput(Input):
     code: str = Field(max_length=200)
+    device: DeviceInput | None = None
+
+
+class NewCodeInput(Input):
+    """`address` is that of the page, for a QR code that opens it logged in."""
+
+    address: str | None = Field(default=None, max_length=500)
 
 
 class ProofInput(Input):
@@ -400,19 +415,33 @@ class LoginRoutes:
             raise WrongCode(
                 "This code is wrong, has expired or was used already. `helmsman dashboard --server URL` prints a new one."
             )
-        response = respond({"ok": True})
-        self._logins.log_in(request.scope, response)
+        book, origin = self._logins.devices, request.headers.get("origin")
+        device = None
+        if given.device is not None and book is not None and origin is not None:
+            port = request.scope["server"][1]
+            add = partial(book.add, given.device.name, given.device.key, origin=origin, port=port)
+            device = await anyio.to_thread.run_sync(add)
+        response = respond({"ok": True} if device is None else {"ok": True, "device": device.id})
+        self._logins.log_in(request.scope, response, device)
         return response
 
     async def log_out(self, request: Request) -> Response:
         await body(request, NothingInput)
         response = respond({"ok": True})
+        device, book = self._logins.device_of(request.scope, request.headers), self._logins.devices
+        if device is not None and book is not None:
+            await anyio.to_thread.run_sync(book.revoke, device)
         self._logins.log_out(request.scope, request.headers, response)
         return response
 
     async def new_code(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return self._code()
+        address = (await body(request, NewCodeInput)).address
+        code = self._code()
+        if address is None:
+            return code
+        import segno  # few hubs need it
+
+        return {**code, "qr": segno.make(address + str(code["path"])[1:]).svg_data_uri(border=2, scale=4)}
 
     async def prove(self, request: Request) -> dict[str, Any]:
         given = await body(request, ProofInput)
@@ -572,6 +601,15 @@ class ReviewBody(Input):
     instructions: str | None = None
 
 
+class SessionsInput(Input):
+    sessions: list[str] = Field(min_length=1, max_length=200)
+
+
+class LabelsInput(SessionsInput):
+    add: list[str] = Field(default_factory=list[str], max_length=20)
+    remove: list[str] = Field(default_factory=list[str], max_length=20)
+
+
 class UpkeepRoutes:
     """Endpoints of the session menu.
 
@@ -598,6 +636,24 @@ class UpkeepRoutes:
         await body(request, NothingInput)
         await self._helm.extras.upkeep.archive(session_id(request))
         return {"sessionId": session_id(request)}
+
+    async def archive_several(self, request: Request) -> dict[str, Any]:
+        """Archive what can be archived, and say why the others cannot."""
+        given = await body(request, SessionsInput)
+        archived: list[str] = []
+        refused: list[dict[str, str]] = []
+        for one in given.sessions:
+            try:
+                await self._helm.extras.upkeep.archive(one)
+                archived.append(one)
+            except HelmsmanError as error:
+                refused.append({"sessionId": one, "message": error.message})
+        return {"archived": archived, "refused": safe(refused)}
+
+    async def label(self, request: Request) -> dict[str, Any]:
+        given = await body(request, LabelsInput)
+        await self._helm.extras.upkeep.label(given.sessions, add=given.add, remove=given.remove)
+        return {"labels": safe(await anyio.to_thread.run_sync(self._helm.labels.all))}
 
     async def unarchive(self, request: Request) -> dict[str, Any]:
         await body(request, NothingInput)

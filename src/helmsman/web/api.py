@@ -10,15 +10,24 @@ anew. The Content-Security-Policy is `default-src 'none'` with `'self'` for scri
 connections, the manifest and workers: no inline script, no inline style, no other host.
 
 **Getting in.** Host and Origin are checked first (421, 403), and the path, which must be a plain one (400 `bad_path`). The
-files above and the three POSTs marked * need nothing else, take 4 KiB at most, and end their connection. Every other
+files above and the four POSTs marked * need nothing else, take 4 KiB at most, and end their connection. Every other
 request needs `Authorization: Bearer <http-token>` or the cookie of a login (HttpOnly, SameSite=Strict). With the cookie, a
 request that is not GET also needs `Content-Type: application/json`, the header `X-Helmsman: 1` and the page's own origin;
 otherwise 403 `cross_site`. Not logged in: 401 `wrong_token`.
 
-    POST /api/login *       {code} → {ok} and the cookie; 401 wrong_code. The page does this with the code of
-                            `/#login=CODE`, and takes it out of its address
-    POST /api/logout        {} → {ok}; the cookie is removed and revoked
-    POST /api/codes         {} → {code, path: "/#login=…", expiresAt}: a link for another device, once, for 10 minutes
+    POST /api/login *       {code, device: {name*, key*}} → {ok, device?: id} and the cookie; 401 wrong_code. The page does
+                            this with the code of `/#login=CODE`, and takes it out of its address. With the public key of
+                            a device (P-256, SPKI, base64), this browser is remembered at this address
+    POST /api/login/device * {device*, nonce*, challenge*, signature*} → {ok} and the cookie; 401 wrong_code. A remembered
+                            browser signs `helmsman device`, its origin, the nonce and the challenge of /api/proof
+    POST /api/logout        {} → {ok}; the cookie is removed and revoked, and the device forgotten
+    POST /api/codes         {address} → {code, path: "/#login=…", expiresAt, qr?}: a link for another device, once, for 10
+                            minutes; `qr` is that of `address` and the path, as an image
+    GET /api/devices        → {devices: [{id, name, address, addedAt, seenAt, isThis, push, approves}]}
+    POST /api/devices/{id}/revoke {} → {revoked: id}: it needs a code from now on
+    GET /api/push           → {key}: for `pushManager.subscribe`; 409 if this browser is not remembered, or without a hub
+    POST /api/push          {endpoint, keys: {p256dh, auth}, approves} → {push}: notifications to this device, also while no
+                            page is open; without `endpoint` no longer. `approves`: they may have a button for yes
     POST /api/proof *       {nonce} → {challenge, proof}: the server proves that it has the token (`web/proof.py`)
     POST /api/proof/code *  {nonce, challenge, proof} → as /api/codes, for who has proved the same; 401 wrong_proof
 
@@ -31,20 +40,21 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     GET /api/overview → {version, codex?: {version, path}, codexError?: {code, message},
         defaultAgent, capabilities?: {agent, can: [str], cannot: {word: who can}}, defaultDirectory, approvalTimeoutSec,
         maxSessions, running, awaitingApproval, questions, directories: [str]}
-        `running` counts turns under way (those that wait included), `directories` are the projects lately worked in.
+        `running` counts turns under way (those that wait included), `directories` are the projects lately worked in,
+        `labels` all labels in use.
 
     GET /api/agents → {agents: [{agent, title, isDefault?, installed, problem? (why it is not), version?, path?,
         login? (the file or variable with its login, where one was found), can: [str], cannot: {word: who can},
         lacks: {word: what it cannot do, after "it cannot"}}]}; the default one first, then those that are here.
 
-    GET /api/sessions?query&directory&project&agent&state&cursor&limit=50&archived=0&running=0 → {sessions: [Listed],
+    GET /api/sessions?query&directory&project&agent&state&label&cursor&limit=50&archived=0&running=0 → {sessions: [Listed],
         nextCursor?}
         Newest first, at most 200 a page. `query`: words in name, first prompt, directory or id. running=1: only those with a
         turn under way, wherever it runs, in one page. `project`: of a repository, its worktrees and subdirectories too;
         `state` is a status, or denied: a question of its last turn was, by the deadline.
         Listed = {sessionId, agent, directory?, repository? (of a worktree), name?, summary?, timestamp, createdAt?,
         isActive, status?, questions? (how many are open), source?, originator?, model?, engineVersion?, parentId?,
-        archived?, taskIds?,
+        archived?, taskIds?, labels? [str],
         waitingFor?: quota|budget, resumesAt?, resumesInSec?, note?,
         timedOut? [str] (questions of its last turn that the deadline denied)}, as in `helmsman list --json`, and
         {seconds? (of its tasks), tokens?, costUsd?}.
@@ -189,6 +199,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/hand {to: the name of an MCP client; without one it is taken back} → {sessionId, client?}
     POST /api/sessions/{id}/archive {} → {sessionId}
     POST /api/sessions/{id}/unarchive {} → {sessionId, status}
+    POST /api/archive {sessions*} → {archived: [id], refused: [{sessionId, message}]}
+    POST /api/labels {sessions*, add: [str], remove: [str]} → {labels: all that are in use}
     POST /api/sessions/{id}/fork {message, fromTurn: the last turn it shares} → 201 {sessionId, status}
     POST /api/sessions/{id}/rollback {turns: 1} → {sessionId, status}; files stay as they are
     POST /api/sessions/{id}/review {instructions} → {sessionId, status} of where it runs, or {nothing: why}
@@ -256,6 +268,7 @@ from helmsman.web.acting import (
     ScheduleRoutes,
     UpkeepRoutes,
 )
+from helmsman.web.devices import DEVICE_LOGIN_PATH, DeviceRoutes
 from helmsman.web.hosts import HostRoutes
 from helmsman.web.json_http import NotFound, answering, text
 from helmsman.web.live import Live
@@ -342,6 +355,8 @@ class Dashboard:
             "/api/sessions/{session_id}/hand": upkeep.hand,
             "/api/sessions/{session_id}/archive": upkeep.archive,
             "/api/sessions/{session_id}/unarchive": upkeep.unarchive,
+            "/api/archive": upkeep.archive_several,
+            "/api/labels": upkeep.label,
             "/api/sessions/{session_id}/rollback": upkeep.roll_back,
             "/api/sessions/{session_id}/review": upkeep.review,
             "/api/sessions/{session_id}/compact": upkeep.compact,
@@ -378,6 +393,7 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
     """Return all routes, including those for the user's other machines."""
     dashboard = Dashboard(helm)
     login_routes = LoginRoutes(logins, challenges)
+    devices = DeviceRoutes(helm, logins, challenges)
     hosts = HostRoutes(helm, dashboard.live)
     acts: Mapping[str, Endpoint] = {
         "/api/login": login_routes.log_in,
@@ -385,11 +401,16 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
         "/api/codes": login_routes.new_code,
         PROOF_PATH: login_routes.prove,
         CODE_PATH: login_routes.new_code_for_proof,
+        DEVICE_LOGIN_PATH: devices.log_in,
+        "/api/devices/{device_id}/revoke": devices.revoke,
+        "/api/push": devices.subscribe,
     }
     return [
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
         Route("/api/live", answering(dashboard.stream), methods=["GET"]),
         Route("/api/hosts", answering(hosts.listed), methods=["GET"]),
+        Route("/api/devices", answering(devices.listed), methods=["GET"]),
+        Route("/api/push", answering(devices.push_key), methods=["GET"]),
         *map(hosts.before, dashboard.routes()),
     ]
 

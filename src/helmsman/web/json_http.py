@@ -34,6 +34,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "answer_invalid": 400,
     "wrong_code": 401,
     "wrong_proof": 401,
+    "device_not_found": 404,
     "session_not_found": 404,
     "task_not_found": 404,
     "schedule_not_found": 404,

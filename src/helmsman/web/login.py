@@ -6,8 +6,9 @@ machine can read the command line of a browser.
 
 The cookie is its expiry time, signed with a key that lives as long as the process that has the port. Browsers send a
 cookie to every port of its host, so a program that takes the port afterwards gets it from an open page, and must not be
-able to use it. A browser may also send it with requests that other sites cause, so the cookie alone permits no change:
-`is_from_page` checks that the page itself sent the request.
+able to use it. A browser that was remembered as a device (`web/devices.py`) gets the next cookie for a signature, without
+a code; cookies of a revoked device are worthless. A browser may also send it with requests that other sites cause, so the
+cookie alone permits no change: `is_from_page` checks that the page itself sent the request.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import json_object
+from helmsman.notices.devices import DeviceBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from helmsman.base.processes import Process
+    from helmsman.notices.devices import Device
 
 CODE_SECONDS: Final = 600
 _COOKIE_SECONDS: Final = 30 * 86400
@@ -68,6 +71,7 @@ class Logins:
         self,
         *,
         secure: bool,
+        devices: DeviceBook | None = None,
         clock: Callable[[], float] = time.time,
         key: bytes | None = None,
         taken_back: Iterable[str] = (),
@@ -77,6 +81,7 @@ class Logins:
 
         Args:
             secure: The server uses TLS, so the cookie requires it.
+            devices: Browsers that log in again without a code; none are remembered by default.
             clock: Returns seconds since 1970.
             key: Signing key of the cookies; a new one by default.
             taken_back: Cookies that were revoked by a logout.
@@ -84,6 +89,7 @@ class Logins:
         """
         self._key = key or secrets.token_bytes(32)
         self._secure = secure
+        self.devices = devices
         self._clock = clock
         self._codes: dict[bytes, float] = {}
         self._taken_back = set(taken_back)
@@ -123,9 +129,10 @@ class Logins:
 
     # --- cookies -----------------------------------------------------------------------------------------------------
 
-    def log_in(self, scope: Scope, response: Response) -> None:
+    def log_in(self, scope: Scope, response: Response, device: Device | None = None) -> None:
         """Give the cookie of a login along with this response."""
-        value = self._signed(f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}")
+        content = f"{int(self._clock()) + _COOKIE_SECONDS}.{secrets.token_hex(8)}"
+        value = self._signed(content if device is None else f"{content}.{device.id}")
         self._set_cookie(scope, response, value, seconds=_COOKIE_SECONDS)
 
     def log_out(self, scope: Scope, headers: Headers, response: Response) -> None:
@@ -137,9 +144,19 @@ class Logins:
             self._on_taken_back(cookie)
         self._set_cookie(scope, response, "", seconds=0)
 
+    def device_of(self, scope: Scope, headers: Headers) -> str | None:
+        """Return the id of the device that the request comes from, if it was remembered."""
+        return next(filter(None, map(_device_id, self._own_cookies(scope, headers))), None)
+
     def _set_cookie(self, scope: Scope, response: Response, value: str, *, seconds: int) -> None:
         response.set_cookie(
-            _cookie_name(scope), value, max_age=seconds, path="/", secure=self._secure, httponly=True, samesite="strict"
+            _cookie_name(scope),
+            value,
+            max_age=seconds,
+            path="/",
+            secure=self._secure or scope["scheme"] == "https",  # a proxy on this machine may have the certificate
+            httponly=True,
+            samesite="strict",
         )
 
     def _signed(self, content: str) -> str:
@@ -161,6 +178,9 @@ class Logins:
     def _is_good(self, value: str) -> bool:
         content, _, _ = value.rpartition(".")
         if not content.isascii() or not hmac.compare_digest(self._signed(content).encode(), value.encode()):
+            return False
+        device = _device_id(value)
+        if device is not None and (self.devices is None or device not in {one.id for one in self.devices.all()}):
             return False
         return _ends_at(value) > self._clock() and value not in self._taken_back
 
@@ -187,6 +207,11 @@ def is_from_page(scope: Scope, headers: Headers) -> bool:
 
 def _ends_at(signed: str) -> int:
     return int(signed.partition(".")[0])
+
+
+def _device_id(signed: str) -> str | None:
+    _, _, *device, _ = signed.split(".")
+    return device[0] if device else None
 
 
 def _cookie_name(scope: Scope) -> str:
@@ -222,7 +247,7 @@ def stored_logins(state_dir: Path, listener: socket, holder: Process, *, secure:
         _write(path, known)
 
     key, taken_back = bytes.fromhex(known["key"]), tuple(known["takenBack"])
-    return Logins(secure=secure, key=key, taken_back=taken_back, on_taken_back=take_back)
+    return Logins(secure=secure, devices=DeviceBook(state_dir), key=key, taken_back=taken_back, on_taken_back=take_back)
 
 
 def _read(path: Path) -> dict[str, Any]:

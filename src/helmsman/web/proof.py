@@ -69,7 +69,13 @@ class Challenges:
         return challenge, server_proof(self._token, nonce, challenge, place)
 
     def accept(self, nonce: str, challenge: str, proof: str, place: str) -> bool:
-        """Return whether the client has proved itself, for the first time with this challenge."""
+        """Return whether the client has proved that it has the token, for the first time with this challenge."""
+        return self.redeem(
+            nonce, challenge, lambda: is_proof(proof, client_proof(self._token, nonce, challenge, place))
+        )
+
+    def redeem(self, nonce: str, challenge: str, is_proved: Callable[[], bool]) -> bool:
+        """Return whether this is a challenge of ours, in time, and proved for the first time."""
         content, _, signature = challenge.rpartition("~")
         if not is_proof(signature, _signed(self._key, content, nonce)):
             return False  # not one of our challenges
@@ -77,7 +83,7 @@ class Challenges:
         self._used = {used: end for used, end in self._used.items() if end > now}
         if ends_at <= now or challenge in self._used:
             return False
-        if not is_proof(proof, client_proof(self._token, nonce, challenge, place)):
+        if not is_proved():
             return False
         self._used[challenge] = ends_at
         return True

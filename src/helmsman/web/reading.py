@@ -54,7 +54,7 @@ _PROMPT_CHARS: Final = 500
 def in_list(session: dict[str, Any]) -> dict[str, Any]:
     """Return a session for a list (`helmsman.shapes.listed_sessions`), with sanitized texts."""
     texts = {"summary": one_line(session.get("summary")), "name": safe(session.get("name"))}
-    texts |= {"excerpt": safe(session.get("excerpt"))}
+    texts |= {"excerpt": safe(session.get("excerpt")), "labels": safe(session.get("labels"))}
     return present({**session, **texts, "note": safe(session.get("note"))})
 
 
@@ -215,6 +215,7 @@ class Reading:
                 "awaitingApproval": sum(one["status"] == "awaiting_approval" for one in running),
                 "questions": sum(len(session.state.questions) for session in helm.sessions.values()),
                 "directories": directories[:_DIRECTORIES],
+                "labels": safe(await anyio.to_thread.run_sync(helm.labels.all)),
             }
         )
 
@@ -223,7 +224,8 @@ class Reading:
     async def sessions(self, request: Request) -> dict[str, Any]:
         query, directory, cursor = text(request, "query"), text(request, "directory"), text(request, "cursor")
         agent, project, state = text(request, "agent"), text(request, "project"), text(request, "state")
-        is_wanted = await self._wanted(agent, project, state)
+        label = text(request, "label")
+        is_wanted = await self._wanted(agent, project, state, label)
         if switch(request, "running"):
             return {"sessions": await self._spent(list(filter(is_wanted, await self._running())))}
         is_start = cursor is None and query is None and directory is None
@@ -241,17 +243,17 @@ class Reading:
                 agent=agent,
             )
             looked_at += len(infos)
-            found += filter(is_wanted, await listed_sessions(self._helm, infos))
-            if cursor is None or len(found) >= count or not (project or state):
+            found += filter(is_wanted, await self._labelled(await listed_sessions(self._helm, infos)))
+            if cursor is None or len(found) >= count or not (project or state or label):
                 break
         known = {one["sessionId"] for one in found}
         found = [*(one for one in new if one["sessionId"] not in known and is_wanted(one)), *map(in_list, found)]
         return present({"sessions": await self._spent(found), "nextCursor": cursor})
 
     async def _wanted(
-        self, agent: str | None, project: str | None, state: str | None
+        self, agent: str | None, project: str | None, state: str | None, label: str | None
     ) -> Callable[[Mapping[str, Any]], bool]:
-        """Return a filter by agent, project (including its worktrees) and outcome of the last turn."""
+        """Return a filter by agent, project (including its worktrees), outcome of the last turn and label."""
         if state is not None:
             _one_of("state", state, ListedState)
         project_of = await anyio.to_thread.run_sync(projects, self._helm.settings.state_dir)
@@ -261,9 +263,18 @@ class Reading:
                 project is not None and project_of(one.get("directory")) != project
             ):
                 return False
+            if label is not None and label not in one.get("labels", ()):
+                return False
             return state in (None, "denied" if one.get("timedOut") else one.get("status"), one.get("status"))
 
         return is_wanted
+
+    async def _with_places(self, sessions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return await self._labelled(await with_repositories(self._helm, sessions))
+
+    async def _labelled(self, sessions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        labels = await anyio.to_thread.run_sync(self._helm.labels.of, [one["sessionId"] for one in sessions])
+        return [one | present({"labels": labels.get(one["sessionId"])}) for one in sessions]
 
     async def _spent(self, sessions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Add cost and working time to sessions, if known."""
@@ -288,7 +299,7 @@ class Reading:
             listed_session(self._helm.is_elsewhere, on_disk.get(one), self._helm.sessions.get(one), tasks[one])
             for one in ids
         ]
-        found = [in_list(one) for one in await with_repositories(self._helm, found) if one["isActive"]]
+        found = [in_list(one) for one in await self._with_places(found) if one["isActive"]]
         return sorted(found, key=lambda one: str(one.get("timestamp")), reverse=True)
 
     async def _not_on_disk_yet(self) -> list[dict[str, Any]]:
@@ -300,12 +311,14 @@ class Reading:
             for session in reversed(young)
             if await self._helm.agent_records.find(session.id) is None
         ]
-        return list(map(in_list, await with_repositories(self._helm, found)))
+        return list(map(in_list, await self._with_places(found)))
 
     async def session(self, request: Request) -> dict[str, Any]:
         lines = number(request, "outputLines", 0, most=2000) or 0
         helm, session = self._helm, await self._helm.session(session_id(request))
-        return await session_in_full(helm, helm.tasks.prices, session, output_lines=lines)
+        shown = await session_in_full(helm, helm.tasks.prices, session, output_lines=lines)
+        labels = await anyio.to_thread.run_sync(helm.labels.of, [session.id])
+        return shown | present({"labels": safe(labels.get(session.id))})
 
     async def turns(self, request: Request) -> dict[str, Any]:
         session = await self._helm.session(session_id(request))

@@ -113,6 +113,17 @@ async function callElsewhere(host, url, options) {
 }
 
 async function callHere(url, options) {
+  try {
+    return await callOnce(url, options);
+  } catch (error) {
+    if (error.code !== "wrong_token") throw error;
+    if (await window.helmsmanDevice.logInAgain()) return await callOnce(url, options); // it was refused, so it was not done
+    onLoggedOut();
+    throw error;
+  }
+}
+
+async function callOnce(url, options) {
   let answer;
   try {
     answer = await fetch(url, { credentials: "same-origin", ...options });
@@ -122,7 +133,5 @@ async function callHere(url, options) {
   const content = await answer.json().catch(() => ({}));
   await released(); // all that is drawn anew is drawn because of an answer
   if (answer.ok) return content;
-  const error = new ApiError(content.code ?? "unknown", content.message ?? `The server said ${answer.status}.`, content);
-  if (error.code === "wrong_token") onLoggedOut();
-  throw error;
+  throw new ApiError(content.code ?? "unknown", content.message ?? `The server said ${answer.status}.`, content);
 }

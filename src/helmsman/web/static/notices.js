@@ -5,7 +5,7 @@
 // The browser's own notifications need its permission, which is asked for by a click and never by itself.
 
 import { get, post, sessionPlace } from "./api.js";
-import { arrange, h } from "./dom.js";
+import { arrange, h, toast } from "./dom.js";
 import { hostMark, hosts } from "./hosts.js";
 import { live } from "./live.js";
 import { store } from "./store.js";
@@ -92,8 +92,25 @@ export function notificationButton(button) {
     if (mayNotify()) localStorage.removeItem(WANTED);
     else if ((await Notification.requestPermission()) === "granted") localStorage.setItem(WANTED, "yes");
     show();
+    await push(mayNotify()).catch((error) => toast(`While this page is closed, nothing is told: ${error.message}`, "error"));
   });
   show();
+}
+
+/** Have notifications pushed to this browser, also while no page is open; or no longer. */
+export async function push(wanted, approves = false) {
+  if (!("serviceWorker" in navigator) || !("PushManager" in window)) return;
+  if (!wanted) {
+    const known = await (await navigator.serviceWorker.getRegistration())?.pushManager.getSubscription();
+    await known?.unsubscribe();
+    await post("push", {});
+    return;
+  }
+  const { key } = await get("push");
+  const worker = await navigator.serviceWorker.register("sw.js");
+  await navigator.serviceWorker.ready;
+  const { endpoint, keys } = (await worker.pushManager.subscribe({ userVisibleOnly: true, applicationServerKey: key })).toJSON();
+  await post("push", { endpoint, keys, approves });
 }
 
 function mayNotify() {

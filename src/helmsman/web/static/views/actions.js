@@ -8,10 +8,12 @@ import { freshId, h, toast } from "../dom.js";
 import { count } from "../format.js";
 import { store } from "../store.js";
 import { field } from "./new-session.js";
+import { askForLabels } from "./selecting.js";
 
 const ACTIONS = [
   { name: "interrupt", label: "Interrupt…", meaning: "The running turn is stopped where it is.", running: true, ask: ({ sessionId }) => interrupt(sessionId).catch((error) => toast(error.message, "error")) },
   { name: "rename", label: "Rename…", meaning: "Lists show the name.", needs: "rename", ask: rename },
+  { name: "label", label: "Labels…", meaning: "To find it again in the list.", ask: ({ sessionId, labels }) => askForLabels([sessionId], () => store.refreshFor(sessionId), labels) },
   { name: "hand", label: "Hand to a client…", meaning: "The model of an MCP client may answer for it, or no longer.", ask: hand },
   { name: "review", label: "Review…", meaning: "A review of what it changed; its findings become part of the session.", ask: review },
   { name: "fork", label: "Fork…", meaning: "A new session that knows all this, up to now or to an earlier turn.", needs: "fork", ask: fork },

@@ -1,9 +1,10 @@
 // The engines that run agents and how they are, and this server: its versions, a link for another device, the way out.
 
 import { get, post, sessionPlace } from "../api.js";
-import { actionButton, h, redraw } from "../dom.js";
+import { actionButton, freshId, h, redraw, toast } from "../dom.js";
 import { count, dateTime, duration, shortPath, timeAgo } from "../format.js";
 import { live } from "../live.js";
+import { push } from "../notices.js";
 import { store } from "../store.js";
 import { coalesced } from "../timing.js";
 import { setPlace } from "../title.js";
@@ -22,6 +23,7 @@ export class EnginesView {
     this.fleet = h("div", { class: "engines" });
     this.server = h("dl", { class: "pairs" });
     this.link = h("p", { class: "device-link", hidden: true });
+    this.devices = h("div", { class: "engines devices" });
     this.element = h(
       "div",
       { class: "wide scroller", tabindex: "0", role: "region", "aria-label": "Engines" },
@@ -36,10 +38,13 @@ export class EnginesView {
         actionButton("Link for another device", {}, () => this.#makeLink()),
         actionButton("Log out", {}, async () => {
           await post("logout");
+          await window.helmsmanDevice.forget();
           loggedOut();
         }),
       ),
       this.link,
+      h("h2", {}, "Devices"),
+      this.devices,
     );
     this.refresh = coalesced(() => this.#read().catch(() => {}), 1000);
     const { signal } = this.#closed;
@@ -68,18 +73,45 @@ export class EnginesView {
       if (own && !engines.some((engine) => engine.id === own.id)) cards.unshift(boundEngine(own));
       return cards.length ? cards : [h("p", { class: "empty" }, "No engine runs. The first session starts one.")];
     });
+    await this.#readDevices();
     this.element.dataset.ready = "yes";
   }
 
   async #makeLink() {
-    const { path, expiresAt } = await post("codes");
+    const page = new URL("./", document.baseURI);
+    const { path, expiresAt, qr } = await post("codes", { address: page.href });
     this.link.replaceChildren(
       "Open this on the other device, once, before ",
       dateTime(expiresAt),
       ": ",
-      h("code", { class: "mono" }, new URL(path.slice(1), document.baseURI).href),
+      h("code", { class: "mono" }, new URL(path.slice(1), page).href),
+      h("img", { class: "qr", src: qr, alt: "The same as a QR code", width: 220, height: 220 }),
+      isLoopback(page) ? h("span", { class: "quiet" }, "A phone cannot open this address. Start with helmsman dashboard --tailscale.") : null,
     );
     this.link.hidden = false;
+  }
+
+  async #readDevices() {
+    const { devices } = await get("devices").catch(() => ({ devices: [] }));
+    redraw(this.devices, devices, () => devices.map((one) => this.#device(one)));
+  }
+
+  #device({ id, name, address, addedAt, seenAt, isThis, push: isPushed, approves }) {
+    const answers = h("input", { type: "checkbox", checked: approves, id: freshId("approves") });
+    answers.addEventListener("change", () => push(true, answers.checked).catch((error) => toast(error.message, "error")));
+    return h(
+      "article",
+      { class: "card", "aria-label": `Device ${name}, added ${dateTime(addedAt)}` },
+      h("h3", {}, h("bdi", {}, name), isThis ? h("span", { class: "pill quiet" }, "this one") : null),
+      h("dl", { class: "pairs" }, ...pair("Address", address), ...pair("Logged in", timeAgo(seenAt)), ...pair("Notifications", isPushed ? "pushed" : "none")),
+      isThis && isPushed
+        ? h("p", {}, answers, h("label", { for: answers.id }, " Approve short questions in notifications, also on a locked screen"))
+        : null,
+      actionButton("Revoke", { "aria-label": `Revoke ${name}` }, async () => {
+        await post(`devices/${encodeURIComponent(id)}/revoke`);
+        await this.#readDevices();
+      }),
+    );
   }
 
   #showServer() {
@@ -126,6 +158,10 @@ function boundEngine(own) {
     h("h2", {}, h("span", { class: "mono" }, own.name), h("span", { class: `pill ${own.lost ? "bad" : "good"}` }, own.lost ? "lost" : "in use")),
     h("p", { class: "quiet" }, own.lost ?? "Bound to this server: it ends with it."),
   );
+}
+
+function isLoopback({ hostname }) {
+  return ["localhost", "127.0.0.1", "[::1]"].includes(hostname);
 }
 
 export function pair(name, ...value) {

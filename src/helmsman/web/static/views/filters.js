@@ -7,7 +7,7 @@ import { shortPath, statusWord } from "../format.js";
 import { store } from "../store.js";
 
 const STATES = ["awaiting_approval", "active", "done", "error", "interrupted", "denied"];
-const NAMES = ["host", "project", "agent", "state"];
+const NAMES = ["host", "project", "agent", "state", "label"];
 
 export class Filters {
   /** `onchange` is called when another choice was made. */
@@ -20,9 +20,10 @@ export class Filters {
     this.agent = agentFilter("Filter by agent", changed);
     this.state = h("select", { "aria-label": "Filter by state", onchange: changed }, h("option", { value: "" }, "All states"), STATES.map((state) => h("option", { value: state }, statusWord(state))));
     this.host = hostFilter(changed);
-    this.element = h("div", { class: "filters" }, this.project, this.state, this.agent, this.host);
-    this.#showProjects();
-    store.addEventListener("overview", () => this.#showProjects());
+    this.label = h("select", { "aria-label": "Filter by label", onchange: changed });
+    this.element = h("div", { class: "filters" }, this.project, this.state, this.label, this.agent, this.host);
+    this.#showKnown();
+    store.addEventListener("overview", () => this.#showKnown());
   }
 
   get chosen() {
@@ -52,6 +53,15 @@ export class Filters {
 
   #told() {
     store.only(this.chosen);
+  }
+
+  #showKnown() {
+    this.#showProjects();
+    const chosen = this.label.value;
+    const labels = new Set([...(store.overview?.labels ?? []), ...(chosen ? [chosen] : [])]);
+    this.label.replaceChildren(h("option", { value: "" }, "All labels"), ...[...labels].map((value) => h("option", { value }, value)));
+    this.label.value = chosen;
+    this.label.hidden = !labels.size;
   }
 
   #showProjects() {

@@ -10,6 +10,7 @@ import { isUnread } from "../seen.js";
 import { store } from "../store.js";
 import { debounced, nextFrame } from "../timing.js";
 import { Filters } from "./filters.js";
+import { Selecting } from "./selecting.js";
 
 const PAUSE = 150; // milliseconds of not typing, after which a search begins
 const MOST = 50; // of what a search finds on one machine
@@ -33,8 +34,9 @@ export class SessionList {
     this.away = h("div", { class: "away", role: "status" });
     this.scroller = h("div", { class: "scroller" }, this.away, this.body, this.end);
     this.filters = new Filters(() => this.#filtered());
+    this.selecting = new Selecting(pane);
     pane.append(
-      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/"), this.filters.element),
+      h("div", { class: "search", role: "search" }, h("label", { for: id, class: "visually-hidden" }, "Search sessions and tasks"), this.field, h("kbd", { "aria-hidden": "true" }, "/"), this.filters.element, this.selecting.toggle, this.selecting.bar),
       this.scroller,
     );
     this.field.addEventListener("input", debounced(() => this.#search(), PAUSE));
@@ -207,7 +209,7 @@ export class SessionList {
     let row = this.#rows.get(session.sessionId);
     if (!row) {
       row = h("a", { class: "row", href: sessionPlace(session.sessionId), dataset: { row: "", session: session.sessionId } });
-      h("li", {}, row);
+      h("li", {}, this.selecting.box(session.sessionId), row);
       if (session.sessionId === this.#current) row.setAttribute("aria-current", "page");
       this.#rows.set(session.sessionId, row);
     }
@@ -224,6 +226,7 @@ export class SessionList {
         hostMark(session.sessionId),
         agents.mark(session.agent),
         session.directory ? h("span", { class: "place", title: session.directory }, shortPath(session.repository ?? session.directory)) : null,
+        (session.labels ?? []).map((label) => h("span", { class: "pill label" }, label)),
         unenforcedPill(session),
         session.timedOut ? timedOutPill(session.timedOut.length) : null,
         session.seconds ? h("span", { class: "spent", title: "Time at work" }, duration(session.seconds)) : null,

@@ -38,7 +38,9 @@ export class LoginView {
     this.form.addEventListener("submit", async (event) => {
       event.preventDefault();
       try {
-        await post("login", { code: this.field.value.trim().slice(0, 200) });
+        const made = await window.helmsmanDevice.make();
+        const { device } = await post("login", { code: this.field.value.trim().slice(0, 200), ...(made && { device: made.device }) });
+        if (device) await window.helmsmanDevice.remember(device, made.own);
         loggedIn();
       } catch (error) {
         this.problem.textContent = error.message;

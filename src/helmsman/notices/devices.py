@@ -1,0 +1,193 @@
+"""Browsers that log in again without a code, and to which notifications are pushed.
+
+A browser keeps a private key that no script can read, and the server its public key, with the address at which it was
+made. Unlike a cookie, a signature over a fresh challenge is worthless to a program that takes the port of the dashboard.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from helmsman.base.files import file_lock, replace_file
+from helmsman.base.sanitize import one_line
+from helmsman.base.structs import SecretValue, Value, pack, replace, unpack_if_valid
+from helmsman.errors import HelmsmanError, InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+
+_FILE: Final = "dashboard-devices.json"
+_MOST: Final = 50
+"""Devices that are remembered. A further one replaces the one that was not seen for longest."""
+_UNUSED: Final = timedelta(days=90)
+_SEEN_EVERY: Final = timedelta(hours=1)
+_NAME_CHARS: Final = 60
+_COORDINATE_BYTES: Final = 32
+_LOCK_SECONDS: Final = 10
+
+
+class DeviceNotFound(HelmsmanError):
+    """No device has this id."""
+
+    code = "device_not_found"
+
+
+class Subscription(SecretValue, frozen=True, kw_only=True):
+    """Where a browser takes pushed notifications, and its keys for them. `approves`: they may have a button for yes."""
+
+    secrets: ClassVar[tuple[str, ...]] = ("endpoint", "auth")
+    endpoint: str
+    public_key: str
+    auth: str
+    approves: bool = False
+
+
+class Device(Value, frozen=True, kw_only=True):
+    """Browser that has logged in with a code. It is known only at the address and the port where it did."""
+
+    id: str
+    name: str
+    key: str
+    origin: str
+    port: int
+    added_at: datetime
+    seen_at: datetime
+    push: Subscription | None = None
+
+    def has_signed(self, content: str, signature: str) -> bool:
+        """Return whether this is the signature of the device's key, as WebCrypto makes them."""
+        # Only browsers that come back need it, and each hub would load it.
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+        try:
+            raw = base64.b64decode(signature, validate=True)
+        except ValueError:
+            return False
+        if len(raw) != 2 * _COORDINATE_BYTES:
+            return False
+        halves = (int.from_bytes(raw[at : at + _COORDINATE_BYTES], "big") for at in (0, _COORDINATE_BYTES))
+        try:
+            _public_key(self.key).verify(encode_dss_signature(*halves), content.encode(), ec.ECDSA(hashes.SHA256()))
+        except (InvalidSignature, ValueError):
+            return False
+        return True
+
+
+class DeviceBook:
+    """Devices of a state directory. All methods block; each change is written at once."""
+
+    def __init__(self, state_dir: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._path = state_dir / _FILE
+        self._clock = clock
+        self._read: tuple[tuple[int, int], tuple[Device, ...]] | None = None
+
+    def all(self) -> tuple[Device, ...]:
+        """Return the devices that may log in, the one that was seen last first."""
+        earliest = self._clock() - _UNUSED
+        return tuple(one for one in self._stored() if one.seen_at > earliest)
+
+    def get(self, device_id: str) -> Device:
+        """Return a device.
+
+        Raises:
+            DeviceNotFound: There is none, or it was revoked, or not used for too long.
+        """
+        found = next((one for one in self.all() if one.id == device_id), None)
+        if found is None:
+            raise DeviceNotFound("This device is not known, or no longer. Log in with a code.")
+        return found
+
+    def add(self, name: str, key: str, *, origin: str, port: int) -> Device:
+        """Remember a device.
+
+        Raises:
+            InvalidInput: The key is not one of this kind.
+        """
+        try:
+            _public_key(key)
+        except ValueError:
+            raise InvalidInput("This is not a public key (P-256, SPKI in base64).", parameter="device.key") from None
+        now = self._clock()
+        device = Device(
+            id=secrets.token_hex(8),
+            name=one_line(name)[:_NAME_CHARS] or "A browser",
+            key=key,
+            origin=origin,
+            port=port,
+            added_at=now,
+            seen_at=now,
+        )
+        with self._changing() as devices:
+            devices.insert(0, device)
+        return device
+
+    def see(self, device: Device) -> None:
+        """Record that a device has logged in."""
+        if self._clock() - device.seen_at >= _SEEN_EVERY:
+            self._replace(replace(device, seen_at=self._clock()))
+
+    def subscribe(self, device_id: str, push: Subscription | None) -> None:
+        """Record where a device takes notifications, or that it takes none.
+
+        Raises:
+            DeviceNotFound: There is no such device.
+        """
+        self._replace(replace(self.get(device_id), push=push))
+
+    def revoke(self, device_id: str) -> Device:
+        """Forget a device. It needs a code from now on, and gets no more notifications.
+
+        Raises:
+            DeviceNotFound: There is no such device.
+        """
+        device = self.get(device_id)
+        with self._changing() as devices:
+            devices[:] = [one for one in devices if one.id != device_id]
+        return device
+
+    def _replace(self, device: Device) -> None:
+        with self._changing() as devices:
+            devices[:] = [device if one.id == device.id else one for one in devices]
+
+    def _stored(self) -> tuple[Device, ...]:
+        try:
+            found = self._path.stat()
+            version = (found.st_mtime_ns, found.st_ino)
+            if self._read is None or self._read[0] != version:
+                self._read = (version, _devices(json.loads(self._path.read_bytes())))
+        except (OSError, ValueError):
+            return ()
+        return self._read[1]
+
+    @contextmanager
+    def _changing(self) -> Iterator[list[Device]]:
+        with file_lock(self._path.with_name(f"{_FILE}.lock"), timeout=_LOCK_SECONDS):
+            devices = list(self._stored())
+            yield devices
+            devices.sort(key=lambda one: one.seen_at, reverse=True)
+            replace_file(self._path, json.dumps([pack(one) for one in devices[:_MOST]]))
+
+
+def _devices(content: Any) -> tuple[Device, ...]:
+    return tuple(unpack_if_valid(content, list[Device]) or ())
+
+
+def _public_key(spki: str) -> EllipticCurvePublicKey:
+    from cryptography.hazmat.primitives import serialization  # as in has_signed
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = serialization.load_der_public_key(base64.b64decode(spki, validate=True))
+    if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise ValueError("another kind of key")  # noqa: TRY004 - as for content that is no key at all
+    return key

@@ -1,0 +1,197 @@
+"""Push notifications to browsers (RFC 8030), encrypted for each (RFC 8291) and signed as this server's (RFC 8292).
+
+The push service of the browser's maker passes them on and can read nothing but their size. A button for yes is sent only
+to a device whose user has allowed it, and only if the notification shows the whole question.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+import jwt
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from helmsman.base.addresses import is_loopback
+from helmsman.base.files import create_once
+from helmsman.errors import InvalidInput
+from helmsman.model.questions import DECLINE, DENY, REFUSALS, YES_MEANS
+from helmsman.notices.channels import NeverSent, RefusedByServer, Sender, http_client, load_http, posted
+from helmsman.notices.devices import DeviceBook, Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from helmsman.notices.config import Recipient
+    from helmsman.notices.store import Delivery
+
+_SERVICES: Final = (
+    "fcm.googleapis.com",
+    "updates.push.services.mozilla.com",
+    ".push.apple.com",
+    ".notify.windows.com",
+)
+"""Push services of the browsers. The address comes from a client, and the hub must not send requests elsewhere."""
+_KEY_FILE: Final = "web-push-key.pem"
+_SUBJECT: Final = "mailto:helmsman@example.org"
+_TOKEN_SECONDS: Final = 12 * 3600
+_TTL_SECONDS: Final = 24 * 3600
+_RECORD_BYTES: Final = 4096
+_BODY_BYTES: Final = 1700
+"""Limit of the text. As JSON it takes up to twice that, and push services take messages of 4096 bytes."""
+_SEEN_CHARS, _SEEN_LINES = 240, 5
+"""What phones show of a notification without unfolding it. A longer question gets no button for yes."""
+_NO: Final = (DENY, DECLINE)
+_SALT_BYTES, _AUTH_BYTES, _POINT_BYTES = 16, 16, 65
+_GONE: Final = frozenset({404, 410})
+
+
+def subscription(endpoint: str, public_key: str, auth: str, *, approves: bool, services: Iterable[str]) -> Subscription:
+    """Return a checked subscription of a browser. `services` are further hosts that the user has allowed.
+
+    Raises:
+        InvalidInput: It is not one, or of an unknown push service.
+    """
+    allowed = tuple(services)
+    parts = urlsplit(endpoint)
+    host = parts.hostname or ""
+    known = any(host == one or (one.startswith(".") and host.endswith(one)) for one in (*_SERVICES, *allowed))
+    is_private = parts.scheme == "https" or (is_loopback(host) and host in allowed)
+    if not known or not is_private or parts.username is not None:
+        raise InvalidInput(
+            f"Notifications are not pushed by {host or 'this service'}. If you run that push service, name its host in "
+            "`push_hosts` of [notify] in your helmsman.toml.",
+            parameter="endpoint",
+        )
+    if len(_bytes(public_key)) != _POINT_BYTES or len(_bytes(auth)) != _AUTH_BYTES:
+        raise InvalidInput("These are not the keys of a push subscription.", parameter="keys")
+    return Subscription(endpoint=endpoint, public_key=public_key, auth=auth, approves=approves)
+
+
+class WebPush(Sender):
+    """One browser of the user."""
+
+    def __init__(self, recipient: Recipient, state_dir: Path) -> None:
+        assert recipient.push is not None
+        self._recipient = recipient
+        self._to = recipient.push
+        self._state_dir = state_dir
+
+    def prepare(self) -> None:
+        load_http()
+
+    async def send(self, delivery: Delivery) -> str | None:
+        notification = delivery.notification
+        text = notification.text if self._recipient.is_full and notification.text else ""
+        content = {
+            "id": delivery.id,
+            "kind": notification.kind,
+            "title": notification.headline,
+            "body": text.encode()[:_BODY_BYTES].decode("utf-8", "ignore"),
+            "sessionId": notification.session_id,
+            "questionId": notification.question_id,
+            "choices": _buttons(delivery, self._to) if text else (),
+        }
+        headers = {
+            "Content-Encoding": "aes128gcm",
+            "Content-Type": "application/octet-stream",
+            "TTL": str(_TTL_SECONDS),
+            "Urgency": "high" if notification.question_id is not None else "normal",
+            "Topic": _base64(hashlib.sha256(notification.about.encode()).digest()[:24]),
+            "Authorization": authorization(self._state_dir, self._to.endpoint),
+        }
+        try:
+            async with http_client() as client:
+                message = json.dumps(content, ensure_ascii=False).encode("utf-8", "replace")
+                await posted(client, self._to.endpoint, encrypted(message, self._to), headers)
+        except RefusedByServer as error:
+            if error.status not in _GONE:
+                raise
+            book = DeviceBook(self._state_dir)
+            for device in book.all():
+                if device.push == self._to:
+                    book.subscribe(device.id, None)
+            raise NeverSent("The browser takes no more notifications.") from None
+        return None
+
+
+def _buttons(delivery: Delivery, to: Subscription) -> tuple[str, ...]:
+    """Return the answers that a notification offers: yes only if all of the question is seen."""
+    notification = delivery.notification
+    text, choices = notification.text, notification.choices
+    is_seen = notification.is_whole and len(text) <= _SEEN_CHARS and text.count("\n") < _SEEN_LINES
+    plain = tuple(one for one in choices if one in (*YES_MEANS, *_NO))
+    choices = plain or choices  # of an approval, a browser has room for yes and no
+    return tuple(one for one in choices if one in REFUSALS or (is_seen and to.approves)) if len(choices) <= 2 else ()
+
+
+def encrypted(content: bytes, to: Subscription) -> bytes:
+    """Return a message that only this browser can read: one record of `aes128gcm`."""
+    theirs = ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), _bytes(to.public_key))
+    own = ec.generate_private_key(ec.SECP256R1())
+    point, salt = _point(own.public_key()), os.urandom(_SALT_BYTES)
+    info = b"WebPush: info\0" + _bytes(to.public_key) + point
+    secret = _derived(own.exchange(ec.ECDH(), theirs), _bytes(to.auth), info, 32)
+    key = _derived(secret, salt, b"Content-Encoding: aes128gcm\0", 16)
+    nonce = _derived(secret, salt, b"Content-Encoding: nonce\0", 12)
+    record = AESGCM(key).encrypt(nonce, content + b"\x02", None)
+    return salt + _RECORD_BYTES.to_bytes(4, "big") + bytes([len(point)]) + point + record
+
+
+def _derived(secret: bytes, salt: bytes, info: bytes, length: int) -> bytes:
+    return HKDF(hashes.SHA256(), length, salt, info).derive(secret)
+
+
+def authorization(state_dir: Path, endpoint: str) -> str:
+    """Return the header by which a push service knows this server."""
+    parts = urlsplit(endpoint)
+    claims: dict[str, Any] = {
+        "aud": f"{parts.scheme}://{parts.netloc}",
+        "exp": int(time.time()) + _TOKEN_SECONDS,
+        "sub": _SUBJECT,
+    }
+    token = jwt.encode(claims, _key(state_dir), algorithm="ES256")
+    return f"vapid t={token},k={application_key(state_dir)}"
+
+
+def application_key(state_dir: Path) -> str:
+    """Return the public key of this server, with which browsers subscribe. Blocks."""
+    return _base64(_point(_key(state_dir).public_key()))
+
+
+@cache
+def _key(state_dir: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the key of this state directory. It is created on first use."""
+    made = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    stored = create_once(state_dir / _KEY_FILE, made.decode())
+    key = serialization.load_pem_private_key(stored.encode(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return key
+
+
+def _point(key: ec.EllipticCurvePublicKey) -> bytes:
+    return key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint)
+
+
+def _base64(content: bytes) -> str:
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    """Decode base64 for URLs. Return nothing if it is something else."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        return b""
