@@ -26,7 +26,7 @@ from bench.model import ASK_AFTER_THOUGHT, ASK_SENTENCE, FIRST_WORD_SECONDS, SEN
 from bench.place import MEMORY, NothingToMeasure
 from bench.wire import Message, Wire
 from helmsman import Helmsman, load_settings
-from helmsman.agents.acp.profiles import KNOWN
+from helmsman.agents.acp.agent import KNOWN
 from helmsman.base.structs import replace
 from helmsman.model.options import SessionOptions
 from helmsman.settings import ConfigFile

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 
 from helmsman import load_settings
+from helmsman.agents.acp.agent import KNOWN
 from helmsman.agents.acp.dialect import _around
-from helmsman.agents.acp.profiles import KNOWN
 from helmsman.agents.claude.access import plan_launch
 from helmsman.agents.claude.binary import ClaudeBinary
 from helmsman.agents.codex.agent import find_agent

@@ -13,7 +13,7 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.claude.agent import ClaudeAgent
 from helmsman.agents.codex.agent import CodexAgent
 from helmsman.agents.protocol import Capability

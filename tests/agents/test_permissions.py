@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.acp.profiles import KNOWN, OwnAgent
+from helmsman.agents.acp.agent import KNOWN
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.claude.access import access_of
 from helmsman.model.events import CommandExecution
 from helmsman.model.options import ASKS, WRITES, SessionOptions

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from helmsman.agents.acp.profiles import Gemini, OpenCode, Qwen
+from helmsman.agents.acp.gemini import Gemini
+from helmsman.agents.acp.opencode import OpenCode
+from helmsman.agents.acp.qwen import Qwen
 from helmsman.agents.codex.binary import exec_capabilities
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.agents.registry import Agents

@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.agents.acp.profiles import KNOWN
+from helmsman.agents.acp.agent import KNOWN
 from helmsman.agents.claude.binary import TITLE, find_claude
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable

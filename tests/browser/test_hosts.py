@@ -14,7 +14,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.testing import add, make_repository, patch, run, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
 from tests.browser.chromium import SECONDS

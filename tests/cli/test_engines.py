@@ -8,7 +8,7 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.supervisor.client import Owner

@@ -8,7 +8,7 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.service import HelmsmanService
 from helmsman.testing import say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, updates

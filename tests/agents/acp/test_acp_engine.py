@@ -12,7 +12,7 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.dialect import clear_away
-from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen

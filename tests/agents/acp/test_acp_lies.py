@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.acp.profiles import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.acp.updates import Asking, read_question, refusing, write_answer
 from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, QuestionNotOpen, SessionIdle

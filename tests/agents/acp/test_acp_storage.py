@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from helmsman.agents.acp.profiles import KNOWN
-from helmsman.agents.acp.storage.gemini import GeminiReader
-from helmsman.agents.acp.storage.index import AgentSessions
+from helmsman.agents.acp.agent import KNOWN
+from helmsman.agents.acp.gemini import GeminiReader
 from helmsman.base.json_values import timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
@@ -124,8 +123,8 @@ def test_a_session_on_disk_is_listed_and_read_and_counted_once(write: Callable[[
     name = write.__name__
     reader = next(profile for profile in KNOWN if profile.name == name).reader({"HOME": str(tmp_path)})
     assert reader is not None
-    index = AgentSessions(reader)
-    assert (index.list(), index.find(ID), reader.history(ID)) == (([], None), None, None)
+    index = reader
+    assert (index.list(), index.find(ID), reader.past_turns(ID)) == (([], None), None, None)
     write(tmp_path)
     (info,), cursor = index.list(directories=[PLACE])
     assert (info.session_id, info.agent, info.directory, cursor) == (ID, name, PLACE, None)
@@ -140,11 +139,11 @@ def test_a_session_on_disk_is_listed_and_read_and_counted_once(write: Callable[[
     assert (index.turn(ID, None, since=since) or turn).message == "made"
     assert index.turn(ID, None, since=timestamp(AT.format(50))) is None
     assert index.last_turn(info) == turn
-    (past,) = reader.history(ID) or ()
+    (past,) = reader.past_turns(ID) or ()
     assert [item.type for item in past.items] == ["user_message", "command_execution", "agent_message"]
     for wrong in ("../../etc/passwd", "*", "", "no-such-session"):
         assert index.find(wrong) is None
-        assert reader.turns(wrong) is None
+        assert reader.stored_turns(wrong) is None
 
 
 def own_database(home: Path) -> Path:
@@ -169,8 +168,8 @@ def test_a_session_of_opencode_with_its_own_database_is_listed_and_no_other_that
     assert reader is not None
     assert [info.session_id for info in reader.sessions()] == [ID]
     assert reader.find("forged") is None
-    assert [turn.message for turn in reader.turns(ID) or ()] == ["made"]
-    assert [key for key, _, _ in reader.stamps()] == [ID]
+    assert [turn.message for turn in reader.stored_turns(ID) or ()] == ["made"]
+    assert [key for key, _, _ in reader.files()] == [ID]
     assert profile.session_place(ID, env, enforced=True) == place
     assert profile.place_environment(place) == {"OPENCODE_DB": str(place / "opencode.db")}
     (place / "opencode.db").rename(tmp_path / "moved.db")
@@ -230,7 +229,7 @@ def test_what_is_nested_too_deeply_to_be_read_is_left_out(tmp_path: Path) -> Non
         reader = profile.reader({"HOME": str(tmp_path)})
         if profile.name in ("opencode", "qwen"):
             assert reader is not None
-            assert [turn.message for turn in reader.turns(ID) or ()] == ["made"]
+            assert [turn.message for turn in reader.stored_turns(ID) or ()] == ["made"]
             assert [info.directory for info in reader.sessions()] == [PLACE]
 
 

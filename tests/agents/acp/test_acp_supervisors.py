@@ -13,7 +13,7 @@ import pytest
 
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.profiles import Copilot
+from helmsman.agents.acp.copilot import Copilot
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.registry import Agents, EngineHolder

@@ -13,9 +13,8 @@ import anyio
 import pytest
 
 from helmsman import load_settings
-from helmsman.agents.acp.agent import AcpAgent
-from helmsman.agents.acp.profiles import KNOWN
-from helmsman.agents.acp.storage.opencode import place_of
+from helmsman.agents.acp.agent import KNOWN, AcpAgent
+from helmsman.agents.acp.opencode import place_of
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.records import read_records

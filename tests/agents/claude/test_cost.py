@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.agents.claude.normalise import usage_of
-from helmsman.agents.claude.storage import ClaudeSpending
+from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import run, say
 from tests.agents.claude.test_story import ended, opened, place
@@ -118,7 +118,7 @@ def test_each_call_counts_once_for_its_turn_and_model_also_those_of_sub_agents(t
     lines(
         project / ID / "subagents" / "agent-1.jsonl", {**asked("x", "2026-11-16T10:29:00Z"), "isSidechain": True}, sub
     )
-    source = ClaudeSpending(tmp_path)
+    source = ClaudeSessions(tmp_path)
     [(key, size, changed)] = source.files()
     found = source.read(key)
     assert found is not None
@@ -152,7 +152,7 @@ def test_a_cost_counts_only_where_it_knows_of_all_that_was_used(tmp_path: Path) 
         asked("t6", "2026-11-16T15:00:00Z"),  # runs still
         answered("f", "big", 10, "2026-11-16T15:00:01Z"),
     )
-    found = ClaudeSpending(tmp_path).read(str(path))
+    found = ClaudeSessions(tmp_path).read(str(path))
     assert found is not None
     assert [turn.cost_usd for turn in found.turns] == [
         pytest.approx(1.0),

@@ -24,7 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
-from helmsman.agents.acp.profiles import KNOWN, OwnAgent
+from helmsman.agents.acp.copilot import Copilot
+from helmsman.agents.acp.gemini import Gemini
+from helmsman.agents.acp.opencode import OpenCode
+from helmsman.agents.acp.profile import OwnAgent
+from helmsman.agents.acp.qwen import Qwen
 from helmsman.agents.found_programs import (
     Installed,
     agent_file,
@@ -47,11 +51,13 @@ if TYPE_CHECKING:
 
     from helmsman.agents.acp.profile import Profile
     from helmsman.agents.process_engine import AgentDialect
-    from helmsman.agents.protocol import Capabilities, Engine, SessionIndex
-    from helmsman.agents.spending import SpendingFiles
+    from helmsman.agents.protocol import Capabilities, Engine
+    from helmsman.agents.session_files import SessionReader
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import ConfigFile, Settings
+
+KNOWN: Final[tuple[Profile, ...]] = (Gemini(), OpenCode(), Qwen(), Copilot())
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
 _PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPENAI_", "OPENCODE_", "QWEN_")
@@ -199,17 +205,11 @@ class AcpAgent(SupervisedAgent):
             )
         return path
 
-    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionIndex | None:
-        from helmsman.agents.acp.storage.index import AgentSessions
+    def sessions(self, settings: Settings, env: Mapping[str, str] | None) -> SessionReader | None:
+        return self._profile.reader(launch_environment(env))
 
-        reader = self._profile.reader(launch_environment(env))
-        return None if reader is None else AgentSessions(reader)
-
-    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SpendingFiles | None:
-        from helmsman.agents.acp.storage.index import AgentSpending
-
-        reader = self._profile.reader(launch_environment(env))
-        return None if reader is None else AgentSpending(self.name, reader)
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> SessionReader | None:
+        return self._profile.reader(launch_environment(env))
 
 
 def known_agents(owner: Owner | None = None) -> list[AcpAgent]:

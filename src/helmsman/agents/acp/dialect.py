@@ -353,7 +353,7 @@ class AcpDialect(AgentDialect):
         return None
 
     def history(self, session: AgentSession | None, session_id: str) -> tuple[PastTurn, ...]:
-        turns = None if self.reader is None else self.reader.history(session_id)
+        turns = None if self.reader is None else self.reader.past_turns(session_id)
         if turns is None:
             raise self.not_found(session_id)
         return turns

@@ -2,11 +2,13 @@
 
 The protocol defines the messages. It does not define which actions need approval, the meaning of a second prompt, where
 the exit code of a command is, or whether its token counts are of one call or of the whole session. Each agent has a
-`Profile` that does; `profiles` holds them. This module holds the defaults for agents that were never examined.
+`Profile` that does, in a module of its name, beside the reader of its sessions. This module holds the defaults for agents
+that were never examined.
 """
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -19,9 +21,9 @@ from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from helmsman.agents.acp.storage.reader import SessionReader
+    from helmsman.agents.session_files import SessionReader
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.model.options import SessionOptions
 
@@ -349,3 +351,63 @@ class Profile(ABC):
         if Capability.INSTRUCTIONS in lacking:
             lacking[Capability.INSTRUCTIONS] = "Put what matters into the prompt."
         return Capabilities(self.name, self.title, lacking)
+
+
+class OwnAgent(Profile):
+    """Agent of the user, from `[agents.NAME]` in `helmsman.toml`."""
+
+    asking_mode: str | None = None
+    reading_mode: str | None = None
+    memory: tuple[str, ...] = ()
+    runs_repository_files: bool = True
+    variables = ("*",)  # which of them it needs is not known
+
+    def __init__(
+        self, name: str, title: str, *, mode: str | None, runs_repository_files: bool, writable: tuple[Path, ...] = ()
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.asking_mode = mode
+        self.runs_repository_files = runs_repository_files
+        self.writable = writable
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        return []  # none are known
+
+    def home(self, env: Mapping[str, str]) -> AgentHome | None:
+        return None
+
+    def access(self, options: SessionOptions) -> AgentAccess:
+        found = super().access(options)
+        note = f"Helmsman does not know what {self.title} does without asking."
+        return AgentAccess(found.mode, found.answers, (*found.notes, note))
+
+
+# --- for profiles ------------------------------------------------------------------------------------------------------
+
+
+def home_in(env: Mapping[str, str]) -> Path:
+    """Return the home directory of a user."""
+    return Path(text(env.get("HOME")) or Path.home())
+
+
+def with_all_above(directory: Path) -> Iterator[Path]:
+    """Yield a directory and its parents, up to the user's home.
+
+    Not up to the repository's root, because a repository can fake its root with a useless `.git` in a subdirectory. The
+    agent searches the same directories, whatever links led here. Files are looked up by name, so the file system
+    decides about upper and lower case.
+    """
+    real = directory.resolve()
+    for above in (real, *real.parents):
+        if above == Path.home():
+            return
+        yield above
+
+
+def files_in(folder: Path) -> list[Path]:
+    """Return what is in a directory, if it exists."""
+    try:
+        return sorted(Path(entry.path) for entry in os.scandir(folder))
+    except OSError:
+        return []

@@ -25,7 +25,7 @@ from helmsman.base.caller_context import environment
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from helmsman.agents.claude.storage import ClaudeSessions, ClaudeSpending
+    from helmsman.agents.claude.storage import ClaudeSessions
     from helmsman.agents.process_engine import AgentDialect, ProcessEngine
     from helmsman.agents.protocol import Capabilities
     from helmsman.agents.transcripts import CarriedTranscripts
@@ -113,10 +113,8 @@ class ClaudeAgent(SupervisedAgent):
 
         return OneFile(lambda session_id: projects.glob(f"*/{session_id}.jsonl"), directory_of)
 
-    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSpending:
-        from helmsman.agents.claude.storage import ClaudeSpending
-
-        return ClaudeSpending(settings.claude_home)
+    def spending(self, settings: Settings, env: Mapping[str, str] | None) -> ClaudeSessions:
+        return _sessions_in(settings.claude_home)
 
 
 def _sessions_in(home: Path) -> ClaudeSessions:

@@ -18,9 +18,10 @@ import anyio.to_thread
 
 from helmsman.agents.claude.binary import CLAUDE, PROJECTS, spelled
 from helmsman.agents.claude.normalise import SYNTHETIC, ended, failure, item_of_block, results_in, spent, usage_of
-from helmsman.agents.protocol import RecordedTurn, SessionInfo
+from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.session_files import SeenFiles, SessionReader, StoredTurn
 from helmsman.agents.spending import SessionSpending, TurnSpending
-from helmsman.base.files import changed_at, is_one_of, size_and_time
+from helmsman.base.files import changed_at, size_and_time
 from helmsman.base.json_values import (
     amount,
     count,
@@ -34,14 +35,15 @@ from helmsman.base.json_values import (
     timestamp,
 )
 from helmsman.base.processes import running_process
-from helmsman.errors import InvalidInput, SessionLocked
-from helmsman.model.events import AgentMessage, PastTurn, ProposedPlan, Usage, UserMessage
+from helmsman.base.structs import replace
+from helmsman.errors import SessionLocked
+from helmsman.model.events import ProposedPlan, Usage, UserMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from datetime import datetime
 
-    from helmsman.model.events import Failure, Item, TurnOutcome
+    from helmsman.model.events import Item
 
 _ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _OF_USE: Final = re.compile(rb'"type":"(?:user|assistant|custom-title|ai-title|summary)"')
@@ -53,50 +55,27 @@ _TAIL_BYTES: Final = 64 * 1024
 _PROMPT_CHARS: Final = 500
 
 
-class ClaudeSessions:
-    """See `helmsman.agents.protocol.SessionIndex`."""
+class ClaudeSessions(SessionReader):
+    """See `SessionReader`."""
+
+    unfinished = "inProgress"
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self._projects = home / PROJECTS
-        self._said: dict[Path, tuple[datetime, datetime]] = {}
-        """Modification time of each file, and the time of its last message."""
+        self._seen = SeenFiles(_info)
 
-    def list(
-        self,
-        *,
-        directories: Collection[str] | None = None,
-        query: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-        include_archived: bool = False,
-    ) -> tuple[Sequence[SessionInfo], str | None]:
-        """Return one page, most recently changed first."""
-        try:
-            start = int(cursor) if cursor else 0
-        except ValueError:
-            raise InvalidInput(
-                f"{cursor!r:.80} is not a cursor. Use one that a list gave.", parameter="cursor"
-            ) from None
-        opened = self._open()
-        found: list[SessionInfo] = []
-        for position, (path, updated) in enumerate(self._files()):
-            if position < start:
-                continue
-            info = read_info(path, updated, open_elsewhere=path.stem in opened)
-            if info is None or not is_one_of(info.directory, directories) or not _matches(info, query):
-                continue
-            if len(found) == limit:
-                return found, str(position)
-            found.append(info)
-        return found, None
+    def sessions(self) -> Iterator[SessionInfo]:
+        return self._marked(path for path in self._projects.glob("*/*.jsonl") if is_id(path.stem))
 
     def find(self, session_id: str) -> SessionInfo | None:
         path = self.path(session_id)
-        return None if path is None else read_info(path, self._updated(path), open_elsewhere=session_id in self._open())
+        return None if path is None else next(self._marked((path,)), None)
 
-    def _open(self) -> frozenset[str]:
-        return frozenset(one.session_id for one in open_sessions(self.home) if one.by_a_person)
+    def _marked(self, paths: Iterable[Path]) -> Iterator[SessionInfo]:
+        """Yield the sessions in these files, with those that a person has open marked."""
+        opened = {one.session_id for one in open_sessions(self.home) if one.by_a_person}
+        return (replace(info, open_elsewhere=info.session_id in opened) for info in self._seen.all(paths))
 
     def path(self, session_id: str) -> Path | None:
         """Return the file of a session."""
@@ -116,50 +95,52 @@ class ClaudeSessions:
             cost = amount(line.get("totalCostUSD")) or cost
         return cost
 
-    def turn(self, session_id: str, turn_id: str | None, *, since: datetime | None = None) -> RecordedTurn | None:
-        turns = [turn.recorded() for turn in self._turns(session_id)]
-        if turn_id is not None:
-            return next((turn for turn in turns if turn.turn_id == turn_id), None)
-        if since is not None:
-            later = (turn for turn in turns if turn.began_at is not None and turn.began_at >= since)
-            return next(later, None)
-        return turns[-1] if turns else None
-
-    def last_turn(self, info: SessionInfo) -> RecordedTurn | None:
-        return self.turn(info.session_id, None)
-
-    def turns(self, session_id: str) -> Iterable[RecordedTurn]:
-        return [turn.recorded() for turn in reversed(self._turns(session_id))]
-
-    def history(self, info: SessionInfo) -> tuple[PastTurn, ...] | None:
-        return self.past_turns(info.session_id)
-
-    def past_turns(self, session_id: str) -> tuple[PastTurn, ...] | None:
-        """Return all turns with their items, oldest first; None if there is no such session."""
-        if self.path(session_id) is None:
-            return None
-        return tuple(turn.past() for turn in self._turns(session_id))
+    def stored_turns(self, session_id: str) -> list[_Turn] | None:
+        path = self.path(session_id)
+        return None if path is None else list(_read_turns(path))
 
     def last_line(self, session_id: str, turn_id: str | None) -> str | None:
         """Return the id of the last line of a turn, or of the session, or None."""
-        turns = [turn for turn in self._turns(session_id) if turn_id in (None, turn.id)]
+        turns = [turn for turn in self.stored_turns(session_id) or () if turn_id in (None, turn.id)]
         return turns[-1].last_line if turns else None
 
-    def _turns(self, session_id: str) -> Sequence[_Turn]:
-        path = self.path(session_id)
-        return () if path is None else list(_read_turns(path))
+    # --- spending ----------------------------------------------------------------------------------------------------
 
-    def _files(self) -> Sequence[tuple[Path, datetime]]:
-        found = [(path, self._updated(path)) for path in self._projects.glob("*/*.jsonl") if is_id(path.stem)]
-        return sorted(found, key=lambda one: (one[1], one[0].name), reverse=True)
+    def files(self) -> Iterator[tuple[str, int, int]]:
+        for project in _entries(self._projects):
+            if not project.is_dir():
+                continue
+            beside: dict[str, tuple[int, int]] = {}
+            found: list[os.DirEntry[str]] = []
+            for entry in _entries(Path(project.path)):
+                if entry.name.endswith(".jsonl") and is_id(entry.name[:-6]):
+                    found.append(entry)
+                elif is_id(entry.name):
+                    stamps = [size_and_time(one) for one in _entries(Path(entry.path, _SUBAGENTS))]
+                    beside[entry.name] = sum(size for size, _ in stamps), max((at for _, at in stamps), default=0)
+            for entry in found:
+                (size, changed), (more, later) = size_and_time(entry), beside.get(entry.name[:-6], (0, 0))
+                yield entry.path, size + more, max(changed, later)
 
-    def _updated(self, path: Path) -> datetime:
-        """Return the time of the last message: Claude Code also writes to the file of a session that is only viewed."""
-        changed = changed_at(path)
-        known = self._said.get(path)
-        if known is None or known[0] != changed:
-            known = self._said[path] = changed, _last_said(path) or changed
-        return known[1]
+    def read(self, key: str) -> SessionSpending | None:
+        path = Path(key)
+        reading = _Reading()
+        for line in _spending_lines(path):
+            reading.take(line)
+        if not reading.turns:
+            return None
+        for entry in _entries(path.with_suffix("") / _SUBAGENTS):
+            for line in _spending_lines(Path(entry.path)):
+                reading.take_of_subagent(line)
+        return SessionSpending(
+            agent=CLAUDE,
+            session_id=path.stem,
+            directory=reading.directory,
+            created_at=reading.turns[0].began_at,
+            parent_id=None,
+            forked_from=None,
+            turns=tuple(reading.spendings()),
+        )
 
 
 def is_id(name: str) -> bool:
@@ -187,15 +168,11 @@ def _tail(path: Path) -> list[bytes]:
         return []
 
 
-def _matches(info: SessionInfo, query: str | None) -> bool:
-    if not query:
-        return True
-    words = f"{info.name or ''} {info.first_prompt or ''} {info.directory or ''}".casefold()
-    return query.casefold() in words
+def _info(path: Path) -> SessionInfo | None:
+    """Read a session's description from the beginning of its file; None if it contains no message.
 
-
-def read_info(path: Path, changed: datetime, *, open_elsewhere: bool) -> SessionInfo | None:
-    """Read a session's description from the beginning of its file; None if it contains no message."""
+    It changed with its last message: Claude Code also writes to the file of a session that is only viewed.
+    """
     name: str | None = None
     first: Mapping[str, Any] | None = None
     model: str | None = None
@@ -216,7 +193,7 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool) -> Session
     return SessionInfo(
         session_id=path.stem,
         agent=CLAUDE,
-        updated_at=changed,
+        updated_at=_last_said(path) or changed_at(path),
         created_at=timestamp(first.get("timestamp")),
         directory=_directory(path, optional_text(first.get("cwd"))),
         name=_last_name(path) or name,
@@ -224,7 +201,6 @@ def read_info(path: Path, changed: datetime, *, open_elsewhere: bool) -> Session
         model=model,
         source=optional_text(first.get("entrypoint")),
         engine_version=optional_text(first.get("version")),
-        open_elsewhere=open_elsewhere,
         path=path,
     )
 
@@ -277,42 +253,13 @@ def said_in(line: Mapping[str, Any]) -> str | None:
 # --- turns -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Turn:
-    id: str
+@dataclass(slots=True, kw_only=True)
+class _Turn(StoredTurn):
+    """Turn while its lines are read. Several lines share a message of the model: each message is counted once."""
+
     last_line: str
-    began_at: datetime | None
-    items: dict[str, Item]
-    written_at: datetime | None = None
-    outcome: TurnOutcome | None = None
-    failure: Failure | None = None
-    model: str | None = None
-    usages: dict[str, Usage | None] = field(default_factory=dict[str, Usage | None])
+    usages: dict[str, Usage] = field(default_factory=dict[str, Usage])
     blocks: dict[str, int] = field(default_factory=dict[str, int])
-
-    @property
-    def message(self) -> str | None:
-        said = [item.text for item in self.items.values() if isinstance(item, AgentMessage)]
-        return said[-1] if said else None
-
-    def recorded(self) -> RecordedTurn:
-        return RecordedTurn(
-            turn_id=self.id,
-            outcome=self.outcome or "open",
-            message=self.message,
-            error=self.failure,
-            usage=spent(self.usages.values()),  # several lines share a message: each is counted once
-            model=self.model,
-            began_at=self.began_at,
-            ended_at=self.written_at if self.outcome else None,
-            last_written_at=self.written_at,
-        )
-
-    def past(self) -> PastTurn:
-        status = {"completed": "completed", "failed": "failed", "interrupted": "interrupted"}
-        return PastTurn(
-            id=self.id, status=status.get(self.outcome or "", "inProgress"), items=tuple(self.items.values())
-        )
 
 
 def _read_turns(path: Path) -> Iterator[_Turn]:
@@ -326,14 +273,15 @@ def _read_turns(path: Path) -> Iterator[_Turn]:
                     turn.outcome = turn.outcome or "interrupted"  # interrupted, so nothing in it can still run
                     yield turn
                 turn_id = text(line.get("uuid"))
-                first = UserMessage(id=turn_id, text=said)
-                turn = _Turn(turn_id, turn_id, timestamp(line.get("timestamp")), {turn_id: first})
+                first: Item = UserMessage(id=turn_id, text=said)
+                at = timestamp(line.get("timestamp"))
+                turn = _Turn(id=turn_id, last_line=turn_id, began_at=at, items={turn_id: first}, usage=Usage())
             elif turn is not None:
                 _take_results(turn, line)
         elif kind == "assistant" and turn is not None:
             _take_message(turn, line, message)
         if turn is not None and kind in ("user", "assistant"):
-            turn.written_at = timestamp(line.get("timestamp")) or turn.written_at
+            turn.last_at = timestamp(line.get("timestamp")) or turn.last_at
             turn.last_line = optional_text(line.get("uuid")) or turn.last_line
     if turn is not None:
         yield turn
@@ -360,7 +308,8 @@ def _take_message(turn: _Turn, line: Mapping[str, Any], message: Mapping[str, An
     if message.get("model") == SYNTHETIC:
         return  # added by Claude Code when it continued an interrupted turn
     turn.model = optional_text(message.get("model")) or turn.model
-    turn.usages[message_id] = usage_of(message.get("usage"))
+    turn.usages[message_id] = usage_of(message.get("usage")) or Usage()
+    turn.usage = spent(turn.usages.values())
     for block in sequence(message.get("content")):
         place = turn.blocks.get(message_id, 0)
         turn.blocks[message_id] = place + 1
@@ -458,52 +407,6 @@ _WEIGHTS: Final = (1.0, -0.9, 5.0, 0.0)
 """Relative price of tokens compared to input, good enough to divide a sum: a tenth from the cache, five times for
 output.
 """
-
-
-class ClaudeSpending:
-    """See `helmsman.agents.spending.SpendingFiles`."""
-
-    def __init__(self, home: Path) -> None:
-        self.home = home
-
-    def files(self) -> Iterator[tuple[str, int, int]]:
-        for project in _entries(self.home / PROJECTS):
-            if not project.is_dir():
-                continue
-            beside: dict[str, tuple[int, int]] = {}
-            found: list[os.DirEntry[str]] = []
-            for entry in _entries(Path(project.path)):
-                if entry.name.endswith(".jsonl") and is_id(entry.name[:-6]):
-                    found.append(entry)
-                elif is_id(entry.name):
-                    stamps = [size_and_time(one) for one in _entries(Path(entry.path, _SUBAGENTS))]
-                    beside[entry.name] = sum(size for size, _ in stamps), max((at for _, at in stamps), default=0)
-            for entry in found:
-                (size, changed), (more, later) = size_and_time(entry), beside.get(entry.name[:-6], (0, 0))
-                yield entry.path, size + more, max(changed, later)
-
-    def names(self, _turn_id: str) -> bool:
-        return False
-
-    def read(self, key: str) -> SessionSpending | None:
-        path = Path(key)
-        reading = _Reading()
-        for line in _spending_lines(path):
-            reading.take(line)
-        if not reading.turns:
-            return None
-        for entry in _entries(path.with_suffix("") / _SUBAGENTS):
-            for line in _spending_lines(Path(entry.path)):
-                reading.take_of_subagent(line)
-        return SessionSpending(
-            agent=CLAUDE,
-            session_id=path.stem,
-            directory=reading.directory,
-            created_at=reading.turns[0].began_at,
-            parent_id=None,
-            forked_from=None,
-            turns=tuple(reading.spendings()),
-        )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Sessions of OpenCode: SQLite databases, read beside the OpenCode that may be writing them.
+"""OpenCode: its profile, and its sessions in SQLite databases, read beside the OpenCode that may be writing them.
 
 Sessions that were begun in OpenCode itself share `opencode.db`. Each session of Helmsman has a directory with a database,
 which its sandbox may write: its contents are not trusted, and count for that session only. A file `<session>.place`
@@ -7,6 +7,9 @@ beside the directories names the one of a session.
 
 from __future__ import annotations
 
+import json
+import re
+import secrets
 import shutil
 import sqlite3
 import time
@@ -15,15 +18,155 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.acp.storage.reader import Gathering, SessionReader, is_id, used_in
+from helmsman.agents.acp.profile import AgentHome, Profile, files_in, home_in, with_all_above
 from helmsman.agents.protocol import SessionInfo
+from helmsman.agents.session_files import Gathering, SessionReader, StoredTurn, is_id, spending_of, used_in
 from helmsman.base.files import replace_file, size_and_time
 from helmsman.base.json_values import amount, count, integer, json_object, mapping, optional_text, text
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from helmsman.agents.spending import SessionSpending
+    from helmsman.model.options import SessionOptions
+
+
+class OpenCode(Profile):
+    """OpenCode. Without a permission setting it asks nothing, and plugins of a repository are run whatever one says."""
+
+    name = "opencode"
+    title = "OpenCode"
+    program = "opencode"
+    arguments = ("acp",)
+    install = "npm install -g opencode-ai"
+    has_history = True
+    asking_mode = "build"
+    reading_mode = None
+    memory = ()
+    variables = ("OPENCODE_*", "*_API_KEY")  # its settings, and the keys of its providers
+    model_by = "set_model"
+    steering = "second prompt"
+    counting = "files"
+    cached_beside = True
+    thoughts_beside = True
+    tells_later = True
+    runs_repository_files = False
+    acts_unasked = False  # a command could change what its own session may do
+
+    _DATABASE = "opencode.db"
+    _SESSIONS = "helmsman"
+    """Below its data, a directory for each session of Helmsman."""
+    _XDG: Mapping[str, str] = {"DATA": ".local/share", "CONFIG": ".config", "CACHE": ".cache", "STATE": ".local/state"}
+    _CONFIGURATIONS = ("opencode.json", "opencode.jsonc")
+    _PLUGIN = re.compile(rb"plugin|\\u|\{(?:file|env):")
+    """Words in a configuration that may name a plugin. Of all its content, only plugins are run."""
+    _READS = ("read", "grep", "glob", "list", "todoread", "todowrite")
+    _ACTS = ("bash", "edit", "webfetch", "websearch", "codesearch", "skill", "external_directory", "doom_loop")
+    _NEVER = ("task",)
+    """Its sub-agents. What they ask it keeps to itself, and waits for the answer for ever."""
+
+    def environment(self, env: Mapping[str, str], options: SessionOptions, places: Path) -> dict[str, str]:
+        # Each by its name too, as rules of the user's own configuration are: what must be asked is asked.
+        acts = "deny" if options.writes == "nothing" else "ask"
+        permission = {"*": acts, **dict.fromkeys(self._ACTS, acts), **dict.fromkeys(self._READS, "allow")}
+        permission |= dict.fromkeys(self._NEVER, "deny")
+        # The last matching rule counts, and these are merged with the user's own, which keep their position. So each
+        # rule is repeated as a pattern that users do not write, and therefore comes last.
+        again = {**dict.fromkeys(self._READS, "allow"), **dict.fromkeys(self._NEVER, "deny")}
+        permission |= {"**": acts, **{f"{name[:-1]}?": effect for name, effect in again.items()}}
+        given = json_object(env.get("OPENCODE_CONFIG_CONTENT")) or {}
+        # Permissions of an agent in the configuration override those for all.
+        agents = mapping(given.get("agent"))
+        used = {**mapping(agents.get(self.asking_mode)), "permission": permission}
+        content = {**given, "permission": permission, "agent": {**agents, self.asking_mode: used}}
+        content |= {"default_agent": self.asking_mode, "autoupdate": False, "share": "disabled"}
+        made = {**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content), "OPENCODE_DISABLE_AUTOUPDATE": "1"}
+        for name in ("OPENCODE_PERMISSION", "OPENCODE_DB"):
+            made.pop(name, None)
+        if not options.trust_repository:
+            made["OPENCODE_DISABLE_PROJECT_CONFIG"] = "1"
+        return made
+
+    def dangerous_files(self, directory: Path) -> list[Path]:
+        found: list[Path] = []
+        for above in with_all_above(directory):
+            configurations = [place / name for place in (above, above / ".opencode") for name in self._CONFIGURATIONS]
+            found += [path for folder in ("plugin", "plugins") for path in files_in(above / ".opencode" / folder)]
+            found += [path for path in configurations if _may_say(path, self._PLUGIN)]
+        return found
+
+    def home(self, env: Mapping[str, str]) -> AgentHome:
+        return self._xdg(env, "DATA", shared=(self._SESSIONS,), empty=("*.db", "*.db-*", "log", "repos", "snapshot"))
+
+    def more_homes(self, env: Mapping[str, str]) -> tuple[AgentHome, ...]:
+        state = self._xdg(env, "STATE", empty=("*",))
+        return self._xdg(env, "CONFIG"), self._xdg(env, "CACHE"), state
+
+    def _xdg(
+        self, env: Mapping[str, str], kind: str, *, shared: tuple[str, ...] = (), empty: tuple[str, ...] = ()
+    ) -> AgentHome:
+        variable = f"XDG_{kind}_HOME"
+        others = Path(env.get(variable) or home_in(env) / self._XDG[kind])
+        return AgentHome(
+            path=others / "opencode",
+            variable=variable,
+            below="opencode",
+            shared=shared,
+            empty=empty,
+            inside=kind.lower(),
+            others=others,
+        )
+
+    def session_place(self, session_id: str, env: Mapping[str, str], *, enforced: bool) -> Path | None:
+        """A database for each session: in the one of all sessions are accounts and the approvals of all projects."""
+        places = self.home(env).path / self._SESSIONS
+        if not session_id:
+            place = places / secrets.token_hex(8)
+            place.mkdir(mode=0o700, parents=True)
+            return place
+        place_of_session = place_of(places, session_id)
+        if place_of_session is not None:
+            forget_permissions(place_of_session)
+        elif enforced:
+            raise InvalidInput(
+                f"Session {session_id} was begun in OpenCode itself, in one file with its accounts and all other sessions, "
+                "which a sandbox would have to show. Start a new session instead.",
+                parameter="unenforced",
+            )
+        return place_of_session
+
+    def place_environment(self, place: Path) -> Mapping[str, str]:
+        return {"OPENCODE_DB": str(place / self._DATABASE)}
+
+    def was_begun(self, session_id: str, place: Path) -> None:
+        name_place(place, session_id)
+
+    def command_end(self, fields: Mapping[str, Any]) -> tuple[str | None, int | None]:
+        output = mapping(fields.get("rawOutput"))
+        return optional_text(output.get("output")), integer(mapping(output.get("metadata")).get("exit"))
+
+    def reader(self, env: Mapping[str, str]) -> SessionReader:
+        data = self.home(env).path
+        return OpenCodeReader(data / self._DATABASE, data / self._SESSIONS)
+
+    def logins(self, env: Mapping[str, str]) -> tuple[Sequence[str], Sequence[Path]]:
+        return (), (self.home(env).path / "auth.json",)
+
+
+def _may_say(path: Path, what: re.Pattern[bytes]) -> bool:
+    """Return whether a file contains such words; True if it cannot be read."""
+    try:
+        return what.search(path.read_bytes()) is not None
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+# --- sessions ----------------------------------------------------------------------------------------------------------
+
 
 _SESSIONS = "select id, title, directory, parent_id, version, time_created, time_updated, time_archived from session"
 _BUSY_SECONDS = 2.0
@@ -104,7 +247,7 @@ def _opened(database: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 class OpenCodeReader(SessionReader):
-    """See `helmsman.agents.acp.storage.reader.SessionReader`."""
+    """See `SessionReader`."""
 
     def __init__(self, database: Path, places: Path) -> None:
         self.home = self._database = database
@@ -129,7 +272,7 @@ class OpenCodeReader(SessionReader):
         place = place_of(self._places, session_id)
         return self._database if place is None else place / _DATABASE
 
-    def gather(self, session_id: str) -> Gathering | None:
+    def stored_turns(self, session_id: str) -> list[StoredTurn] | None:
         if self.find(session_id) is None:
             return None
         gathered = Gathering()
@@ -141,13 +284,12 @@ class OpenCodeReader(SessionReader):
         query = "select id, time_created, data from message where session_id = ? order by time_created, id"
         for message_id, created, data in self._rows(session_id, query):
             _take(gathered, json_object(text(data)) or {}, parts.get(message_id, []), _time(created))
-        return gathered
+        return gathered.turns
 
     def spent(self, session_id: str) -> Usage:
-        found = self.by_key(session_id)
-        return Usage() if found is None else used_in(found[1].turns)
+        return used_in(self._counted_turns(session_id))
 
-    def stamps(self) -> Iterator[tuple[str, int, int]]:
+    def files(self) -> Iterator[tuple[str, int, int]]:
         own = _places(self._places)
         query = "select session_id, count(*), max(time_updated) from message group by session_id"
         for session_id, messages, changed in _read(self._database, query):
@@ -155,12 +297,17 @@ class OpenCodeReader(SessionReader):
                 yield session_id, messages, 1_000_000 * changed
         yield from ((session_id, *_stamp(place / _DATABASE)) for session_id, place in own.items())
 
-    def by_key(self, key: str) -> tuple[SessionInfo, Gathering] | None:
-        info, gathered = self.find(key), Gathering()
+    def read(self, key: str) -> SessionSpending | None:
+        info = self.find(key)
+        return None if info is None else spending_of(info, self._counted_turns(key))
+
+    def _counted_turns(self, session_id: str) -> list[StoredTurn]:
+        """Return the turns without their messages and tool calls, which may be large."""
+        gathered = Gathering()
         query = "select time_created, data from message where session_id = ? order by time_created, id"
-        for created, data in self._rows(key, query):  # without messages and tool calls, which may be large
+        for created, data in self._rows(session_id, query):
             _take(gathered, json_object(text(data)) or {}, [], _time(created))
-        return None if info is None else (info, gathered)
+        return gathered.turns
 
     def _rows(self, session_id: str, query: str) -> list[tuple[Any, ...]]:
         return _read(self._database_of(session_id), query, session_id)
