@@ -29,16 +29,10 @@ def _settings(tmp_path: Path, **env: str) -> Settings:
     return load_settings(env={"HOME": str(tmp_path), **env}, cwd=tmp_path)
 
 
-def _binary(version: str, *, can_listen_unix: bool = False) -> CodexBinary:
+def _binary(version: str) -> CodexBinary:
     return CodexBinary(
         path=Path("/x/codex"),
         version=Version.parse(version),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=can_listen_unix,
-        has_cloud=False,
-        path_dir=None,
     )
 
 
@@ -170,8 +164,7 @@ def test_detaching_says_what_it_means_and_why_it_is_not_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def line(version: str, **env: str) -> tuple[str, str]:
-        binary = replace(_binary(version, can_listen_unix=True), has_app_server=version != "0.20.0")
-        check = checks.check_detaching(binary, _settings(tmp_path, **env))
+        check = checks.check_detaching(_binary(version), _settings(tmp_path, **env))
         return check.status, f"{check.detail} {check.fix}"
 
     assert line("0.163.0")[0] == "ok"

@@ -160,7 +160,7 @@ async def test_commands_that_could_reach_an_engine_without_a_token_are_refused_t
 
 @pytest.mark.parametrize(("remote", "guarded"), [("with token", True), ("open", False)])
 async def test_what_guards_a_remote_engine_is_its_token(remote: Any, guarded: bool, tmp_path: Path) -> None:
-    codex = CodexBinary.connected(tmp_path / "codex", Version.parse("0.166.0"), remote=remote)
+    codex = CodexBinary(path=tmp_path / "codex", version=Version.parse("0.166.0"), remote=remote)
     assert codex.can(Feature.GUARDED_SOCKET) is guarded
 
 
@@ -230,6 +230,6 @@ async def test_a_projects_file_can_set_neither_the_address_nor_the_token(codex_h
 
 
 async def test_a_codex_of_our_own_is_not_given_the_token(codex_home: CodexHome, tmp_path: Path) -> None:
-    codex = CodexBinary.connected(tmp_path / "codex", Version.parse("0.166.0"))
+    codex = CodexBinary(path=tmp_path / "codex", version=Version.parse("0.166.0"))
     env = {"HELMSMAN_CODEX_REMOTE_TOKEN": TOKEN, "HOME": "/home/me"}
     assert TOKEN not in codex_environment(codex, codex_home.path, env).values()

@@ -45,7 +45,7 @@ REQUESTS = {
         POLICY,
         feature_fields=(("excludeTurns", Since("0.125.0")),),
     ),
-    "thread/turns/list": Uses(("threadId", "limit", "itemsView"), feature=Feature.UNIX_SOCKET),  # to adopt a session
+    "thread/turns/list": Uses(("threadId", "limit", "itemsView"), feature=Feature.REMOTE),  # to adopt a session
     "thread/fork": Uses(
         ("threadId", *OPEN),
         "ThreadForkResponse",

@@ -63,12 +63,6 @@ def codex(path: Path, version: str = "0.166.0") -> CodexBinary:
     return CodexBinary(
         path=path,
         version=Version.parse(version),
-        exec_flags=frozenset(EXEC_FLAGS),
-        resume_flags=frozenset(EXEC_FLAGS),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        path_dir=None,
     )
 
 

@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.features import Feature
 from helmsman.testing import FakeAppServer
 from helmsman.testing.fake_app_server import (
     TURN,
@@ -84,7 +85,11 @@ async def test_helmsman_takes_it_for_a_codex(tmp_path: Path) -> None:
 
     found = await find_codex(explicit=fake.path)
 
-    assert (str(found.version), found.has_app_server, found.can_listen_unix) == ("0.123.4", True, False)
+    assert (str(found.version), found.can(Feature.APP_SERVER), found.can(Feature.GUARDED_SOCKET)) == (
+        "0.123.4",
+        True,
+        False,
+    )
 
 
 async def test_without_a_scenario_it_behaves_like_a_codex(tmp_path: Path) -> None:
@@ -92,7 +97,7 @@ async def test_without_a_scenario_it_behaves_like_a_codex(tmp_path: Path) -> Non
 
     async with started(fake) as process:
         await send(process, request("initialize"))
-        assert "/0.166.0 (" in json.loads((await lines(process, 1))[0])["result"]["userAgent"]
+        assert "/0.162.0 (" in json.loads((await lines(process, 1))[0])["result"]["userAgent"]
         await send(process, request("thread/start", 2, cwd="/src", sandbox="workspace-write", approvalPolicy="never"))
         opened = json.loads((await lines(process, 1))[0])["result"]
         assert (opened["cwd"], opened["approvalPolicy"], opened["sandbox"]) == (

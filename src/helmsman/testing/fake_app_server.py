@@ -47,7 +47,7 @@ class FakeAppServer:
         on: Mapping[str, Sequence[_Action]] | None = None,
         at_start: Sequence[_Action] = (),
         launches: int | None = None,
-        version: str = "0.166.0",
+        version: str = "0.162.0",
     ) -> None:
         """Write the executable.
 
@@ -56,7 +56,7 @@ class FakeAppServer:
             on: Actions for a called method, instead of Codex's behaviour.
             at_start: Actions before it reads any input.
             launches: Number of processes that follow the scenario; later ones behave normally. None: all.
-            version: The version it reports.
+            version: The version it reports. A Codex of 0.163.0 or newer would have to listen on a socket in the hub.
         """
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / "codex"

@@ -17,12 +17,6 @@ from typing import Any
 _Json = dict[str, Any]
 
 _SANDBOXES = {"read-only": "readOnly", "workspace-write": "workspaceWrite", "danger-full-access": "dangerFullAccess"}
-_HELP = """Usage: codex [OPTIONS] [PROMPT]
-
-Commands:
-  exec        Known by name only
-  app-server  Play the scenario
-"""
 _POLL_SECONDS = 0.01
 
 
@@ -168,11 +162,9 @@ def _write(text: str) -> None:
 
 
 def main(folder: str) -> None:
-    """Behave like `codex --version`, `codex --help` and `codex app-server`, as the scenario in `folder` says."""
+    """Behave like `codex --version` and `codex app-server`, as the scenario in `folder` says."""
     program, arguments = Program(Path(folder)), sys.argv[1:]
-    if "--help" in arguments:
-        _write(_HELP)
-    elif "--version" in arguments:
+    if "--version" in arguments:
         _write(f"codex-cli {program.version}\n")
     elif "app-server" in arguments:
         program.run()

@@ -33,7 +33,7 @@ class Configured:
 
 
 def codex(version: str, path: Path) -> CodexBinary:
-    return CodexBinary.connected(path, Version.parse(version))
+    return CodexBinary(path=path, version=Version.parse(version))
 
 
 async def plan(

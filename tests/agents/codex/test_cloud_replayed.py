@@ -56,12 +56,6 @@ def stand_in(folder: Path, script: str) -> CodexBinary:
     return CodexBinary(
         path=program,
         version=Version.parse("0.145.0"),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        path_dir=None,
     )
 
 
@@ -186,8 +180,8 @@ async def test_what_codex_cannot_take_is_refused_before_anything_is_run(tmp_path
         await client.diff(TASK, attempt=0)
     with pytest.raises(InvalidInput, match="not the id of a cloud task"):
         await client.status("--json")
-    with pytest.raises(Unsupported, match="no `codex cloud`"):
-        await CloudClient(replace(stand_in(tmp_path, ""), has_cloud=False), tmp_path).list()
+    with pytest.raises(Unsupported, match="cannot run tasks in the Codex cloud"):
+        await CloudClient(replace(stand_in(tmp_path, ""), version=Version.parse("0.20.0")), tmp_path).list()
     assert not (tmp_path / "ran").exists()
 
 

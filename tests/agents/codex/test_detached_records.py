@@ -187,23 +187,17 @@ def test_a_codex_that_cannot_detach_says_what_that_means() -> None:
     binary = CodexBinary(
         path=Path("/usr/bin/codex"),
         version=Version.parse("0.115.0"),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=False,
-        has_cloud=False,
-        path_dir=None,
     )
     assert can_detach(binary)
     assert why_bound(binary) is None
-    unable = replace(binary, has_app_server=False)
+    unable = replace(binary, version=Version.parse("0.20.0"))
     assert not can_detach(unable)
     said = why_bound(unable)
     assert said is not None
-    assert said.startswith("Codex 0.115.0 cannot run as an app-server:")
+    assert said.startswith("Codex 0.20.0 cannot run as an app-server:")
     assert said.endswith("sessions continue from disk.")
 
 
 @pytest.mark.parametrize(("version", "is_listening"), [("0.93.0", False), ("0.155.0", False), ("0.163.0", True)])
 def test_only_a_codex_that_keeps_its_commands_from_its_socket_listens(version: str, is_listening: bool) -> None:
-    assert listens(CodexBinary.connected(Path("/usr/bin/codex"), Version.parse(version))) is is_listening
+    assert listens(CodexBinary(path=Path("/usr/bin/codex"), version=Version.parse(version))) is is_listening

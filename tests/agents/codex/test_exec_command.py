@@ -15,36 +15,12 @@ from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.exec.command import ExecCommand, exec_command
 from helmsman.agents.codex.features import Version
 from helmsman.base.config_values import as_toml
-from helmsman.errors import InvalidInput, Unsupported
+from helmsman.errors import InvalidInput
 from helmsman.model.options import SessionOptions, TurnInput
 
-FLAGS = frozenset(
-    {
-        "--add-dir",
-        "--cd",
-        "--config",
-        "--image",
-        "--json",
-        "--model",
-        "--output-schema",
-        "--profile",
-        "--sandbox",
-        "--skip-git-repo-check",
-    }
-)
 
-
-def codex(version: str = "0.166.0", flags: frozenset[str] = FLAGS) -> CodexBinary:
-    return CodexBinary(
-        path=Path("/nowhere/codex"),
-        version=Version.parse(version),
-        exec_flags=flags,
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=True,
-        has_cloud=True,
-        path_dir=None,
-    )
+def codex(version: str = "0.166.0") -> CodexBinary:
+    return CodexBinary(path=Path("/nowhere/codex"), version=Version.parse(version))
 
 
 class Place:
@@ -277,8 +253,3 @@ def test_a_value_too_long_for_a_command_line_is_refused(place: Place) -> None:
 def test_a_nul_character_is_refused(place: Place) -> None:
     with pytest.raises(InvalidInput, match="NUL"):
         place.command(model="a\0b")
-
-
-def test_an_option_this_codex_lacks_is_named(place: Place) -> None:
-    with pytest.raises(Unsupported, match="--model"):
-        place.command(binary=codex(flags=FLAGS - {"--model"}), model="m")

@@ -72,12 +72,6 @@ class Scene:
         return CodexBinary(
             path=path,
             version=Version.parse("0.166.0"),
-            exec_flags=frozenset({"--json", "--cd"}),
-            resume_flags=frozenset(),
-            has_app_server=False,
-            can_listen_unix=False,
-            has_cloud=False,
-            path_dir=None,
         )
 
     @asynccontextmanager

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def codex(version: str) -> CodexBinary:
-    return CodexBinary.connected(Path("codex"), Version.parse(version))
+    return CodexBinary(path=Path("codex"), version=Version.parse(version))
 
 
 OLD, NEW = codex("0.130.0"), codex("0.166.0")

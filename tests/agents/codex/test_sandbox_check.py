@@ -30,12 +30,6 @@ def _binary(path: Path) -> CodexBinary:
     return CodexBinary(
         path=path,
         version=Version(0, 1, 0),
-        exec_flags=frozenset(),
-        resume_flags=frozenset(),
-        has_app_server=True,
-        can_listen_unix=False,
-        has_cloud=False,
-        path_dir=None,
     )
 
 

@@ -24,7 +24,7 @@ ON = ("--enable", "shell_snapshot")
 
 
 def codex(path: Path, version: str = "0.166.0") -> CodexBinary:
-    return CodexBinary.connected(path, Version.parse(version))
+    return CodexBinary(path=path, version=Version.parse(version))
 
 
 async def options(

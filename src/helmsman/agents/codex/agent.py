@@ -307,7 +307,7 @@ def _with_bubblewrap(binary: CodexBinary, settings: Settings, env: Mapping[str, 
 
 
 def _uses_exec(settings: Settings, binary: CodexBinary) -> bool:
-    return settings.engine == "exec" or (settings.engine == "auto" and not binary.has_app_server)
+    return settings.engine == "exec" or (settings.engine == "auto" and not binary.can(Feature.APP_SERVER))
 
 
 def _detaches(settings: Settings, binary: CodexBinary) -> bool:

@@ -140,7 +140,7 @@ def can_detach(binary: CodexBinary) -> bool:
 
 def listens(binary: CodexBinary) -> bool:
     """Return whether detached engines of this Codex listen on a socket, so that terminals can join them."""
-    return binary.can(Feature.UNIX_SOCKET) and binary.can(Feature.GUARDED_SOCKET)
+    return binary.can(Feature.GUARDED_SOCKET)
 
 
 def why_bound(binary: CodexBinary) -> str | None:
@@ -203,7 +203,7 @@ async def open_recorded(
             yield SupervisedTransport(process, window, TITLE, read=AppServerOutput(window).read)
 
     engine = connect_app_server(
-        CodexBinary.connected(Path(record.about["path"]), Version.parse(record.about["version"])),
+        CodexBinary(path=Path(record.about["path"]), version=Version.parse(record.about["version"])),
         connect,
         codex_home=Path(record.place),
         engine_id=record.id,
@@ -437,12 +437,12 @@ async def find_remote(settings: Settings) -> CodexBinary:
             feature="remote",
             version=str(version),
         )
-    return CodexBinary.connected(Path("codex"), version, remote="open" if token is None else "with token")
+    return CodexBinary(path=Path("codex"), version=version, remote="open" if token is None else "with token")
 
 
 async def _version_behind(connecting: AbstractAsyncContextManager[Transport]) -> Version:
     """Return the version of a server that others started."""
-    unknown = CodexBinary.connected(Path("codex"), Version(0, 0, 0))
+    unknown = CodexBinary(path=Path("codex"), version=Version(0, 0, 0))
     async with background_tasks() as tasks, connecting as transport:
         peer = Peer(transport, other=TITLE, on_notification=lambda *_: None, on_request=lambda _: False)
         tasks.start_soon(peer.run)
@@ -505,11 +505,11 @@ async def open_daemon(settings: Settings) -> AsyncIterator[DaemonEngine]:
     path = daemon_socket(settings.codex_home)
     if path is None:
         raise EngineLost("Codex's own daemon is not running. Send the session a message to continue.")
-    binary = CodexBinary.connected(Path("codex"), version := await _version_behind(open_unix(path)))
+    binary = CodexBinary(path=Path("codex"), version=await _version_behind(open_unix(path)))
     if not binary.can(Feature.GUARDED_SOCKET):
         raise Unsupported(
-            f"The daemon of Codex {version} cannot {Feature.GUARDED_SOCKET.text}, so it is not used. Update Codex.",
-            version=str(version),
+            f"The daemon of Codex {binary.version} cannot {Feature.GUARDED_SOCKET.text}, so it is not used. Update Codex.",
+            version=str(binary.version),
         )
     async with connect_app_server(
         binary,

@@ -4,8 +4,8 @@
 answers like Codex. The `codex` of npm is a Node script around the real program. Running that program directly starts
 faster and leaves no process between Helmsman and the process that it must be able to end.
 
-Features come from the binary's help, which runs once, with a scratch directory as its home so that none of the user's
-files is touched. The answer is cached by path, size and modification time.
+Only `--version` is asked, with a scratch directory as the home so that none of the user's files is touched. The version says
+what that Codex can do (`features`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.agents.protocol import Capabilities, Capability
@@ -50,7 +49,7 @@ logger = logging.getLogger(__name__)
 _INSTALL: Final = "Install Codex with `pip install openai-codex-cli-bin` or `npm install -g @openai/codex`"
 _PATH_ADVICE: Final = "CODEX_CLI_PATH (or codex_path in helmsman.toml) names it: correct that, or leave it out."
 _ANSWER_SECONDS: Final = 20.0
-"""Timeout for the help. A cold Codex answers within a second; a busy machine may need a few."""
+"""Timeout for the version. A cold Codex answers within a second; a busy machine may need a few."""
 
 _ANSWER_LIMIT: Final = 1024 * 1024
 
@@ -58,8 +57,7 @@ _ANSWER_LIMIT: Final = 1024 * 1024
 class CodexBinary(Value, frozen=True, kw_only=True):
     """Codex program and its features.
 
-    `path` is the program to run. `exec_flags` and `resume_flags` are the options that `codex exec` and `codex exec
-    resume` name in their help. `path_dir` holds the tools that come with it (ripgrep) and must come first on its PATH,
+    `path` is the program to run. `path_dir` holds the tools that come with it (ripgrep) and must come first on its PATH,
     preceded by the directories with bubblewrap: `bubblewrap` for other programs in its sandbox, and
     `hiding_bubblewraps`, which hide places, for the commands of its sessions. `remote` is a server of another owner,
     which may require a token; its files may be on another machine.
@@ -67,46 +65,16 @@ class CodexBinary(Value, frozen=True, kw_only=True):
 
     path: Path
     version: Version
-    exec_flags: frozenset[str]
-    resume_flags: frozenset[str]
-    has_app_server: bool
-    can_listen_unix: bool
-    has_cloud: bool
-    path_dir: Path | None
+    path_dir: Path | None = None
     remote: Literal["with token", "open"] | None = None
     bubblewrap: Path | None = None
     hiding_bubblewraps: tuple[Path, ...] = ()
 
-    @classmethod
-    def connected(
-        cls, path: Path, version: Version, *, remote: Literal["with token", "open"] | None = None
-    ) -> CodexBinary:
-        """Return a Codex with the facts that a connection to its app-server needs; the file itself may be gone, or
-        elsewhere.
-        """
-        return cls(
-            path=path,
-            version=version,
-            exec_flags=frozenset(),
-            resume_flags=frozenset(),
-            has_app_server=True,
-            can_listen_unix=True,
-            has_cloud=False,
-            path_dir=None,
-            remote=remote,
-        )
-
     def can(self, feature: Feature) -> bool:
-        """Return whether this Codex has the feature, by its help or else by its version."""
-        said = {
-            Feature.APP_SERVER: self.has_app_server,
-            Feature.UNIX_SOCKET: self.can_listen_unix,
-            Feature.EXEC_RESUME_SCHEMA: "--output-schema" in self.resume_flags,
-            Feature.EXEC_FULL_AUTO: "--full-auto" in self.exec_flags,
-        }
-        if self.remote is not None:
-            said[Feature.GUARDED_SOCKET] = self.remote == "with token"  # which its commands do not have
-        return said.get(feature, feature.is_in(self.version))
+        """Return whether this Codex has the feature."""
+        if feature is Feature.GUARDED_SOCKET and self.remote is not None:
+            return self.remote == "with token"  # which its commands do not have
+        return feature.is_in(self.version)
 
     def require(self, feature: Feature, *, doing: str | None = None) -> None:
         """Raise if this Codex lacks the feature. `doing` completes "this Codex cannot …".
@@ -131,7 +99,7 @@ async def find_codex(
     Args:
         explicit: The path the user set (or a bare name to look up on PATH); nothing else is tried then.
         env: The environment with the PATH to search, in which Codex runs; the process's own by default.
-        state_dir: Where to cache the answers between processes; None caches them in this process only.
+        state_dir: Where to put a copy of a program that sessions could replace; None makes no copies.
 
     Raises:
         CodexNotFound: No program was found, or it is not Codex or does not run.
@@ -147,7 +115,7 @@ async def find_codex(
     for candidate in candidates:
         try:
             safe = await anyio.to_thread.run_sync(_out_of_reach, candidate, explicit is not None, env, state_dir)
-            return await _learn(safe, env, state_dir)
+            return await _learn(safe, env)
         except ProgramRefused as error:
             refused = refused or error
         except _NotUsableError as error:
@@ -395,87 +363,49 @@ def _digest(program: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- features --------------------------------------------------------------------------------------------------------
+# --- version ---------------------------------------------------------------------------------------------------------
 
-_VERSION_LINE: Final = re.compile(r"^codex(?:-cli)?[ \t]+(\S+)[ \t]*$", re.MULTILINE)
-_OPTION: Final = re.compile(r"^ {2,6}(?:(-\w), )?(--[a-z][\w-]*)", re.MULTILINE)
-
-
-class _Help(Value, frozen=True, kw_only=True):
-    """Output of a program's help."""
-
-    version: str
-    commands: frozenset[str]
-    exec_flags: frozenset[str]
-    resume_flags: frozenset[str]
-    can_listen_unix: bool
+_VERSION_LINE: Final = re.compile(r"^codex-cli[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 
 
-async def _learn(found: Path, env: Mapping[str, str], state_dir: Path | None) -> CodexBinary:
+class ProgramFile(Value, frozen=True):
+    """A program. Another size or time of change at the same path is another program."""
+
+    path: str
+    size: int
+    changed_ns: int
+
+    @classmethod
+    def of(cls, program: Path) -> ProgramFile:
+        status = program.stat()
+        return cls(str(program), status.st_size, status.st_mtime_ns)
+
+
+_KNOWN: Final[dict[ProgramFile, CodexBinary]] = {}
+
+
+async def _learn(found: Path, env: Mapping[str, str]) -> CodexBinary:
     program, is_launcher = await anyio.to_thread.run_sync(_program, found)
     try:
         key = ProgramFile.of(program)
     except OSError:
         raise _NotUsableError("does not exist") from None
-    if key in _KNOWN:
-        return _KNOWN[key]
-    # The program behind a launcher may change without the launcher changing.
-    cache = None if state_dir is None or is_launcher else state_dir / _CACHE_NAME
-    said = None if cache is None else await anyio.to_thread.run_sync(_recall, cache, key)
-    if said is None:
-        said = await _probe(program, env, is_launcher=is_launcher)
-        if cache is not None:
-            await anyio.to_thread.run_sync(_remember, cache, key, said)
-    _KNOWN[key] = CodexBinary(
-        path=program,
-        version=Version.parse(said.version),
-        exec_flags=said.exec_flags,
-        resume_flags=said.resume_flags,
-        has_app_server="app-server" in said.commands,
-        can_listen_unix=said.can_listen_unix,
-        has_cloud="cloud" in said.commands,
-        path_dir=_tools_beside(program),
-    )
+    if key not in _KNOWN:
+        version = await _version(program, env, is_launcher=is_launcher)
+        _KNOWN[key] = CodexBinary(path=program, version=version, path_dir=_tools_beside(program))
     return _KNOWN[key]
 
 
-async def _probe(program: Path, env: Mapping[str, str], *, is_launcher: bool) -> _Help:
-    helps: dict[str, str] = {}
+async def _version(program: Path, env: Mapping[str, str], *, is_launcher: bool) -> Version:
     with tempfile.TemporaryDirectory(prefix="helmsman-probe-", ignore_cleanup_errors=True) as scratch:
         # A launcher needs its own home to find its program; CODEX_HOME alone keeps Codex away from the user's.
         home = {} if is_launcher else {"HOME": scratch, "USERPROFILE": scratch}
         asked_env = {**env, **home, "CODEX_HOME": scratch, "NO_COLOR": "1"}
-
-        async def ask(command: str) -> None:
-            try:
-                helps[command] = await _answer([str(program), *command.split(), "--help"], asked_env, scratch)
-            except _NotUsableError as error:
-                logger.debug("%s %s --help: %s", program, command, error)
-                helps[command] = ""  # a command that is not there
-
-        # The program may not be Codex, so nothing else is run before this check.
         said = await _answer([str(program), "--version"], asked_env, scratch)
-        version = _VERSION_LINE.search(said)
-        if version is None:
-            raise _NotUsableError(f"is not Codex (--version printed {said.strip().partition(chr(10))[0][:100]!r})")
-        async with anyio.create_task_group() as tasks:
-            for command in ("", "exec", "exec resume", "app-server"):
-                tasks.start_soon(ask, command)
-
-    commands = frozenset(re.findall(r"^ {2}([a-z][\w-]*) ", helps[""], re.MULTILINE))
-    if "exec" not in commands:
-        raise _NotUsableError("is not Codex (its help has no command exec)")
-    return _Help(
-        version=version[1],
-        commands=commands,
-        exec_flags=_options(helps["exec"]),
-        resume_flags=_options(helps["exec resume"]),
-        can_listen_unix="unix://" in helps["app-server"],
-    )
-
-
-def _options(text: str) -> frozenset[str]:
-    return frozenset(name for pair in _OPTION.findall(text) for name in pair if name)
+    version = _VERSION_LINE.search(said)
+    if version is None:
+        raise _NotUsableError(f"is not Codex (--version printed {said.strip().partition(chr(10))[0][:100]!r})")
+    return Version.parse(version[1])
 
 
 async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
@@ -521,64 +451,6 @@ async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
             f"failed with exit code {exit_code} ({redact(text.strip()[-300:]) or 'it printed nothing'})"
         )
     return text
-
-
-# --- remembering -----------------------------------------------------------------------------------------------------
-
-_CACHE_NAME: Final = "codex-binaries.json"
-_CACHE_FORMAT: Final = 2
-"""Increment it if `_Help` or the reading of the help changes."""
-
-_CACHE_ENTRIES: Final = 20
-
-
-class ProgramFile(Value, frozen=True):
-    """A program. Another size or time of change at the same path is another program."""
-
-    path: str
-    size: int
-    changed_ns: int
-
-    @classmethod
-    def of(cls, program: Path) -> ProgramFile:
-        status = program.stat()
-        return cls(str(program), status.st_size, status.st_mtime_ns)
-
-
-class _Entry(Value, frozen=True):
-    key: ProgramFile
-    help: _Help
-
-
-class _CacheFile(Value, frozen=True):
-    format: int
-    entries: list[_Entry]
-
-
-_KNOWN: Final[dict[ProgramFile, CodexBinary]] = {}
-
-
-def _recall(file: Path, key: ProgramFile) -> _Help | None:
-    return next((entry.help for entry in _entries(file) if entry.key == key), None)
-
-
-def _remember(file: Path, key: ProgramFile, said: _Help) -> None:
-    others = [entry for entry in _entries(file) if entry.key.path != key.path]
-    content = _CacheFile(_CACHE_FORMAT, [_Entry(key, said), *others][:_CACHE_ENTRIES])
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(file, msgspec.json.encode(content).decode())
-    except OSError as error:
-        logger.debug("The features of this Codex are not cached: %s", error)
-
-
-def _entries(file: Path) -> list[_Entry]:
-    """Return the entries of the cache. A file that is damaged or of another format has none."""
-    try:
-        content = msgspec.json.decode(file.read_bytes(), type=_CacheFile)
-    except (OSError, msgspec.MsgspecError, RecursionError):
-        return []
-    return content.entries if content.format == _CACHE_FORMAT else []
 
 
 # --- what the engines can do ------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 
+from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.processes import ProgramOutput, codex_environment, run_command
 from helmsman.base.json_values import integer, json_object, mapping, optional_text, text, timestamp
 from helmsman.base.redaction import redact
@@ -569,13 +570,7 @@ class CloudClient:
 
     async def _run(self, command: str, *arguments: str, prompt: str | None = None) -> ProgramOutput:
         """Run `codex cloud <command>` to its end; a prompt goes in over standard input."""
-        if not self._binary.has_cloud:
-            raise Unsupported(
-                f"Codex {self._binary.version} has no `codex cloud` (in use: {self._binary.path}). Install a newer Codex, "
-                "or name one with CODEX_CLI_PATH.",
-                feature="cloud",
-                version=str(self._binary.version),
-            )
+        self._binary.require(Feature.CLOUD)
         seconds = _ANSWER_SECONDS if prompt is None else _SUBMIT_SECONDS
         argv: list[str | Path] = [self._binary.path, "cloud", command, *arguments]
         given = (prompt or "").encode("utf-8", "replace")

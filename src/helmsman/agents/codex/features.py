@@ -2,7 +2,7 @@
 
 Codex changes every week, and its protocol does not list its features. So this table has the first and the last version with
 each feature on which Helmsman depends. No other module compares versions. The numbers come from the released binaries: their
-help, their schemas, or else their behaviour. `CodexBinary.can` prefers the help of a binary over this table.
+help, their schemas, or else their behaviour.
 
 Some differences show in the data, so no code asks for the version. When Helmsman drops the last version named here, their
 branches can go:
@@ -91,9 +91,8 @@ class Feature(Enum):
     """Something not every Codex can do. `text` completes "this Codex can …"; `until` is the last version that can."""
 
     # --- the process ---
-    APP_SERVER = "run as an app-server"
-    UNIX_SOCKET = "listen on a Unix socket, so that an engine outlives its client", "0.125.0"
-    GUARDED_SOCKET = "keep the commands it runs from reaching that socket", "0.163.0"
+    APP_SERVER = "run as an app-server", "0.93.0"
+    GUARDED_SOCKET = "keep the commands it runs from reaching the socket on which it listens", "0.163.0"
     REMOTE = "be reached from another machine, and go on without who began", "0.130.0"
     PATH_BUBBLEWRAP = (
         "build its sandbox with the bubblewrap on its PATH, which hides places from its commands",
@@ -124,8 +123,7 @@ class Feature(Enum):
     PLAN_INSTRUCTIONS = "say by itself what plan mode is", "0.115.0"
 
     # --- exec and cloud ---
-    EXEC_RESUME_SCHEMA = "keep to an output schema in `codex exec resume`", "0.132.0"
-    EXEC_FULL_AUTO = "take --full-auto in `codex exec`", None, "0.125.0"
+    CLOUD = "run tasks in the Codex cloud", "0.93.0"
     EXEC_UNTRUSTED_INSTRUCTIONS = "read the AGENTS.md of an untrusted repository in `codex exec`", None, "0.145.0"
 
     # --- files ---

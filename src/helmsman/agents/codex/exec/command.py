@@ -28,7 +28,7 @@ from helmsman.agents.codex.features import Feature
 from helmsman.agents.protocol import Capability
 from helmsman.base.config_values import as_toml
 from helmsman.base.structs import replace
-from helmsman.errors import InvalidInput, Unsupported
+from helmsman.errors import InvalidInput
 from helmsman.git.view import repository_root
 from helmsman.model.options import WRITES, SessionOptions, TurnInput
 
@@ -68,7 +68,7 @@ def exec_command(
 
     Raises:
         InvalidInput: The options make no sense.
-        Unsupported: They ask for what `codex exec` cannot do, or this Codex lacks an option that is needed.
+        Unsupported: They ask for what `codex exec` cannot do.
     """
     _check(options, turn, directory)
     refuse_rules_nobody_trusts(binary, options, directory)
@@ -105,7 +105,7 @@ def exec_command(
         arguments.append("--skip-git-repo-check")
     if turn.output_schema is not None:
         arguments.append(f"--output-schema={_file(scratch / 'schema.json', _schema(turn.output_schema))}")
-    _check_arguments(binary, arguments)
+    _check_arguments(arguments)
     if session_id is not None and session_id.startswith("-"):
         raise InvalidInput(f"{session_id!r} is not the id of a session. List the sessions to see which there are.")
     resume = () if session_id is None else ("resume", session_id)
@@ -129,14 +129,9 @@ def _check(options: SessionOptions, turn: TurnInput, directory: Path) -> None:
         )
 
 
-def _check_arguments(binary: CodexBinary, arguments: list[str]) -> None:
+def _check_arguments(arguments: list[str]) -> None:
     for argument in arguments:
         option = argument.partition("=")[0]
-        if option not in binary.exec_flags:
-            raise Unsupported(
-                f"`codex exec` of Codex {binary.version} has no option {option}, which this needs. Leave out what asks "
-                "for it, or use the engine app-server."
-            )
         if "\0" in argument:
             raise InvalidInput(f"The value for {option} contains a NUL character. Remove it.")
         if len(argument.encode("utf-8", "surrogateescape")) > _MAX_ARGUMENT_BYTES:
