@@ -22,7 +22,6 @@ import io
 import json
 import re
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -66,6 +65,7 @@ from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from datetime import datetime
 
     from helmsman.model.events import ChangeKind, Item
 
@@ -303,21 +303,9 @@ def _completion(stretch: _Stretch, end: Mapping[str, Any]) -> RecordedTurn:
 
 # --- spending --------------------------------------------------------------------------------------------------------
 
-# Thousands of files are read for a report, so this is no use of `turns_of`: the kind of each line is found without decoding
-# it, and only one count of each turn is decoded.
-#
 # Up to 0.130 a turn begins with a count that repeats the last one, so only a difference of two counts is a spending. A fork
 # continues the count of its parent. Up to 0.145 its file begins with a copy of the parent's lines: the turns keep their ids,
 # by which a copy is known, but on 0.93 they have none, and all get the time of the copying.
-
-_SPENT_KIND: Final = re.compile(
-    rb'\{"timestamp":"(?P<time>[^"]{1,40})",(?:"ordinal":[0-9]{1,20},)?"type":"'
-    rb'(?:event_msg","payload":\{"type":"(?P<event>task_started|turn_started|user_message|token_count)"|(?P<context>turn_context)")'
-)
-_MODEL: Final = re.compile(rb'"model":"((?:[^"\\]|\\.){1,200})"')
-_TURN_ID: Final = re.compile(rb'"turn_id":"([^"\\]{1,200})"')
-_INSTRUCTIONS: Final = b',"base_instructions":'
-_NO_COUNT: Final = b'"token_count","info":null'
 
 
 class RolloutSpending:
@@ -330,7 +318,11 @@ class RolloutSpending:
         return rollout_files(self.home)
 
     def read(self, key: str) -> SessionSpending | None:
-        return read_rollout(key, read_spending)
+        try:
+            with open_to_the_end(Path(key)) as file:
+                return read_spending(file)
+        except OSError:
+            return None
 
     def names(self, turn_id: str) -> bool:
         return OWN_ID.fullmatch(turn_id) is not None  # those of before 0.115 are not, nor are those of `codex exec`
@@ -338,7 +330,7 @@ class RolloutSpending:
 
 def read_spending(file: BinaryIO) -> SessionSpending | None:
     """Return the spending of the session in this file; None if it is not a session."""
-    head, _ = read_head(io.BytesIO(_without_instructions(file.readline())))
+    head, _ = read_head(io.BytesIO(file.readline()))
     if head is None or head.session_id is None:
         return None
     return SessionSpending(
@@ -348,78 +340,18 @@ def read_spending(file: BinaryIO) -> SessionSpending | None:
         created_at=None if head.created_at is None else head.created_at.timestamp(),
         parent_id=head.parent_id,
         forked_from=head.forked_from,
-        turns=tuple(_spent_turns(file)),
+        turns=tuple(_spendings(file)),
     )
 
 
-def _without_instructions(line: bytes) -> bytes:
-    """Return the first line without its twenty kilobytes of instructions and what follows them."""
-    begin = line.find(_INSTRUCTIONS)
-    shortened = line[:begin] + b"}}"
-    return shortened if begin >= 0 and line_object(shortened) is not None else line
-
-
-@dataclass(slots=True)
-class _SpentTurn:
-    """Turn while its lines are read. `count` is the last line with a total."""
-
-    turn_id: str | None
-    began_at: float
-    model: str | None
-    count: bytes | None = None
-
-
-def _spent_turns(lines: Iterable[bytes]) -> list[TurnSpending]:
-    """Return the turns with spending, oldest first."""
-    turns: list[_SpentTurn] = []
-    first_count: bytes | None = None
-    names_turns = False
-    for line in lines:
-        kind = _SPENT_KIND.match(line)
-        if kind is None:
-            continue
-        event = kind["event"]
-        if event == b"token_count":
-            is_whole = line.endswith(b"\n")  # the last one may still be on its way to the disk
-            if turns and is_whole and _NO_COUNT not in line[:200]:
-                turns[-1].count = line
-                first_count = first_count or line
-        elif event == b"user_message":
-            if not names_turns:
-                turns.append(_SpentTurn(None, _seconds(kind["time"]), None))
-        elif event is not None:
-            names_turns = True
-            turns.append(_SpentTurn(_named(_TURN_ID, line), _seconds(kind["time"]), None))
-        elif turns and turns[-1].model is None:
-            turns[-1].model = _named(_MODEL, line)
-    return _differences(turns, _spent_before(first_count))
-
-
-def _differences(turns: list[_SpentTurn], before: Usage) -> list[TurnSpending]:
-    spendings: list[TurnSpending] = []
+def _spendings(file: BinaryIO) -> Iterator[TurnSpending]:
+    """Yield the turns with spending, oldest first."""
     model: str | None = None
-    for turn in turns:
+    for turn in reversed(list(_turns_in(file))):
         model = turn.model or model
-        after = None if turn.count is None else _counts(turn.count, "total_token_usage")
-        if after is None:
-            continue
-        spent = spent_between(before, after)
-        before = after
-        if spent != Usage():
-            spendings.append(TurnSpending(turn.turn_id, turn.began_at, model, *spent.counts))
-    return spendings
-
-
-def _named(pattern: re.Pattern[bytes], line: bytes) -> str | None:
-    found = pattern.search(line)
-    return None if found is None else found[1].decode("utf-8", "replace")
-
-
-def _seconds(time: bytes) -> float:
-    try:
-        return datetime.fromisoformat(time.decode("ascii", "replace")).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return 0.0
+        if turn.usage is not None and turn.usage != Usage():
+            began = 0.0 if turn.began_at is None else turn.began_at.timestamp()
+            yield TurnSpending(turn.turn_id, began, model, *turn.usage.counts)
 
 
 # --- history, from the beginning -------------------------------------------------------------------------------------
