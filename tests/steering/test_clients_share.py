@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from helmsman.agents.registry import fingerprint, usable
+from helmsman.agents.environment import digest_of
+from helmsman.agents.registry import usable
 from helmsman.base.caller_context import CallerContext
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
@@ -244,7 +245,7 @@ async def test_clients_for_which_an_engine_would_differ_have_one_each(
         {"PATH": "/two"},
         *({"PATH": "/one", name: "1"} for name in ("GEMINI_CLI_HOME", "QWEN_HOME")),
     ]
-    assert len({fingerprint(env) for env in told}) == len(told)
+    assert len({digest_of(env) for env in told}) == len(told)
 
 
 async def test_engines_are_let_go_of_when_their_last_client_has_gone_and_nothing_runs_in_them(

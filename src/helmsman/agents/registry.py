@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import re
 from collections import defaultdict
@@ -37,7 +35,6 @@ __all__ = [
     "Spendings",
     "engine_in_use",
     "engine_overviews",
-    "fingerprint",
     "stop_engine",
     "supervisors",
     "usable",
@@ -61,11 +58,8 @@ log = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
 
-_VARIABLES: Final = ("COPILOT_", "GEMINI_", "GOOGLE_", "OPENCODE_", "QWEN_", "XDG_CONFIG_", "XDG_DATA_")
-"""Prefixes of variables that agents other than Codex and Claude Code read."""
 HOMES: Final = frozenset({"HOME", "COPILOT_HOME", "GEMINI_CLI_HOME", "QWEN_HOME", "XDG_DATA_HOME"})
 """Variables that decide where agents keep their sessions."""
-_BYTES: Final = ("utf-8", "surrogateescape")
 _TRIED: Final = 3
 """Maximum number of engines to try, one after the other. If all of them end at the same time, the caller gets the error."""
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,39}")
@@ -253,16 +247,6 @@ def engine_in_use(state_dir: Path, engine_id: str | None) -> Iterator[None]:
 def supervisors(state_dir: Path) -> Collection[Process]:
     """Return the supervisors of all agents."""
     return {record.supervisor for record in read_records(state_dir)}
-
-
-def fingerprint(env: Mapping[str, str]) -> str:
-    """Return a digest of the variables that change an agent's behaviour. Work with another digest runs in another engine."""
-    from helmsman.agents.codex.app_servers import digest_of
-
-    others = {name: value for name, value in env.items() if name.startswith(_VARIABLES)}
-    if not others:
-        return digest_of(env)
-    return hashlib.sha256(json.dumps([digest_of(env), others], sort_keys=True).encode(*_BYTES)).hexdigest()
 
 
 class Spendings:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import secrets
 import sys
@@ -15,8 +13,6 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Agent
 from helmsman.agents.supervisor.records import clear_away, read_records
-from helmsman.base.addresses import REMOTE_TOKEN
-from helmsman.base.caller_context import UMASK, environment
 from helmsman.base.json_values import mapping
 from helmsman.errors import EngineLost
 from helmsman.settings import ensure_state_dir
@@ -187,36 +183,3 @@ class SupervisedAgent(Agent):
         finally:
             if self._engines.get(engine.id) is engine:
                 del self._engines[engine.id]
-
-
-# --- the environment -------------------------------------------------------------------------------------------------
-
-_NAMES: Final = frozenset({UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV"})
-_PREFIXES: Final = ("AWS_", "AZURE_", "GOOGLE_", "SSL_CERT_", "NODE_EXTRA_", "XDG_")
-_NO_PREFIXES: Final = ("XDG_SESSION_", "XDG_RUNTIME_", "XDG_CURRENT_", "XDG_SEAT", "XDG_VTNR", "XDG_MENU_")
-"""Different for every login."""
-_SUFFIXES: Final = ("_API_KEY", "_BASE_URL", "_PROXY")
-
-
-def launch_environment(env: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the environment of a caller, as agents on this machine may have it."""
-    given = dict(environment() if env is None else env)
-    given.pop(REMOTE_TOKEN, None)  # of a Codex elsewhere
-    return given
-
-
-def digest_of(env: Mapping[str, str], prefixes: tuple[str, ...], *more: object) -> str:
-    """Return a fingerprint of an agent's launch settings. Work with another fingerprint gets another engine.
-
-    It covers the variables for programs, files, accounts and the network, and those that begin with `prefixes`. Others
-    differ between terminals.
-    """
-    chosen = {name: value for name, value in env.items() if _matters(name.upper(), prefixes)}
-    content = json.dumps([chosen, *more], sort_keys=True, default=str)
-    return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()
-
-
-def _matters(name: str, prefixes: tuple[str, ...]) -> bool:
-    if name.startswith(_NO_PREFIXES):
-        return False
-    return name in _NAMES or name.startswith((*_PREFIXES, *prefixes)) or name.endswith(_SUFFIXES)

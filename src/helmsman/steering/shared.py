@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
 import anyio
 
-from helmsman.agents.registry import Agents, EngineHolder, Owner, fingerprint
+from helmsman.agents.environment import digest_of
+from helmsman.agents.registry import Agents, EngineHolder, Owner
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import OnceEach, background_tasks, logging_failures
@@ -369,7 +370,7 @@ def fingerprint_of(settings: Settings, env: Mapping[str, str] | None) -> str:
             if file.trusted and "agents" in file.content
         ),
     )
-    known = [fingerprint(environment() if env is None else env), *map(str, parts)]
+    known = [digest_of(environment() if env is None else env), *map(str, parts)]
     return hashlib.sha256(json.dumps(known).encode("utf-8", "surrogateescape")).hexdigest()
 
 

@@ -255,7 +255,7 @@ async def test_a_sandbox_holds_what_was_approved_and_its_sessions_are_found_outs
             story.options = changed
             await story.turn("say more")
             assert (await story.ended())[0].outcome == "completed"
-        turns = reader.history(session_id)
+        turns = reader.past_turns(session_id)
         assert turns is not None
         assert len(turns) == 6
     assert [path.name for path in git_repo.iterdir() if path.is_dir()] == [".git"]  # nothing that was mounted on

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.agents.codex.app_servers import can_detach, digest_of, listens, why_bound
+from helmsman.agents.codex.app_servers import can_detach, listens, why_bound
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Version
+from helmsman.agents.environment import digest_of
 from helmsman.agents.supervisor.directory import (
     forget,
     is_attached,

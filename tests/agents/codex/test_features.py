@@ -64,7 +64,7 @@ def test_a_version_survives_being_written_and_read(text: str) -> None:
         (Feature.ON_FAILURE_APPROVAL, ("0.93.0", "0.142.5"), ("0.143.0", "0.143.0-alpha.1", "0.0.0")),
         (Feature.TRUST_ON_START, ("0.120.0", "0.166.0"), ("0.118.0",)),
         (Feature.ROLLBACK, ("0.93.0", "0.155.1"), ("0.156.0",)),
-        (Feature.APP_SERVER, ("0.93.0", "0.166.0", "0.0.0"), ()),
+        (Feature.APP_SERVER, ("0.93.0", "0.166.0", "0.0.0"), ("0.20.0",)),
     ],
 )
 def test_a_feature_is_in_the_versions_the_table_says(
@@ -78,7 +78,7 @@ def test_each_feature_says_in_words_what_it_is_and_which_codex_has_it() -> None:
     assert len({feature.text for feature in Feature}) == len(Feature)
     assert Feature.STEER.versions == "Codex 0.99.0 and newer"
     assert Feature.ROLLBACK.versions == "Codex 0.155.0 and older"
-    assert Feature.APP_SERVER.versions == "every Codex"
+    assert Feature.APP_SERVER.versions == "Codex 0.93.0 and newer"
 
 
 def test_each_difference_in_the_data_names_its_last_version_and_the_modules_that_read_it() -> None:

@@ -29,6 +29,7 @@ from helmsman.agents.acp.gemini import Gemini
 from helmsman.agents.acp.opencode import OpenCode
 from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.acp.qwen import Qwen
+from helmsman.agents.environment import digest_of, launch_environment
 from helmsman.agents.found_programs import (
     Installed,
     agent_file,
@@ -38,7 +39,7 @@ from helmsman.agents.found_programs import (
     script_arguments,
 )
 from helmsman.agents.protocol import Capability
-from helmsman.agents.supervised_agent import Prepared, SupervisedAgent, digest_of, launch_environment
+from helmsman.agents.supervised_agent import Prepared, SupervisedAgent
 from helmsman.base.caller_context import expand_home
 from helmsman.base.json_values import mapping
 from helmsman.base.programs import check_program, find_program, with_interpreter
@@ -60,8 +61,6 @@ if TYPE_CHECKING:
 KNOWN: Final[tuple[Profile, ...]] = (Gemini(), OpenCode(), Qwen(), Copilot())
 
 _KEYS: Final = frozenset({"command", "title", "mode", "runs_repository_files", "writable"})
-_PREFIXES: Final = ("ANTHROPIC_", "COPILOT_", "GEMINI_", "GH_", "GITHUB_", "OPENAI_", "OPENCODE_", "QWEN_")
-"""Prefixes of environment variables that only agents read."""
 
 
 class OwnWords(Value, frozen=True):
@@ -165,7 +164,7 @@ class AcpAgent(SupervisedAgent):
                 state_dir=await anyio.to_thread.run_sync(ensure_state_dir, settings.state_dir),
                 sandbox=partial(find_sandbox, settings, env),
             ),
-            {"digest": digest_of(given, _PREFIXES, argv), "homes": homes},
+            {"digest": digest_of(given, argv), "homes": homes},
         )
 
     def dialect_of(self, settings: Settings, about: Mapping[str, Any]) -> AgentDialect:

@@ -106,8 +106,6 @@ class Profile(ABC):
     """True if `reader` reads its sessions."""
     moves: bool = False
     """True if `transcripts` can carry its sessions to another machine."""
-    not_confined: str = ""
-    """Why no sandbox can be put around it, as what follows "since"."""
     writable: tuple[Path, ...] = ()
     """Paths that it may write in a sandbox, besides those of the session and the shared parts of its home."""
 

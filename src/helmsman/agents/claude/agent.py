@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
@@ -18,8 +18,9 @@ from helmsman.agents.claude.binary import (
     claude_is_here,
     find_claude,
 )
+from helmsman.agents.environment import digest_of, launch_environment
 from helmsman.agents.found_programs import Installed, login_in
-from helmsman.agents.supervised_agent import Prepared, SupervisedAgent, digest_of, launch_environment
+from helmsman.agents.supervised_agent import Prepared, SupervisedAgent
 from helmsman.base.caller_context import environment
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Capabilities
     from helmsman.agents.transcripts import CarriedTranscripts
     from helmsman.settings import Settings
-
-_PREFIXES: Final = ("ANTHROPIC_", "CLAUDE_CODE_USE_", "CLAUDE_CODE_OAUTH_")
-"""Prefixes of environment variables that only Claude Code reads."""
 
 
 class ClaudeAgent(SupervisedAgent):
@@ -79,7 +77,7 @@ class ClaudeAgent(SupervisedAgent):
         from helmsman.agents.sandbox import find_sandbox
 
         binary, given = await anyio.to_thread.run_sync(find_claude, settings, env), launch_environment(env)
-        digest = digest_of(given, _PREFIXES, binary.identity, str(binary.home))
+        digest = digest_of(given, binary.identity, str(binary.home))
         return Prepared(
             ClaudeDialect(_sessions_in(binary.home), binary, settings.session_roots),
             LaunchConfig(

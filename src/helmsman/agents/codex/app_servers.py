@@ -49,10 +49,10 @@ from helmsman.agents.codex.processes import (
     start_codex,
 )
 from helmsman.agents.codex.watching import AppServerOutput
+from helmsman.agents.environment import digest_of
 from helmsman.agents.supervisor.client import GREETING_ID, NotOurs, Owner, Taken, attach, start_supervised
 from helmsman.agents.supervisor.directory import is_attached, private_directory
 from helmsman.agents.supervisor.records import ENGINES, directories, forget_abandoned, read_record
-from helmsman.base.caller_context import UMASK
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.files import release_lock, take_lock
 from helmsman.base.jsonrpc import Peer, Transport
@@ -80,44 +80,6 @@ if TYPE_CHECKING:
     from helmsman.settings import Settings
 
 log = logging.getLogger(__name__)
-
-# --- which Codex, in which environment -------------------------------------------------------------------------------
-
-
-def digest_of(env: Mapping[str, str], command_path: str = "") -> str:
-    """Return a fingerprint of the variables that change what Codex and its commands do.
-
-    These say where programs and files are, how the network and the account are reached, and what Codex and the commands of
-    a project read: addresses, secrets, the kind of environment. Other variables (terminals, editors, desktops) differ from
-    window to window. `command_path` is the PATH of Codex's commands.
-    """
-    chosen = {name: value for name, value in env.items() if _changes_codex(name)}
-    return hashlib.sha256(
-        json.dumps([chosen, command_path], sort_keys=True).encode("utf-8", "surrogateescape")
-    ).hexdigest()
-
-
-_NAMES: Final = frozenset(
-    {
-        *(UMASK, "HOME", "PATH", "SHELL", "TMPDIR", "USER", "RUST_LOG", "KUBECONFIG"),
-        *("LD_LIBRARY_PATH", "PYTHONPATH", "NODE_PATH", "GOPATH"),
-    }
-)
-_NO_NAMES: Final = frozenset({"CODEX_CLI_PATH", "CODEX_HOME", "CODEX_THREAD_ID", "STARSHIP_SESSION_KEY"})
-"""Our own, compared elsewhere, or different for every window or every session of a Codex that starts Helmsman."""
-_NO_PREFIXES: Final = ("HELMSMAN_", "VSCODE_", "XDG_", "CLAUDE_CODE_")
-_PREFIXES: Final = ("CODEX_", "CLAUDE_CONFIG_", "ANTHROPIC_", "OPENAI_", "AZURE_", "AWS_", "SSL_CERT_", "OTEL_")
-_SUFFIXES: Final = (
-    *("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS"),
-    *("_URL", "_URI", "_DSN", "_HOST", "_PROXY", "_ENV"),
-)
-
-
-def _changes_codex(name: str) -> bool:
-    name = name.upper()
-    is_known = name.startswith(_PREFIXES) or (name.endswith(_SUFFIXES) and not name.startswith(_NO_PREFIXES))
-    return name in _NAMES or (is_known and name not in _NO_NAMES)
-
 
 # --- detached engines ------------------------------------------------------------------------------------------------
 
