@@ -38,7 +38,7 @@ demo: $(VENV)/.runtime ## Real Codex on a scripted model: a command, a change, a
 	@$(BIN)/helmsman demo $(DEMO)
 
 demo-fleet: $(VENV)/.dev ## A Postgres, three workers as three machines, twenty tasks, one machine killed: all done, none twice
-	@$(BIN)/python scripts/demo_fleet.py $(DEMO)
+	@$(BIN)/python -m scripts.demo_fleet $(DEMO)
 
 # Without the npm registry this fails, and the tests with those clients are skipped.
 $(CLIENTS)/installed.json: scripts/fetch_clients.py | $(VENV)/.dev

@@ -22,6 +22,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+from tests.postgres import Postgres
 
 from helmsman import Helmsman
 from helmsman.model.options import Placement
@@ -29,7 +30,6 @@ from helmsman.settings import load_settings
 from helmsman.testing import ScriptedModel, make_repository, run, say
 from helmsman.testing.binaries import codex_version
 from helmsman.testing.home import HomeTemplates
-from helmsman.testing.postgres import Postgres
 
 _SECONDS = 600.0
 _LEASE = 6

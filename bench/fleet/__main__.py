@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import psycopg
+from tests.postgres import Postgres
 
 from bench.fleet import load
 from bench.fleet.fleet import LEASE, draft, machines
@@ -25,7 +26,6 @@ from bench.fleet.report import as_page
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
 from helmsman.model.answered_by import PROGRAM
-from helmsman.testing.postgres import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence

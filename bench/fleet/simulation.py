@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import psycopg
+from tests.postgres import Postgres
 
 from bench.fleet import load
 from bench.fleet.__main__ import spread
@@ -36,7 +37,6 @@ from helmsman.fleet.setup import init_fleet
 from helmsman.fleet.worker import WorkerOptions
 from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
-from helmsman.testing.postgres import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,6 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
+from tests.left_processes import hub_processes
+from tests.postgres import Postgres
 
 import helmsman
 from bench.fleet.pages import DOCS, put
@@ -37,9 +39,7 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.setup import init_fleet
 from helmsman.testing import always, codex_version, installed_codex, make_repository, run, say
 from helmsman.testing.home import CodexHome, HomeTemplates
-from helmsman.testing.hubs import hub_processes
 from helmsman.testing.model import ScriptedModel
-from helmsman.testing.postgres import Postgres
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import anyio
+from tests.left_processes import hub_processes
 
 from helmsman.agents.supervisor.records import read_records
 from helmsman.hub.launch import LOCK
-from helmsman.testing.hubs import hub_processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

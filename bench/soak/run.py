@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.to_thread
+from tests.left_processes import hub_processes
 
 from bench.soak.clients import OF_EACH_OTHER, OF_FAULTS, Habits, HttpWorker, LibraryWorker, PipeWorker
 from bench.soak.faults import (
@@ -35,7 +36,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import descendants
 from helmsman.testing import ScriptedModel, codex_version, installed_codex, leaks, make_repository
 from helmsman.testing.home import HomeTemplates
-from helmsman.testing.hubs import end_hub, hub_processes
+from helmsman.testing.hubs import end_hub
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping

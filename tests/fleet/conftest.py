@@ -25,7 +25,7 @@ from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
 from helmsman.model.options import TurnInput
 from helmsman.model.request import TurnRequest
-from helmsman.testing.postgres import Postgres, postgres_programs
+from tests.postgres import Postgres, postgres_programs
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping

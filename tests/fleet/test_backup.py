@@ -15,12 +15,12 @@ import pytest
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.reaping import requeue_work
-from helmsman.testing.postgres import postgres_programs
 from tests.fleet.conftest import SECONDS, drop
+from tests.postgres import postgres_programs
 
 if TYPE_CHECKING:
-    from helmsman.testing.postgres import Postgres
     from tests.fleet.conftest import Fleet
+    from tests.postgres import Postgres
 
 pytestmark = pytest.mark.anyio
 

@@ -142,7 +142,7 @@ def test_nobody_without_a_fleet_imports_anything_of_one() -> None:
 @pytest.mark.rare
 def test_the_demo_ends_with_all_tasks_done_and_none_twice(codex_binary: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "scripts/demo_fleet.py", "--tasks", "8", "--codex", str(codex_binary)],
+        [sys.executable, "-m", "scripts.demo_fleet", "--tasks", "8", "--codex", str(codex_binary)],
         capture_output=True,
         text=True,
         timeout=300,

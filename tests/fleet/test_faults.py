@@ -24,8 +24,8 @@ from tests.fleet.conftest import LEASE
 
 if TYPE_CHECKING:
     from helmsman.testing import ScriptedModel
-    from helmsman.testing.postgres import Postgres
     from tests.fleet.conftest import Fleet, WorkerProcess
+    from tests.postgres import Postgres
 
 pytestmark = pytest.mark.anyio
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from helmsman.testing import ScriptedModel
-    from helmsman.testing.postgres import Postgres
     from tests.fleet.conftest import Fleet
+    from tests.postgres import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 

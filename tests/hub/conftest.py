@@ -13,9 +13,10 @@ import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing.hubs import end_hub, hub_pid, hub_processes
+from helmsman.testing.hubs import end_hub, hub_pid
 from tests.clients.server_process import Serving
 from tests.hub.commands import done, whole
+from tests.left_processes import hub_processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

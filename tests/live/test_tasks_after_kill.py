@@ -28,6 +28,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import replace
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import leaks, run, say
+from tests.left_processes import stuck_sandboxes
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -225,7 +226,7 @@ def done(request: ModelRequest) -> str:
 def no_stuck_sandboxes() -> Iterator[None]:
     """Ends what Codex leaves when killed in the wrong millisecond. Asked for before the engines, so it comes after them."""
     yield
-    leaks.end(leaks.stuck_sandboxes(os.environ[leaks.MARKER_VARIABLE]))
+    leaks.end(stuck_sandboxes(os.environ[leaks.MARKER_VARIABLE]))
 
 
 @dataclass(frozen=True)

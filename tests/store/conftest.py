@@ -12,7 +12,7 @@ from tests.tasks.conftest import clock, path, registry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from helmsman.testing.postgres import Postgres
+    from tests.postgres import Postgres
 
 __all__ = ["clock", "path", "registry"]
 

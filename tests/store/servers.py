@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from helmsman.testing.postgres import Postgres, postgres_programs
+from tests.postgres import Postgres, postgres_programs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

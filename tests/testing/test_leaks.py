@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from helmsman.testing import leaks
+from tests.left_processes import stuck_sandboxes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,14 +66,14 @@ def test_the_inner_half_of_a_sandbox_is_stuck_once_the_outer_one_is_gone(tmp_pat
         assert outer.stdin is not None
         assert outer.stdout is not None
         inner = int(outer.stdout.readline())
-        assert leaks.stuck_sandboxes(marker) == set()
+        assert stuck_sandboxes(marker) == set()
         outer.stdin.close()
         outer.wait(10)
         while not (found := leaks.marked_processes(marker)):  # the system may not tell of it while it changes parents
             assert Path(f"/proc/{inner}").exists()
         (stuck,) = found
         assert stuck.pid == inner
-        while not leaks.stuck_sandboxes(marker):  # it may be on its way
+        while not stuck_sandboxes(marker):  # it may be on its way
             assert Path(f"/proc/{inner}").exists()
         assert "state S" in leaks.report({stuck})
         leaks.end({stuck})

@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from helmsman.hub.launch import LOCK
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _SECONDS = 10.0
 _GENTLE_SECONDS = 1.0
@@ -43,18 +46,6 @@ def hub_pid(state_dir: Path) -> int | None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"Somebody holds {state_dir / LOCK} and does not say who it is.")
         time.sleep(_POLL)
-
-
-def hub_processes(state_dir: Path) -> list[int]:
-    """Return all hub processes of a state directory, including those that are still starting (Linux)."""
-    found: list[int] = []
-    for name in os.listdir("/proc"):  # noqa: PTH208 - as in `leaks`
-        if name.isdecimal():
-            with contextlib.suppress(OSError):
-                words = Path("/proc", name, "cmdline").read_bytes().split(b"\0")
-                if b"helmsman.cli.hub_process" in words and os.fsencode(state_dir) in words:
-                    found.append(int(name))
-    return found
 
 
 def end_hub(state_dir: Path) -> None:

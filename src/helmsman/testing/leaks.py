@@ -53,33 +53,13 @@ def marked_processes(marker: str, *, besides: AbstractSet[str] = frozenset()) ->
     for name in running_processes() - besides:
         with contextlib.suppress(OSError):  # it ended while we looked, or belongs to someone else
             if wanted in read_proc(f"/proc/{name}/environ").split(b"\0"):
-                found.add(LeftProcess(int(name), _command(Path("/proc", name))))
+                found.add(LeftProcess(int(name), command_of(Path("/proc", name))))
     return found
 
 
 def child_processes() -> set[LeftProcess]:
     """Return direct children, including zombies."""
     return set(_children_from_proc() if sys.platform == "linux" else children_from_ps())
-
-
-def stuck_sandboxes(marker: str) -> set[LeftProcess]:
-    """Return sandboxes that hang because Codex was killed while starting them (Linux).
-
-    The outer `bwrap` dies with Codex, and the inner one waits for it forever. Helmsman cannot prevent this if it was
-    killed itself; tests that kill at random must end them.
-    """
-    return {process for process in marked_processes(marker) if _is_stuck_sandbox(Path("/proc", str(process.pid)))}
-
-
-def _is_stuck_sandbox(folder: Path) -> bool:
-    with contextlib.suppress(OSError, KeyError):
-        parent = Path("/proc", _status(folder)["PPid"])
-        # Compare the first word: Codex runs it from an open file descriptor, so the process name is a number.
-        names = [_command(place).partition(" ")[0] for place in (folder, parent)]
-        call = (folder / "syscall").read_text(encoding="utf-8").split()
-        is_reading = (call[:1], call[3:4]) == (["0"], ["0x8"])  # eight bytes
-        return names[0] == "bwrap" != names[1] and is_reading
-    return False
 
 
 def wait_until_gone(
@@ -121,7 +101,7 @@ def _children_from_proc() -> Iterator[LeftProcess]:
             for pid in (task / "children").read_text(encoding="ascii").split():
                 folder = Path("/proc") / pid
                 state = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
-                yield LeftProcess(int(pid), _command(folder), zombie=state == "Z")
+                yield LeftProcess(int(pid), command_of(folder), zombie=state == "Z")
 
 
 def children_from_ps() -> Iterator[LeftProcess]:
@@ -139,17 +119,19 @@ def children_from_ps() -> Iterator[LeftProcess]:
 def _circumstances(pid: int) -> str:
     folder = Path("/proc", str(pid))
     with contextlib.suppress(OSError, KeyError):
-        status = _status(folder)
+        status = status_of(folder)
         waits_in = (folder / "wchan").read_text(encoding="utf-8") or "nothing"
         return f"\n  state {status['State']}, parent {status['PPid']}, waits in {waits_in}"
     return ""
 
 
-def _status(folder: Path) -> dict[str, str]:
+def status_of(folder: Path) -> dict[str, str]:
+    """Return the fields of a process in its `status` file."""
     lines = (folder / "status").read_text(encoding="utf-8", errors="replace").splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _command(folder: Path) -> str:
+def command_of(folder: Path) -> str:
+    """Return the command line of a process."""
     words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     return words or (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()
