@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import signal
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from helmsman.agents import process_engine
 from helmsman.agents.acp.profile import Profile
 from helmsman.agents.process_engine import TRANSITIONS, AgentDialect, State, Supervision, open_process_engine
 from helmsman.agents.protocol import Trust
@@ -121,6 +123,13 @@ def test_every_state_leads_back_to_the_one_without_a_process() -> None:
     assert all(State.STORED in TRANSITIONS[state] for state in State if state is not State.STORED)
     assert TRANSITIONS[State.ENDING] == {State.STORED}, "nothing begins in a process that is ending"
     assert [state for state in State if State.RUNNING in TRANSITIONS[state]] == [State.STARTING, State.IDLE]
+
+
+def test_the_states_are_drawn_alike_in_the_module_and_in_the_documentation() -> None:
+    drawn = [line for line in (process_engine.__doc__ or "").splitlines() if re.search("[─│]", line)]
+    assert len(drawn) == 3
+    assert {state.name for state in State} == set(re.findall("[A-Z]{4,}", "".join(drawn)))
+    assert "\n".join(drawn) in (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 
 
 def test_a_dialect_is_not_made_without_all_its_answers() -> None:
