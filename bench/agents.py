@@ -59,8 +59,7 @@ async def measure(rounds: int = ROUNDS) -> list[Row]:
 
 
 async def _measure(name: str, command: Sequence[str], rounds: int) -> list[Row]:
-    title = "Claude Code" if name == "claude" else next(one.title for one in KNOWN if one.name == name)
-    what = f"a turn of a sentence of {title}, by the library"
+    what = f"a turn of a sentence of {title_of(name)}, by the library"
     with tempfile.TemporaryDirectory(prefix="helmsman-bench-", dir=MEMORY) as folder:
         async with model_process() as url, _sides(name, command, Path(folder), url) as turns:
 
@@ -88,7 +87,7 @@ async def _sides(
         return {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", **agent_environment(name, address, home)}
 
     env = environment("ours") | {"HELMSMAN_STATE_DIR": str(folder / "state")}
-    settings = _settings(name, command, env, folder)
+    settings = agent_settings(name, command, env, folder)
     async with (
         _bare(name, command, environment("bare"), folder, repository) as bare,
         Helmsman(settings, env=env, inside=True) as helm,
@@ -112,7 +111,11 @@ async def _sides(
         yield {"bare": theirs, "helmsman": ours}
 
 
-def _settings(name: str, command: Sequence[str], env: Mapping[str, str], folder: Path) -> Settings:
+def title_of(name: str) -> str:
+    return "Claude Code" if name == "claude" else next(one.title for one in KNOWN if one.name == name)
+
+
+def agent_settings(name: str, command: Sequence[str], env: Mapping[str, str], folder: Path) -> Settings:
     if name == "claude":
         return load_settings({"claude_path": command[0], "detach": False}, env, folder)
     named = ConfigFile(folder / "helmsman.toml", {"agents": {name: {"command": list(command)}}}, trusted=True)

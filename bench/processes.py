@@ -35,6 +35,15 @@ def memory_mb(pid: int) -> float:
     return int(_ps(pid, "rss")) / 1024
 
 
+def proportional_memory_mb(pid: int) -> float:
+    """Memory of a process in MB, in which a page shared by several counts in parts; 0 if the process has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    except (FileNotFoundError, ProcessLookupError):
+        return memory_mb(pid) if Path(f"/proc/{pid}").exists() else 0.0
+
+
 def _ps(pid: int, field: str) -> str:
     done = subprocess.run(["ps", "-o", f"{field}=", "-p", str(pid)], capture_output=True, encoding="utf-8", check=True)
     return done.stdout.strip()
