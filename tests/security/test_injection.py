@@ -17,7 +17,7 @@ from helmsman import Helmsman
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.cloud import CloudClient
 from helmsman.agents.codex.configuration import check_config, profile_config
-from helmsman.agents.codex.exec.command import exec_command
+from helmsman.agents.codex.exec import exec_command
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.base.structs import replace

@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
-from helmsman.agents.codex.exec.dialect import open_exec_engine
+from helmsman.agents.codex.exec import open_exec_engine
 from helmsman.errors import (
     EngineLost,
     EngineStartFailed,

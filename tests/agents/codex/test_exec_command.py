@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.exec.command import ExecCommand, exec_command
+from helmsman.agents.codex.exec import ExecCommand, exec_command
 from helmsman.agents.codex.features import Version
 from helmsman.base.config_values import as_toml
 from helmsman.errors import InvalidInput

@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from helmsman.agents import agent_process, child_process
+from helmsman.agents.codex import exec as module
 from helmsman.agents.codex.binary import CodexBinary
-from helmsman.agents.codex.exec import dialect as module
-from helmsman.agents.codex.exec.dialect import open_exec_engine
+from helmsman.agents.codex.exec import open_exec_engine
 from helmsman.agents.codex.features import Version
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed, SessionNotFound
 from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnEnded

@@ -154,7 +154,7 @@ class CodexAgent(Agent):
             return
         binary = await find_agent(settings, env)
         if _uses_exec(settings, binary):
-            from helmsman.agents.codex.exec.dialect import open_exec_engine
+            from helmsman.agents.codex.exec import open_exec_engine
 
             roots = settings.session_roots
             async with open_exec_engine(

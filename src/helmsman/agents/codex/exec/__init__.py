@@ -1,1 +1,0 @@
-"""Fallback engine: `codex exec`, one process per turn."""
