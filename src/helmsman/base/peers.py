@@ -38,6 +38,14 @@ def can_tell_sandboxed() -> bool:
         return False
 
 
+def belongs_to_other(connection: socket.socket) -> bool:
+    """Return whether the peer is another user's; False where the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return False
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(credentials)[1] != os.geteuid())
+
+
 def why_refused(connection: socket.socket, also: Callable[[int], str | None] = lambda _pid: None) -> str | None:
     """Return why a connection is refused, or None. Anything that cannot be determined is a reason.
 

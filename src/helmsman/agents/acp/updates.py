@@ -8,16 +8,15 @@ closed then.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.changes import as_details, change_of, update_of
 from helmsman.base.json_values import mapping, optional_text, sequence, text
-from helmsman.git.diff import read_change
-from helmsman.model.change_diff import diff_lines, file_change_diff
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -355,11 +354,10 @@ def _change(path: str, old: str | None, new: str | None) -> PathChange:
     if not old and before:  # it says that there is no such file
         old = before
     if not old:
-        return _counted(PathChange(path=path, kind="add", diff=new or ""))
+        return change_of(path, "add", new or "")
     if new is None:
-        return _counted(PathChange(path=path, kind="delete", diff=old))
-    hunks = list(difflib.unified_diff(diff_lines(old), diff_lines(new), n=3))[2:]
-    return _counted(PathChange(path=path, kind="update", diff="".join(hunks)))
+        return change_of(path, "delete", old)
+    return update_of(path, old, new)
 
 
 def _from_unified(path: str, diff: str) -> PathChange:
@@ -367,13 +365,8 @@ def _from_unified(path: str, diff: str) -> PathChange:
     added = "\n--- /dev/null" in f"\n{head}" or "new file mode" in head
     if added:
         whole = "".join(line[1:] for line in hunks.splitlines(keepends=True) if line.startswith("+"))
-        return _counted(PathChange(path=path, kind="add", diff=whole))
-    return _counted(PathChange(path=path, kind="update", diff=f"@@ {hunks}" if mark else diff))
-
-
-def _counted(change: PathChange) -> PathChange:
-    read = read_change(change)
-    return PathChange(path=change.path, kind=change.kind, diff=change.diff, added=read.added, removed=read.removed)
+        return change_of(path, "add", whole)
+    return change_of(path, "update", f"@@ {hunks}" if mark else diff)
 
 
 def _content(path: str) -> str | None:
@@ -444,7 +437,7 @@ def read_question(params: Mapping[str, Any], call: Mapping[str, Any], asking: As
         details = {
             "diff": None if is_unknown else file_change_diff(changes, directory),
             "changes": [
-                {"path": change.path, "kind": change.kind} if is_unknown else _shown(change) for change in changes
+                {"path": change.path, "kind": change.kind} if is_unknown else as_details(change) for change in changes
             ],
             "paths": [change.path for change in changes],
             "sandbox": asking.sandbox,
@@ -577,11 +570,6 @@ def _in_words(words: str, directory: str) -> dict[str, Any]:
                 {"directory": directory, "reason": rest[1:-1] or None, "more": None} if is_reason else {"more": words}
             )
     return {"more": words}
-
-
-def _shown(change: PathChange) -> dict[str, Any]:
-    told = {"path": change.path, "kind": change.kind, "added": change.added, "removed": change.removed}
-    return {name: value for name, value in told.items() if value is not None}
 
 
 def _user_prompts(asked: list[Mapping[str, Any]]) -> tuple[Prompt, ...]:

@@ -7,7 +7,6 @@ of the message and the position of the block. Tools have their own ids, and end 
 from __future__ import annotations
 
 import codecs
-import difflib
 import hashlib
 import json
 import os
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.changes import as_details, counted, update_of
 from helmsman.agents.claude.binary import TITLE
 from helmsman.base.json_values import amount, count, integer, mapping, optional_text, sequence, text
 from helmsman.base.redaction import redact
 from helmsman.base.structs import replace
-from helmsman.git.diff import read_change
-from helmsman.model.change_diff import diff_lines, file_change_diff
+from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import (
     USAGE_LIMIT,
     AgentMessage,
@@ -302,14 +301,14 @@ def change_of(tool: str, given: Mapping[str, Any], before: str | None = None) ->
     if tool == "Write":
         new = text(given.get("content"))
         if before is None:
-            return _counted(PathChange(path=path, kind="add", diff=new))
-        return _with_diff(PathChange(path=path, kind="update"), before, new)
+            return counted(PathChange(path=path, kind="add", diff=new))
+        return update_of(path, before, new)
     edits = [mapping(edit) for edit in sequence(given.get("edits"))] or [given]
     old = "".join(text(edit.get("old_string")) for edit in edits)
     new = "".join(text(edit.get("new_string", edit.get("new_source"))) for edit in edits)
     if before is not None and (after := edited(before, given)) is not None:
         old, new = _as_edited(before), after
-    return _with_diff(PathChange(path=path, kind="update"), old, new)
+    return update_of(path, old, new)
 
 
 def edited(before: str, given: Mapping[str, Any]) -> str | None:
@@ -336,11 +335,6 @@ def _as_edited(content: str) -> str:
     return content.replace("\r\n", "\n")
 
 
-def _with_diff(change: PathChange, old: str, new: str) -> PathChange:
-    lines = list(difflib.unified_diff(diff_lines(old), diff_lines(new), n=3))[2:]
-    return _counted(replace(change, diff="".join(lines)))
-
-
 def _changed(change: PathChange, detail: Mapping[str, Any]) -> PathChange:
     """Return a change with the details that Claude Code reports afterwards."""
     kind = "add" if detail.get("type") == "create" else change.kind
@@ -352,12 +346,7 @@ def _changed(change: PathChange, detail: Mapping[str, Any]) -> PathChange:
         + "".join(f"{one}\n" for one in sequence(hunk.get("lines")))
         for hunk in hunks
     )
-    return _counted(replace(change, kind=kind, diff=diff))
-
-
-def _counted(change: PathChange) -> PathChange:
-    read = read_change(change)
-    return replace(change, added=read.added, removed=read.removed)
+    return counted(replace(change, kind=kind, diff=diff))
 
 
 # --- how a turn went -------------------------------------------------------------------------------------------------
@@ -523,15 +512,12 @@ def _read(
         before, is_known = _before(text(given.get("file_path")))
         unknown = _unknown(tool, given, before, is_known=is_known)
         change = change_of(tool, given, before if is_known or tool == "Write" else None)
-        counts = {"added": change.added, "removed": change.removed} if unknown is None else {}
         replaces_all = any(mapping(edit).get("replace_all") for edit in (given, *sequence(given.get("edits"))))
         details = {
             "diff": None if unknown and replaces_all else file_change_diff((change,), directory),
             "unknown": unknown,
             "input": dict(given) if unknown and tool != "NotebookEdit" else None,
-            "changes": [
-                {"path": change.path, "kind": change.kind, **{k: v for k, v in counts.items() if v is not None}}
-            ],
+            "changes": [as_details(change if unknown is None else replace(change, added=None, removed=None))],
             "paths": [change.path],
             "sandbox": sandbox,
             "more": {key: value for key, value in given.items() if key not in _IN_THE_DIFF} or None,

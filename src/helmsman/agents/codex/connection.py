@@ -15,7 +15,6 @@ import os
 import re
 import socket
 import ssl
-import struct
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +42,7 @@ from helmsman.base.addresses import REMOTE_TOKEN, engine_address, is_loopback
 from helmsman.base.json_values import integer, mapping, optional_text, present, rows, sequence, texts
 from helmsman.base.jsonrpc import REQUEST_TIMEOUT, Peer
 from helmsman.base.line_framer import MAX_LINE_BYTES
+from helmsman.base.peers import belongs_to_other
 from helmsman.errors import (
     EngineLost,
     EngineProtocolError,
@@ -484,21 +484,11 @@ async def open_unix(path: Path) -> AsyncIterator[WebSocketTransport]:
     # Codex before 0.166 drops a handshake that offers compression.
     connecting = unix_connect(str(path), uri="ws://localhost/", **_OPTIONS)
     async with _connected(connecting, f"at {path}") as connection:
-        _refuse_strangers(connection, path)
+        if belongs_to_other(connection.transport.get_extra_info("socket")):
+            raise EngineLost(  # it would receive everything and could answer anything
+                f"The engine at {path} belongs to another user. Remove that path, and start an engine of your own."
+            )
         yield WebSocketTransport(connection)
-
-
-def _refuse_strangers(connection: ClientConnection, path: Path) -> None:
-    """Refuse an engine of another user, which would receive everything and could answer anything."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return  # where the system does not tell, the directory of the socket keeps others out
-    its_socket: socket.socket = connection.transport.get_extra_info("socket")
-    credentials = its_socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    _pid, uid, _gid = struct.unpack("3i", credentials)
-    if uid != os.geteuid():
-        raise EngineLost(
-            f"The engine at {path} belongs to another user. Remove that path, and start an engine of your own."
-        )
 
 
 @asynccontextmanager

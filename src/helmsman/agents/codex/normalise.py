@@ -12,12 +12,11 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
+from helmsman.agents.changes import counted
 from helmsman.agents.codex.access import approval_name, sandbox_name
 from helmsman.base.json_values import camel_case, integer, mapping, optional_text, sequence, snake_case, text, texts
 from helmsman.base.redaction import redact
-from helmsman.base.structs import replace
 from helmsman.base.truncate import KEPT_CHARS, cut
-from helmsman.git.diff import read_change
 from helmsman.model.events import (
     USAGE_LIMIT,
     AgentMessage,
@@ -439,9 +438,7 @@ def path_change(raw: Any) -> PathChange:
     diff = optional_text(change.get("diff"))
     if moved_to is not None and diff is not None:
         diff = diff.removesuffix(_MOVE_TRAILER + moved_to)
-    bare = PathChange(path=text(change.get("path")), kind=kind, moved_to=moved_to, diff=diff)
-    read = read_change(bare)
-    return replace(bare, added=read.added, removed=read.removed)
+    return counted(PathChange(path=text(change.get("path")), kind=kind, moved_to=moved_to, diff=diff))
 
 
 # --- the app-server --------------------------------------------------------------------------------------------------

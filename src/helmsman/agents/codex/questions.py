@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
+from helmsman.agents.changes import as_details
 from helmsman.agents.codex.binary import TITLE
 from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.rollouts import OWN_ID, SESSIONS, lines_from_end
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from helmsman.agents.event_router import EventRouter
     from helmsman.base.jsonrpc import IncomingRequest, Peer
     from helmsman.model.client_tools import ToolResult
-    from helmsman.model.events import PathChange
     from helmsman.model.questions import WhereItRuns
 
 # --- requests and answers --------------------------------------------------------------------------------------------
@@ -182,7 +182,7 @@ def _read_file_change(params: Mapping[str, Any], around: RequestContext) -> _Rea
     changes = around.patch.changes if around.patch is not None else ()
     details = {
         "diff": file_change_diff(changes, around.directory) if changes else None,
-        "changes": list(map(_change, changes)) or None,
+        "changes": list(map(as_details, changes)) or None,
         "paths": [path for change in changes for path in (change.path, change.moved_to) if path is not None] or None,
         "reason": reason,
         "grantRoot": root,
@@ -190,17 +190,6 @@ def _read_file_change(params: Mapping[str, Any], around: RequestContext) -> _Rea
     }
     prompt = Prompt(text="Codex asks to change files.", options=(APPROVE, APPROVE_SESSION, DENY, ABORT))
     return "patch_approval", (prompt,), details
-
-
-def _change(change: PathChange) -> dict[str, Any]:
-    told = {
-        "path": change.path,
-        "kind": change.kind,
-        "movedTo": change.moved_to,
-        "added": change.added,
-        "removed": change.removed,
-    }
-    return present(told)
 
 
 def _write_decision(

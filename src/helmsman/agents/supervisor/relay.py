@@ -25,12 +25,11 @@ import json
 import os
 import selectors
 import socket
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from helmsman.base.line_framer import MAX_LINE_BYTES, LineFramer
-from helmsman.base.peers import why_refused
+from helmsman.base.peers import belongs_to_other, why_refused
 from helmsman.base.processes import is_marked, parents_of, read_proc
 
 if TYPE_CHECKING:
@@ -359,7 +358,7 @@ def connect_websocket(path: Path) -> tuple[WebSocketFraming, socket.socket]:
     try:
         connection.settimeout(_CONNECT_SECONDS)
         connection.connect(str(path))
-        _refuse_other_users(connection, path)
+        _require_own(connection, path)
         protocol = ClientProtocol(parse_uri("ws://localhost/"), max_size=MAX_LINE_BYTES)
         protocol.send_request(protocol.connect())
         framing = WebSocketFraming(protocol)
@@ -373,20 +372,16 @@ def connect_websocket(path: Path) -> tuple[WebSocketFraming, socket.socket]:
     return framing, connection
 
 
+def _require_own(connection: socket.socket, path: Path) -> None:
+    if belongs_to_other(connection):  # it would read all input and could answer anything
+        raise PermissionError(f"the socket at {path} belongs to another user")
+
+
 def _require_open(protocol: ClientProtocol, path: Path) -> None:
     from websockets.protocol import State
 
     if protocol.state is not State.OPEN:
         raise ConnectionError(f"the agent refused the connection at {path}: {protocol.handshake_exc}")
-
-
-def _refuse_other_users(connection: socket.socket, path: Path) -> None:
-    """Refuse a socket of another user, who would read all input and could answer anything."""
-    if hasattr(socket, "SO_PEERCRED"):  # elsewhere the private directory of the socket has to do
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        _pid, uid, _gid = struct.unpack("3i", credentials)
-        if uid != os.geteuid():
-            raise PermissionError(f"the socket at {path} belongs to another user")
 
 
 # --- the relay -------------------------------------------------------------------------------------------------------
