@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from helmsman.agents.sandbox import Sandbox
     from helmsman.agents.supervisor.client import Owner
     from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.model.events import Event, PastTurn
+    from helmsman.model.events import Event, PastTurn, TurnEnded
     from helmsman.model.options import TurnInput
     from helmsman.model.questions import Choice, Question
 
@@ -320,9 +320,23 @@ class Conversation(ABC):
     async def answer(self, question: Question, choices: tuple[Choice, ...] | None) -> bool:
         """Send an answer; return whether the turn has to be interrupted. Raises `QuestionNotOpen`."""
 
-    @abstractmethod
     def end_turn(self, turn: AgentTurn) -> None:
         """Close all that is open in a turn, and tell its end, once."""
+        if turn.is_told:
+            return
+        turn.is_told = True
+        self.withdraw_all()
+        ended = self.ended(turn)
+        self.session.finish(turn)
+        self.deliver(ended)
+        self.process.turn_ended()
+
+    @abstractmethod
+    def ended(self, turn: AgentTurn) -> TurnEnded:
+        """Deliver the last events of a turn, and return its end."""
+
+    def withdraw_all(self) -> None:  # noqa: B027 - some never ask
+        """Withdraw all open questions."""
 
     @abstractmethod
     def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:

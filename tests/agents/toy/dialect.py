@@ -81,13 +81,9 @@ class ToyConversation(Conversation):
         await self.process.send({"answer": yes})
         return False
 
-    def end_turn(self, turn: AgentTurn) -> None:
-        if not turn.is_told:
-            turn.is_told = True
-            self.session.finish(turn)
-            outcome: Any = "interrupted" if turn.interrupted else self.how
-            self.deliver(TurnEnded(session_id=self.session.id, turn_id=turn.id, outcome=outcome))
-            self.process.turn_ended()
+    def ended(self, turn: AgentTurn) -> TurnEnded:
+        outcome: Any = "interrupted" if turn.interrupted else self.how
+        return TurnEnded(session_id=self.session.id, turn_id=turn.id, outcome=outcome)
 
     def recall(self, notes: Mapping[str, Any], *, is_running: bool) -> None:
         if is_running:

@@ -406,19 +406,13 @@ class AcpConversation(Conversation):
             with self.process.position.at(turn.answered_at):  # other lines may have been read since
                 self.end_turn(turn)
 
-    def end_turn(self, turn: AgentTurn) -> None:
+    def ended(self, turn: AgentTurn) -> TurnEnded:
         assert isinstance(turn, AcpTurn)
-        if turn.is_told:
-            return
-        turn.is_told = True
         outcome, failure = turn.outcome(self.title)
-        self.withdraw_all()
         self._emit(turn.items.end(completed=outcome == "completed"))
         if (used := self._used_in(turn)) is not None:
             self.deliver(UsageReported(session_id=self.session.id, turn_id=turn.id, last=used))
-        self.session.finish(turn)
-        self.deliver(TurnEnded(session_id=self.session.id, turn_id=turn.id, outcome=outcome, failure=failure))
-        self.process.turn_ended()
+        return TurnEnded(session_id=self.session.id, turn_id=turn.id, outcome=outcome, failure=failure)
 
     async def _count(self, turn: AcpTurn, answer: Mapping[str, Any]) -> None:
         reader, counting = self._reader, self._profile.counting
@@ -714,7 +708,6 @@ class AcpConversation(Conversation):
         return bool(choices) and choices is not None and choices[0].value == ABORT
 
     def withdraw_all(self) -> None:
-        """Withdraw all open questions."""
         for question_id in list(self.questions):
             self._withdraw(question_id)
         untold, self.untold = self.untold, {}

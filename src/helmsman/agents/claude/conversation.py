@@ -321,24 +321,20 @@ class ClaudeConversation(Conversation):
             reported = UsageReported(session_id=session.id, turn_id=turn.id, turn=turn.used)
             self.deliver(reported.with_raw(result))
 
-    def end_turn(self, turn: AgentTurn) -> None:
-        assert isinstance(turn, ClaudeTurn)
-        if turn.is_told:
-            return
-        turn.is_told = True
+    def withdraw_all(self) -> None:
         for asked in list(self._questions.values()):
             self._withdraw(self._questions.pop(asked.question.id))
+
+    def ended(self, turn: AgentTurn) -> TurnEnded:
+        assert isinstance(turn, ClaudeTurn)
         for event in turn.reader.close():
             self.deliver(event)
         outcome, failure = _outcome(turn)
         result = turn.result
         final = optional_text(result.get("result")) if result is not None and outcome == "completed" else None
-        self.session.finish(turn)
-        ended = TurnEnded(
+        return TurnEnded(
             session_id=self.session.id, turn_id=turn.id, outcome=outcome, failure=failure, final_message=final
-        )
-        self.deliver(ended.with_raw(result))
-        self.process.turn_ended()
+        ).with_raw(result)
 
 
 def _outcome(turn: ClaudeTurn) -> tuple[TurnOutcome, Failure | None]:

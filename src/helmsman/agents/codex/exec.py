@@ -174,16 +174,9 @@ class ExecConversation(Conversation):
         if not turn.ended.is_set():
             await self.process.end(at_once=True)
 
-    def end_turn(self, turn: AgentTurn) -> None:
-        if not turn.is_told:
-            turn.is_told = True
-            ended = self._outcome(turn)
-            self.session.finish(turn)
-            self.deliver(ended)
-
     # --- how it ended ------------------------------------------------------------------------------------------------
 
-    def _outcome(self, turn: AgentTurn) -> TurnEnded:
+    def ended(self, turn: AgentTurn) -> TurnEnded:
         if self._end is not None and (self._end.outcome == "completed" or not turn.interrupted):
             return self._end
         if turn.interrupted:
