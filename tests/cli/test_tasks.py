@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from helmsman.settings import Settings
-    from helmsman.testing import CloudTask, CodexHome, ScriptedModel
+    from helmsman.testing import CodexHome, ScriptedModel
+    from helmsman.testing.cloud import CloudTask
 
 pytestmark = pytest.mark.anyio
 

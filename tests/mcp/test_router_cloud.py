@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from helmsman.settings import Settings
-    from helmsman.testing import CloudTask
+    from helmsman.testing.cloud import CloudTask
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 

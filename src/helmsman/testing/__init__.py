@@ -6,53 +6,47 @@
 - `agent_environment`: the same model for Claude Code, Gemini, OpenCode, Qwen and Copilot (`SCRIPTED_AGENTS`).
 - `CodexHome`: its own Codex configuration for each test; `codex_versions`: the binaries to test with.
 - `helmsman.testing.plugin`: pytest fixtures around all of it; load it with `pytest_plugins`.
-
-Names are imported when they are first used, so that the small programs of the kit start quickly.
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from helmsman.testing.agents import SCRIPTED_AGENTS, agent_environment
-    from helmsman.testing.binaries import codex_version, codex_versions, installed_codex
-    from helmsman.testing.cloud import ScriptedCloud
-    from helmsman.testing.fake_acp_agent import FakeAcpAgent
-    from helmsman.testing.fake_app_server import FakeAppServer
-    from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
-    from helmsman.testing.model import ScriptedModel
-    from helmsman.testing.model_request import ModelRequest
-    from helmsman.testing.repository import git, make_repository
-    from helmsman.testing.script import (
-        Gate,
-        add,
-        always,
-        ask_user,
-        call,
-        call_tool,
-        cut,
-        delete,
-        fail,
-        hang,
-        incomplete,
-        move,
-        patch,
-        plan,
-        question,
-        rate_limit,
-        request_permissions,
-        response_failed,
-        run,
-        say,
-        search,
-        spawn_agent,
-        think,
-        update,
-        usage,
-        wait_agents,
-    )
+from helmsman.testing.agents import SCRIPTED_AGENTS, agent_environment
+from helmsman.testing.binaries import codex_version, codex_versions, installed_codex
+from helmsman.testing.cloud import ScriptedCloud
+from helmsman.testing.fake_acp_agent import FakeAcpAgent
+from helmsman.testing.fake_app_server import FakeAppServer
+from helmsman.testing.home import CodexHome, HomeTemplates, mcp_server
+from helmsman.testing.model import ScriptedModel
+from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.repository import git, make_repository
+from helmsman.testing.script import (
+    Gate,
+    add,
+    always,
+    ask_user,
+    call,
+    call_tool,
+    cut,
+    delete,
+    fail,
+    hang,
+    incomplete,
+    move,
+    patch,
+    plan,
+    question,
+    rate_limit,
+    request_permissions,
+    response_failed,
+    run,
+    say,
+    search,
+    spawn_agent,
+    think,
+    update,
+    usage,
+    wait_agents,
+)
 
 __all__ = [
     "SCRIPTED_AGENTS",
@@ -97,23 +91,3 @@ __all__ = [
     "usage",
     "wait_agents",
 ]
-
-_MODULES = {
-    "agents": ("SCRIPTED_AGENTS", "agent_environment"),
-    "binaries": ("codex_version", "codex_versions", "installed_codex"),
-    "cloud": ("ScriptedCloud",),
-    "fake_acp_agent": ("FakeAcpAgent",),
-    "fake_app_server": ("FakeAppServer",),
-    "home": ("CodexHome", "HomeTemplates", "mcp_server"),
-    "model": ("ScriptedModel",),
-    "model_request": ("ModelRequest",),
-    "repository": ("git", "make_repository"),
-}
-"""Modules of the public names. All others are words of a script."""
-
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = next((module for module, names in _MODULES.items() if name in names), "script")
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)

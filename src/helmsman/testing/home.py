@@ -15,17 +15,19 @@ import sys
 import tomllib
 from contextlib import closing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from helmsman.testing.leaks import MARKER_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from helmsman.testing.binaries import VersionNumbers
 
 _FIRST_START_SECONDS = 60
+_MCP_SERVER = Path(__file__).with_name("mcp_test_server.py")
+"""Started by its path, so that it imports nothing else."""
 _INHERITED = (
     *("PATH", "SYSTEMROOT", "TMPDIR", "LANG", "SSL_CERT_FILE", "SSL_CERT_DIR", "HELMSMAN_SNAPSHOTS"),
     MARKER_VARIABLE,
@@ -148,7 +150,7 @@ def mcp_server(notes: Path) -> dict[str, Any]:
     environment = {"HELMSMAN_TEST_NOTES": str(notes)}
     if MARKER_VARIABLE in os.environ:  # Codex passes few variables to MCP servers
         environment[MARKER_VARIABLE] = os.environ[MARKER_VARIABLE]
-    return {"command": sys.executable, "args": ["-m", "helmsman.testing.mcp_test_server"], "env": environment}
+    return {"command": sys.executable, "args": [str(_MCP_SERVER)], "env": environment}
 
 
 def _merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Tiny MCP server on stdio for Codex to call: `read` (read-only), `write`, and `ask`, which elicits an answer.
 
-Run as `python -m helmsman.testing.mcp_test_server`. It keeps its notes in the JSON file that HELMSMAN_TEST_NOTES names, so
+Run as `python mcp_test_server.py`. It keeps its notes in the JSON file that HELMSMAN_TEST_NOTES names, so
 that a test can see whether a tool really ran.
 """
 
