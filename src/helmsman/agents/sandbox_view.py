@@ -48,42 +48,14 @@ _RESOLVER: Final = Path("/etc/resolv.conf")
 
 TOOLS: Final = (
     *(".asdf", ".bun", ".dotnet", ".fnm", ".ghcup", ".goenv", ".jenv", ".juliaup", ".linuxbrew", ".nix-profile"),
-    *(
-        ".nodenv",
-        ".npm-global",
-        ".npm-packages",
-        ".nvm",
-        ".opam",
-        ".pixi",
-        ".pyenv",
-        ".rbenv",
-        ".rustup",
-        ".rvm",
-        ".rye",
-    ),
-    *(".sdkman", ".swiftly", ".volta", "anaconda3", "miniconda3", "miniforge3", "mambaforge", "micromamba"),
-    *(
-        ".cargo/bin",
-        ".cargo/config.toml",
-        ".cargo/env",
-        ".cargo/git",
-        ".cargo/registry",
-        ".deno/bin",
-        "go/bin",
-        "go/pkg",
-    ),
-    *(".gradle/caches", ".gradle/jdks", ".gradle/wrapper", ".m2/repository", ".m2/wrapper", "bin"),
-    *(
-        ".cache/ms-playwright",
-        ".cache/puppeteer",
-        ".local/bin",
-        ".local/lib",
-        ".local/share/claude",
-        ".local/share/fnm",
-    ),
-    *(".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".local/share/virtualenvs"),
-    *(".gitconfig", ".gitignore", ".gitignore_global", ".config/git/config", ".config/git/ignore"),
-    *(".config/git/attributes", ".config/mise", ".condarc", ".tool-versions", ".editorconfig"),
+    *(".nodenv", ".npm-global", ".npm-packages", ".nvm", ".opam", ".pixi", ".pyenv", ".rbenv", ".rustup", ".rvm"),
+    *(".rye", ".sdkman", ".swiftly", ".volta", "anaconda3", "miniconda3", "miniforge3", "mambaforge", "micromamba"),
+    *(".cargo/bin", ".cargo/config.toml", ".cargo/env", ".cargo/git", ".cargo/registry", ".deno/bin", "go/bin"),
+    *("go/pkg", ".gradle/caches", ".gradle/jdks", ".gradle/wrapper", ".m2/repository", ".m2/wrapper", "bin"),
+    *(".cache/ms-playwright", ".cache/puppeteer", ".local/bin", ".local/lib", ".local/share/claude"),
+    *(".local/share/fnm", ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv"),
+    *(".local/share/virtualenvs", ".gitconfig", ".gitignore", ".gitignore_global", ".config/git/config"),
+    *(".config/git/ignore", ".config/git/attributes", ".config/mise", ".condarc", ".tool-versions", ".editorconfig"),
 )
 """Below the home, what programs need and what has no secrets."""
 
@@ -113,28 +85,10 @@ SECRETS: Final = (
 """Usual locations of secrets, below the home."""
 
 RUN_LATER: Final = (
-    *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".config/autostart", ".config/fish"),
-    *(
-        ".config/environment.d",
-        ".config/git",
-        ".config/nvim",
-        ".config/systemd",
-        ".emacs.d",
-        ".gitconfig",
-        ".local/bin",
-    ),
-    *(
-        ".pam_environment",
-        ".profile",
-        ".tmux.conf",
-        ".vim",
-        ".vimrc",
-        ".xprofile",
-        ".xsessionrc",
-        ".zlogin",
-        ".zprofile",
-    ),
-    *(".zshenv", ".zshrc", "bin"),
+    *(".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".config/autostart"),
+    *(".config/fish", ".config/environment.d", ".config/git", ".config/nvim", ".config/systemd", ".emacs.d"),
+    *(".gitconfig", ".local/bin", ".pam_environment", ".profile", ".tmux.conf", ".vim", ".vimrc", ".xprofile"),
+    *(".xsessionrc", ".zlogin", ".zprofile", ".zshenv", ".zshrc", "bin"),
 )
 """Below the home, what runs outside later: never writable, also in a session that works in the home itself."""
 
@@ -476,26 +430,13 @@ def _spellings(path: Path) -> list[Path]:
 
 _SOCKETS: Final = frozenset(
     {
-        *(
-            "CONTAINER_HOST",
-            "DBUS_LAUNCHD_SESSION_BUS_SOCKET",
-            "DISPLAY",
-            "DOCKER_HOST",
-            "GPG_AGENT_INFO",
-            "ICEAUTHORITY",
-        ),
-        *(
-            "GIT_ASKPASS",
-            "GNOME_KEYRING_CONTROL",
-            "INVOCATION_ID",
-            "JOURNAL_STREAM",
-            "KITTY_LISTEN_ON",
-            "LISTEN_FDNAMES",
-        ),
-        *("LISTEN_FDS", "LISTEN_PID", "MANAGERPID", "NOTIFY_SOCKET", "NVIM", "NVIM_LISTEN_ADDRESS", "PULSE_SERVER"),
-        *("SESSION_MANAGER", "SSH_AGENT_PID", "SSH_ASKPASS", "STY", "SUDO_ASKPASS", "SWAYSOCK", "I3SOCK", "TMUX"),
-        *("TMUX_PANE", "VSCODE_GIT_ASKPASS_EXTRA_ARGS", "VSCODE_GIT_ASKPASS_MAIN", "VSCODE_GIT_ASKPASS_NODE"),
-        *("WAYLAND_DISPLAY", "WSL_INTEROP", "XAUTHORITY", "XDG_RUNTIME_DIR", "ZELLIJ", "ZELLIJ_SESSION_NAME"),
+        *("CONTAINER_HOST", "DBUS_LAUNCHD_SESSION_BUS_SOCKET", "DISPLAY", "DOCKER_HOST", "GPG_AGENT_INFO"),
+        *("ICEAUTHORITY", "GIT_ASKPASS", "GNOME_KEYRING_CONTROL", "INVOCATION_ID", "JOURNAL_STREAM"),
+        *("KITTY_LISTEN_ON", "LISTEN_FDNAMES", "LISTEN_FDS", "LISTEN_PID", "MANAGERPID", "NOTIFY_SOCKET", "NVIM"),
+        *("NVIM_LISTEN_ADDRESS", "PULSE_SERVER", "SESSION_MANAGER", "SSH_AGENT_PID", "SSH_ASKPASS", "STY"),
+        *("SUDO_ASKPASS", "SWAYSOCK", "I3SOCK", "TMUX", "TMUX_PANE", "VSCODE_GIT_ASKPASS_EXTRA_ARGS"),
+        *("VSCODE_GIT_ASKPASS_MAIN", "VSCODE_GIT_ASKPASS_NODE", "WAYLAND_DISPLAY", "WSL_INTEROP", "XAUTHORITY"),
+        *("XDG_RUNTIME_DIR", "ZELLIJ", "ZELLIJ_SESSION_NAME"),
     }
 )
 _SOCKET_NAME: Final = re.compile(r"(.*_)?(SOCK|SOCKET|SOCKET_PATH|BUS_ADDRESS|IPC_HANDLE|IPC_HOOK|IPC_HOOK_CLI)")
