@@ -112,7 +112,7 @@ async def test_without_any_codex_the_error_says_how_to_install_one(
         ("#!/bin/sh\necho 'codex 3.0'\n", "is not Codex (--version printed 'codex 3.0')"),
         ("#!/bin/sh\necho broken >&2; exit 3\n", "failed with exit code 3 (broken)"),
         ("#!/bin/sh\nkill -SEGV $$\n", "failed with exit code -11"),
-        ("#!/no/such/interpreter\n", "cannot be run"),
+        ("#!/no/such/interpreter\n", "failed with exit code 127"),
         ("#!/bin/sh\nexec yes codex\n", "gave no complete answer to --version"),
     ],
 )

@@ -19,8 +19,6 @@ import platform
 import re
 import shutil
 import stat
-import subprocess
-import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -30,15 +28,15 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.codex.features import Feature, Version
+from helmsman.agents.codex.processes import run_command
 from helmsman.agents.protocol import Capabilities, Capability
 from helmsman.base.caller_context import environment
 from helmsman.base.files import file_lock, replace_file
 from helmsman.base.json_values import json_object_in
-from helmsman.base.process_ending import end_group
 from helmsman.base.programs import Places, find_program
 from helmsman.base.redaction import redact
 from helmsman.base.structs import Value
-from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
+from helmsman.errors import CodexNotFound, EngineStartFailed, ProgramRefused, Unsupported
 from helmsman.settings import ensure_state_dir
 
 if TYPE_CHECKING:
@@ -50,8 +48,6 @@ _INSTALL: Final = "Install Codex with `pip install openai-codex-cli-bin` or `npm
 _PATH_ADVICE: Final = "CODEX_CLI_PATH (or codex_path in helmsman.toml) names it: correct that, or leave it out."
 _ANSWER_SECONDS: Final = 20.0
 """Timeout for the version. A cold Codex answers within a second; a busy machine may need a few."""
-
-_ANSWER_LIMIT: Final = 1024 * 1024
 
 
 class CodexBinary(Value, frozen=True, kw_only=True):
@@ -409,48 +405,18 @@ async def _version(program: Path, env: Mapping[str, str], *, is_launcher: bool) 
 
 
 async def _answer(argv: list[str], env: Mapping[str, str], cwd: str) -> str:
-    """Return the output of a program. Its time is bounded, and all its descendants are gone afterwards."""
+    """Return the output of a program, errors included."""
     try:
-        with anyio.CancelScope(shield=True):  # a spawn that is cancelled half-way would leave a child without an owner
-            process = await anyio.open_process(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=env,
-                cwd=cwd,
-                start_new_session=True,
-            )
-    except (OSError, ValueError) as error:
-        raise _NotUsableError(f"cannot be run ({getattr(error, 'strerror', None) or error})") from error
-    output = bytearray()
-    try:
-        with anyio.move_on_after(_ANSWER_SECONDS):
-            assert process.stdout is not None
-            async for chunk in process.stdout:
-                output += chunk
-                if len(output) > _ANSWER_LIMIT:
-                    break
-            else:
-                await process.wait()
-        exit_code = process.returncode
-    finally:
-        with anyio.CancelScope(shield=True):
-            if sys.platform == "win32":
-                with suppress(ProcessLookupError, PermissionError):
-                    process.kill()
-            else:
-                await anyio.to_thread.run_sync(end_group, process.pid)
-            await process.wait()
-            await process.aclose()
-    text = output.decode("utf-8", "replace")
-    if exit_code is None:
+        answer = await run_command(argv, env=env, cwd=Path(cwd), seconds=_ANSWER_SECONDS)
+    except EngineStartFailed as error:
+        raise _NotUsableError(f"cannot be run ({error.message})") from error
+    said = answer.stdout + answer.stderr
+    if answer.exit_code is None:
         raise _NotUsableError(f"gave no complete answer to {argv[1]} within {_ANSWER_SECONDS:g} seconds")
-    if exit_code != 0:
-        raise _NotUsableError(
-            f"failed with exit code {exit_code} ({redact(text.strip()[-300:]) or 'it printed nothing'})"
-        )
-    return text
+    if answer.exit_code:
+        shown = redact(said.strip()[-300:]) or "it printed nothing"
+        raise _NotUsableError(f"failed with exit code {answer.exit_code} ({shown})")
+    return said
 
 
 # --- what the engines can do ------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.features import Feature
-from helmsman.base.addresses import REMOTE_TOKEN
+from helmsman.agents.environment import launch_environment
 from helmsman.base.caller_context import environment
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.config_values import as_toml
@@ -51,8 +51,7 @@ def codex_environment(binary: CodexBinary, codex_home: Path, env: Mapping[str, s
 
     Codex itself starts git, MCP servers and hooks, outside of any sandbox. Its tools come first on the PATH.
     """
-    merged = dict(environment() if env is None else env)
-    merged.pop(REMOTE_TOKEN, None)  # another Codex's, and none of the business of what runs in this one
+    merged = launch_environment(env)
     if codex_home.exists():  # Codex creates its default home, but exits if a given home does not exist
         merged["CODEX_HOME"] = str(codex_home)
     merged["PATH"] = _after_its_tools(binary, path_out_of_reach(merged))
