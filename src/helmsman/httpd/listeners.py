@@ -27,6 +27,7 @@ from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.httpd.listening import HttpOptions, listen
 from helmsman.httpd.operation_routes import problem, problem_of
 from helmsman.httpd.unix_connection import UnixConnection, connection_of
+from helmsman.hub.launch import NEXT
 from helmsman.hub.process import NotServed
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
@@ -114,6 +115,8 @@ class HttpListeners:
             if not is_listening:
                 return problem_of(error)
             log.warning("HTTP is not served any more: %s", error)
+        except ImportError as error:  # another version is being installed: the client asks the next hub
+            self._hub.end(NEXT, f"a module of it cannot be imported: {error}")
         return None
 
     async def _listen(
