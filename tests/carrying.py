@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from helmsman.agents.transcripts import TranscriptPart
+from helmsman.service import HelmsmanService
 from helmsman.steering.carrying import CarriedSession
-
-if TYPE_CHECKING:
-    from helmsman.agents.transcripts import TranscriptPart
-    from helmsman.service import HelmsmanService
 
 
 async def carried(helm: HelmsmanService, session_id: str, *, agent: str = "codex") -> CarriedSession:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
+from helmsman.testing import ScriptedModel
 from helmsman.testing.agents import agent_environment
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
 
 _CACHE: Final = Path(__file__).parents[1] / ".cache" / "clients"
 

@@ -11,12 +11,14 @@ import signal
 import sys
 import tempfile
 import zlib
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from jsonschema.protocols import Validator
 from mcp.client.session import ClientSession
 
 from helmsman.agents.codex import binary
@@ -25,11 +27,6 @@ from helmsman.testing import codex_versions
 from helmsman.testing.hubs import end_hub
 from tests import warm
 from tests.shared_engine import codex_home, helm, model, own_engine, settings, shared_engine  # noqa: F401
-
-if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
-
-    from jsonschema.protocols import Validator
 
 # A busy machine, or one that has yet to make hypothesis' tables of characters, is slow: that is no fault of an example.
 # `make fuzz` goes on for longer where there is time for it.

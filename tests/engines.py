@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from helmsman.agents.protocol import Engine, Opened
 from helmsman.base.structs import replace
-
-if TYPE_CHECKING:
-    from helmsman.agents.protocol import Engine, Opened
-    from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.options import SessionOptions, TurnInput
 
 
 async def start_turn(engine: Engine, options: SessionOptions, turn: TurnInput) -> Opened:

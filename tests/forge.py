@@ -9,14 +9,12 @@ import shutil
 import socketserver
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 REPOSITORY = "/repos/acme/widgets"
 

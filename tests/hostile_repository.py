@@ -5,13 +5,9 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-
+from helmsman.testing import ScriptedModel
 
 _HOOKS = (
     *(

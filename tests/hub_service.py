@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
+from helmsman.agents.protocol import Agent
 from helmsman.agents.supervisor.client import Owner
 from helmsman.hub.client import HubClient
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
+from helmsman.hub.service_client import ServiceClient
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.steering.shared import Shared
 from helmsman.store import open_store
 from helmsman.store.database import Fence
 from helmsman.tasks.registry import REGISTRY_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
-
-    from helmsman.agents.protocol import Agent
-    from helmsman.hub.service_client import ServiceClient
-    from helmsman.settings import Settings
 
 
 @asynccontextmanager

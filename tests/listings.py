@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.server import toolset_tools
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    Schema = Mapping[str, Any]
+Schema = Mapping[str, Any]
 
 AT_MOST: Final = 0.75
 """The goal, now beside before."""

@@ -6,24 +6,20 @@ It is plugged in as anybody would plug in their own: `Helmsman(agents=[PlayedAge
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from datetime import datetime
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
 
+from helmsman import Settings
 from helmsman.agents.protocol import Agent, Begun, Capabilities, Capability, Engine, Opened
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, SessionBusy, SessionIdle, SessionNotFound
 from helmsman.model.events import EngineGone, Event, Failure, QuestionAsked, QuestionClosed, TurnEnded, TurnStarted
-from helmsman.model.questions import Choice, Prompt, Question
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from datetime import datetime
-
-    from helmsman import Settings
-    from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.model.questions import QuestionType
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import Choice, Prompt, Question, QuestionType
 
 _CAN: Final = frozenset(
     {

@@ -11,12 +11,10 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Any, Final, Self
 
 _SECONDS: Final = 30.0
 _OPTIONS: Final = (

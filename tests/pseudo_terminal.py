@@ -11,15 +11,13 @@ import struct
 import sys
 import termios
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 import anyio
 import anyio.to_thread
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)")

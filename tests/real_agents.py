@@ -7,14 +7,12 @@ import platform
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import pytest
 
+from helmsman.testing import ScriptedModel
 from helmsman.testing.agents import agent_environment
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
 
 REPOSITORY = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("HELMSMAN_AGENTS_CACHE") or REPOSITORY / ".cache" / "agents").absolute()

@@ -13,9 +13,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
@@ -25,16 +26,11 @@ from helmsman.agents.acp.dialect import _around
 from helmsman.agents.claude.access import plan_launch
 from helmsman.agents.claude.binary import ClaudeBinary
 from helmsman.agents.codex.agent import find_agent
+from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.processes import codex_environment
-from helmsman.agents.sandbox import find_sandbox
+from helmsman.agents.sandbox import Sandbox, find_sandbox
 from helmsman.model.options import SessionOptions, TurnInput
 from tests import seen_inside
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.sandbox import Sandbox
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "appendix" / "sandbox.md"
 BEGIN: Final = "<!-- drawn by tests/sandbox_table.py -->"

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from helmsman import load_settings
 from helmsman.agents.acp.dialect import AcpDialect
-from helmsman.agents.process_engine import LaunchConfig, open_process_engine
-from helmsman.agents.sandbox import find_sandbox
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.process_engine import ProcessEngine
-    from helmsman.agents.sandbox import Sandbox
+from helmsman.agents.acp.profile import Profile
+from helmsman.agents.process_engine import LaunchConfig, ProcessEngine, open_process_engine
+from helmsman.agents.sandbox import Sandbox, find_sandbox
 
 
 def launch_config(argv: Sequence[str], env: Mapping[str, str], state_dir: Path) -> LaunchConfig:

@@ -9,24 +9,19 @@ not marked, or it is marked `on_its_own_engine`.
 from __future__ import annotations
 
 import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman import load_settings
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.steering.shared import Shared
-from helmsman.testing import CodexHome, ScriptedModel, leaks
+from helmsman.testing import CodexHome, HomeTemplates, ScriptedModel, leaks
 from helmsman.testing.binaries import codex_version
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import HomeTemplates
 
 on_shared_engine = pytest.mark.usefixtures("shared_engine")
 on_its_own_engine = pytest.mark.usefixtures("own_engine")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import StateView
@@ -21,10 +22,6 @@ from tests.architecture import (
     started_programs,
     tree,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 FILES = sorted(SOURCE.rglob("*.py"))
 AGENTS = frozenset(path.parent.name for path in SOURCE.glob("agents/*/__init__.py")) - {"supervisor"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,6 @@ from helmsman.base.structs import replace
 from helmsman.cli.checks import check_settings
 from helmsman.errors import InvalidSetting
 from helmsman.settings import Settings, ensure_state_dir, load_settings, setting_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Place:

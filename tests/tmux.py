@@ -7,16 +7,14 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import anyio
 import anyio.to_thread
 import pytest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 SECONDS = 30
 _LOOK_SECONDS = 0.05

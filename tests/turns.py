@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from helmsman.model.options import TurnInput
+from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.request import TurnRequest
-
-if TYPE_CHECKING:
-    from helmsman.model.options import SessionOptions
 
 
 def requested(text: str, options: SessionOptions) -> TurnRequest:

@@ -17,14 +17,12 @@ import os
 import signal
 import socket
 import struct
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+from pathlib import Path
+from typing import Any, NoReturn
 
 _MOST = 1024 * 1024
 _SECONDS = 60  # limit of every wait, except for the end of a command

@@ -15,9 +15,9 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast, get_args
+from typing import Any, ClassVar, Final, Literal, cast, get_args
 
 from msgspec import field
 
@@ -25,14 +25,16 @@ from helmsman.base.addresses import REMOTE_TOKEN, engine_address
 from helmsman.base.budget import Budget
 from helmsman.base.caller_context import FLEET_URL, STORE, current
 from helmsman.base.config_values import pair, read_value
-from helmsman.base.repositories import project_places
 from helmsman.base.structs import SecretValue, Value, replace
 from helmsman.base.unknown_names import nearest
-from helmsman.base.user_directories import NOBODY_KNOWS, config_directory, home_directory, usual_state_directory
+from helmsman.base.user_directories import (
+    NOBODY_KNOWS,
+    config_directory,
+    home_directory,
+    project_places,
+    usual_state_directory,
+)
 from helmsman.errors import InvalidSetting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 # --- Parsers for values of settings -----------------------------------------------------------------------------------
 
@@ -203,7 +205,7 @@ OTHER_TABLES: Final = frozenset(
         *("capabilities", "checks", "worktree", "agents_answer_first", "clients_share_sessions"),
     }
 )
-"""Keys of `helmsman.toml` that other modules read (`helmsman.approvals.rules_file`, …). Add new ones here."""
+"""Keys of `helmsman.toml` that other modules read (`helmsman.approvals.rule_book`, …). Add new ones here."""
 
 _OWN_SWITCHES: Final = ("agents_answer_first", "clients_share_sessions")
 """Settings that let a model act in the user's place.

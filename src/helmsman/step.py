@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack
 
 import anyio
 
-from helmsman.base.output_schema import read_output
+from helmsman.base.json_values import read_output
 from helmsman.base.structs import replace
 from helmsman.client import Helmsman
 from helmsman.errors import (

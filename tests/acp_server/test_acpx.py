@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests import warm
 from tests.clients.node import CACHE, NodeClients, node_binary, why_not
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import acp
 import anyio
 import pytest
 from acp import RequestError, schema
 
-from helmsman.testing import hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from tests import warm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 SECONDS = 60
 

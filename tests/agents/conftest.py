@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from helmsman.errors import HelmsmanError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 RECORDS = Path(__file__).parent.parent.parent / ".cache" / "stories"
 

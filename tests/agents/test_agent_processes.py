@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -16,17 +16,11 @@ from helmsman.agents.child_process import open_child
 from helmsman.agents.process_engine import ProcessEngine
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import Process, running_process
-from helmsman.model.options import TurnInput
+from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, runs, says
 from tests.agents.acp.test_acp_engine import Fake, Followed, engine_of, options
-from tests.agents.acp.test_acp_supervisors import begun, place
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.options import SessionOptions
-    from tests.agents.acp.test_acp_supervisors import Place
+from tests.agents.acp.test_acp_supervisors import Place, begun, place
 
 __all__ = ["options", "place"]
 

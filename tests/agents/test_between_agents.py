@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import Helmsman, Session, Settings, load_settings
 from helmsman.errors import InvalidInput, ReviewUnreadable, SessionBusy
 from helmsman.model.options import ReviewTarget
 from helmsman.tasks.call_key import CallKey, call_key
-from helmsman.testing import add, hang, patch, run, say
+from helmsman.testing import CodexHome, ScriptedModel, add, hang, patch, run, say
 from tests.claude import claude_binary, claude_environment
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman import Session, Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

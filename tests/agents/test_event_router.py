@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pytest
 
 from helmsman.agents import event_router
 from helmsman.agents.event_router import EventRouter
 from helmsman.model.events import EngineGone, Event, Failure, Notice, TurnStarted
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def note(session: str, text: str = "x") -> Notice:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman import Session
 from helmsman.errors import InvalidInput
 from helmsman.testing import ScriptedModel, run, say
-from tests.agents.test_stories import SECONDS, ended, question_of, stage
+from tests.agents.test_stories import SECONDS, Stage, ended, question_of, stage
 from tests.hostile_repository import git, make_git_hostile, make_hostile
-
-if TYPE_CHECKING:
-    from helmsman import Session
-    from tests.agents.test_stories import Stage
 
 __all__ = ["stage"]
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.base.processes import all_pids, read_proc
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from tests.agents.test_agent_processes import DAEMON
-from tests.agents.test_stories import ended, question_of, stage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.agents.test_stories import Stage
+from tests.agents.test_stories import Stage, ended, question_of, stage
 
 __all__ = ["stage"]
 

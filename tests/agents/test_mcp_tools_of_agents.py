@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 import pytest
 
-from helmsman import Helmsman
+from helmsman import Helmsman, Session
+from helmsman.model.options import ApprovalPolicy, SandboxMode
 from helmsman.model.question_text import describe
-from helmsman.testing import always, call, say
+from helmsman.model.questions import Question
+from helmsman.testing import ModelRequest, ScriptedModel, always, call, say
+from helmsman.testing.script import Step
 from tests.agents.test_permissions import SECONDS, real_settings
 from tests.real_agents import NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from helmsman import Session
-    from helmsman.model.options import ApprovalPolicy, SandboxMode
-    from helmsman.model.questions import Question
-    from helmsman.testing import ModelRequest, ScriptedModel
-    from helmsman.testing.script import Step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
-from helmsman.testing import add, always, patch, run, say
+from helmsman.testing import ScriptedModel, add, always, patch, run, say
 from tests.agents.test_permissions import SECONDS, real_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
 
 EXTRACTING = "Existing memory files"
 """Words of Qwen's prompt, after a turn, that asks its model to write memory."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from helmsman import Helmsman
 from helmsman.agents.process_engine import as_words
-from helmsman.testing import always, run, say
+from helmsman.testing import ScriptedModel, always, run, say
 from tests.agents.test_permissions import real_settings
 from tests.agents.test_stories import ended, question_of
 from tests.real_agents import NAMES
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
 
 COMMANDS: Final = {
     "claude": "/config autoCompact=false",  # it would change the user's settings

@@ -9,23 +9,18 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman import load_settings
-from helmsman.agents.sandbox import Confined, clear_up, find_sandbox
+from helmsman.agents.sandbox import Confined, Sandbox, clear_up, find_sandbox
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.processes import running_process
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from helmsman.agents.sandbox import Sandbox
-    from helmsman.testing import CodexHome
+from helmsman.testing import CodexHome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only bubblewrap mounts")]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman import load_settings
+from helmsman import Session, Settings, load_settings
 from helmsman.agents.protocol import Capability
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
@@ -19,17 +21,10 @@ from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
 from helmsman.steering.carrying import AWAY, CarriedSession
 from helmsman.steering.opening import Carried
-from helmsman.testing import CodexHome, hang, make_repository, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, make_repository, run, say
 from tests.carrying import carried, gathered
 from tests.claude import claude_binary, claude_environment
 from tests.real_agents import real_agent
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman import Session, Settings
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare, pytest.mark.timeout(400)]
 

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import Helmsman, Session, Settings, load_settings
 from helmsman.agents.acp.agent import KNOWN
 from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.claude.access import access_of
 from helmsman.model.events import CommandExecution
-from helmsman.model.options import ASKS, WRITES, SessionOptions
-from helmsman.testing import add, patch, run, say
+from helmsman.model.options import ASKS, WRITES, ApprovalPolicy, SandboxMode, SessionOptions
+from helmsman.testing import ModelRequest, ScriptedModel, add, patch, run, say
 from helmsman.testing.agent_tools import SHELLS, WRITERS
+from helmsman.testing.script import Step
 from tests.claude import claude_binary, claude_environment
-from tests.permission_table import AGENTS, ATTEMPTS, PAGE, POLICIES, SANDBOXES, expected, page_with_drawing
+from tests.permission_table import AGENTS, ATTEMPTS, PAGE, POLICIES, SANDBOXES, Outcome, expected, page_with_drawing
 from tests.real_agents import real_agent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman import Session, Settings
-    from helmsman.model.options import ApprovalPolicy, SandboxMode
-    from helmsman.testing import ModelRequest, ScriptedModel
-    from helmsman.testing.script import Step
-    from tests.permission_table import Outcome
 
 SECONDS = 120
 PROFILES = {

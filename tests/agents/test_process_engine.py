@@ -6,10 +6,10 @@ import inspect
 import os
 import re
 import signal
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
@@ -17,10 +17,18 @@ import pytest
 
 from helmsman.agents import process_engine
 from helmsman.agents.acp.profile import Profile
-from helmsman.agents.process_engine import TRANSITIONS, AgentDialect, State, Supervision, open_process_engine
+from helmsman.agents.process_engine import (
+    TRANSITIONS,
+    AgentDialect,
+    AgentSession,
+    ProcessEngine,
+    State,
+    Supervision,
+    open_process_engine,
+)
 from helmsman.agents.protocol import Trust
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.supervisor.records import ProcessRecord, read_records
 from helmsman.base.processes import with_variable
 from helmsman.errors import SessionNotFound
 from helmsman.model.events import EngineGone, Event, QuestionAsked, TurnEnded, TurnStarted
@@ -28,12 +36,6 @@ from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from tests.agents.toy.dialect import ToyDialect
 from tests.sandboxes import launch_config
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-
-    from helmsman.agents.process_engine import AgentSession, ProcessEngine
-    from helmsman.agents.supervisor.records import ProcessRecord
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 import pytest
 
-from helmsman import Helmsman
+from helmsman import Helmsman, Session
 from helmsman.model.question_text import describe
-from helmsman.testing import add, always, call, patch, run, say
+from helmsman.model.questions import Question
+from helmsman.testing import ModelRequest, ScriptedModel, add, always, call, patch, run, say
+from helmsman.testing.script import Step
 from tests.agents.test_permissions import SECONDS, real_settings
 from tests.permission_table import AGENTS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman import Session
-    from helmsman.model.questions import Question
-    from helmsman.testing import ModelRequest, ScriptedModel
-    from helmsman.testing.script import Step
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.rare, pytest.mark.timeout(600)]
 

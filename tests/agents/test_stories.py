@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import Helmsman, Session, Settings, load_settings
 from helmsman.agents.acp.agent import KNOWN
 from helmsman.agents.claude.binary import TITLE, find_claude
 from helmsman.base.process_ending import signal_all
@@ -23,6 +24,7 @@ from helmsman.base.processes import KILL, with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, Unsupported
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange
+from helmsman.model.questions import Question
 from helmsman.settings import ConfigFile
 from helmsman.shapes.listed_sessions import listed_sessions
 from helmsman.testing import CodexHome, ScriptedModel, add, patch, run, say, think
@@ -30,12 +32,6 @@ from tests.agents.conftest import Record
 from tests.claude import claude_binary, claude_environment
 from tests.hostile_repository import make_hostile
 from tests.real_agents import NAMES, real_agent
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from helmsman import Session, Settings
-    from helmsman.model.questions import Question
 
 pytestmark = [pytest.mark.anyio, pytest.mark.story, pytest.mark.timeout(400), pytest.mark.usefixtures("snapshots")]
 

@@ -9,7 +9,8 @@ import stat
 import subprocess
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,6 @@ from helmsman.approvals.audit import AuditLog
 from helmsman.base.files import file_lock
 from helmsman.model.answered_by import HANDLER, AnsweredBy
 from helmsman.model.questions import Prompt, Question, QuestionType
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 PERSON = AnsweredBy("person", via="dashboard")
 

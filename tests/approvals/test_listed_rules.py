@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman.approvals.listed_rules import lines_of_rules, without_rule
-from helmsman.approvals.rules_file import rule_as_toml
+from helmsman.approvals.rule_book import lines_of_rules, rule_as_toml, without_rule
 from helmsman.errors import InvalidInput, InvalidSetting
 from helmsman.model.rules import Rule
 from tests.approvals.test_policy_rule_book import Place
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WRITTEN = """# mine
 allow_workspace_patches = true

@@ -6,8 +6,8 @@ import re
 import shlex
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +16,6 @@ from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.approvals.shell_words import git_runs_others, names, sensible_prefix
 from helmsman.model.questions import Prompt, Question
 from helmsman.model.rules import Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 HERE = Path("/nowhere/repo")
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.approvals.policy import RuleSet, Ruling, Workspace, decide
+from helmsman.model.questions import QuestionType
 from helmsman.model.rules import Rule
 from tests.approvals.policy_questions import GIT_STATUS, HERE, LS, allow, ask, command, decided, deny, patch
-
-if TYPE_CHECKING:
-    from helmsman.model.questions import QuestionType
 
 
 @pytest.mark.parametrize(

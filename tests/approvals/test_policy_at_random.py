@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helmsman.approvals.shell_words import quoted
+from helmsman.model.questions import QuestionType
 from helmsman.model.rules import Rule
 from tests.approvals.policy_questions import GIT_STATUS, HERE, LS, allow, ask, command, decided, deny, mcp
-
-if TYPE_CHECKING:
-    from helmsman.model.questions import QuestionType
 
 SCALARS = st.none() | st.integers() | st.text(max_size=20)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,12 +10,7 @@ import pytest
 from helmsman import Helmsman
 from helmsman.approvals.shell_words import SimpleCommand, innermost_script, parse_command
 from helmsman.settings import load_settings
-from helmsman.testing import run
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.testing import CodexHome, ScriptedModel, run
 
 pytestmark = pytest.mark.anyio
 

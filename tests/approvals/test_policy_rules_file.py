@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.approvals import rules_file
-from helmsman.approvals.rules_file import RulesContent, read_rules, rule_as_toml
+from helmsman.approvals import rule_book
+from helmsman.approvals.rule_book import RulesContent, read_rules, rule_as_toml
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting
 from helmsman.model.rules import Rule
@@ -24,8 +24,8 @@ def read(text: str, project: Path | None = None) -> RulesContent:
 
 def test_the_example_of_the_documentation_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
-    assert rules_file.__doc__ is not None
-    example = rules_file.__doc__.partition("word by word:\n\n")[2].partition("\nA deny or ask rule means")[0]
+    assert rule_book.__doc__ is not None
+    example = rule_book.__doc__.partition("word by word:\n\n")[2].partition("\nA deny or ask rule means")[0]
 
     content = read(example)
 

@@ -5,14 +5,11 @@ import stat
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.base.files import create_once, replace_file
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def mode_of(path: Path) -> int:

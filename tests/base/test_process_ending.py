@@ -8,18 +8,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.base import process_ending, stop_namespace
 from helmsman.base.process_ending import end_group, end_processes, namespace_init, stopped_namespace
 from helmsman.base.processes import Process, descendants, parent_of, running_process, still_running
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
 

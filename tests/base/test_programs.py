@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.base import programs
 from helmsman.errors import ProgramRefused
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Machine:

@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from helmsman.base.redacted_stream import RedactedStream
-from helmsman.base.redaction import redact
+from helmsman.base.redaction import RedactedStream, redact
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
 PEM = "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEA7bq3xyzzyabcdefghijklmnopqrstuvwxyz0123456789ABCD\n" * 60

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from helmsman.git.view import repository_root
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from helmsman.git.command import repository_root
 
 
 def test_the_root_is_found_from_anywhere_inside(git_repo: Path) -> None:

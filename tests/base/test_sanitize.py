@@ -3,16 +3,13 @@ from __future__ import annotations
 import functools
 import sys
 import unicodedata
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.sanitize import exact, in_sight, named, one_line, plain_output, shell_script, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @functools.cache

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from helmsman.base.temporary import clear_abandoned, temporary_directory
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from helmsman.base.files import clear_abandoned, temporary_directory
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from helmsman.base.temporary import temporary_directory
+from helmsman.base.files import temporary_directory
 with temporary_directory(Path(sys.argv[1]), "work"):
     os.kill(os.getpid(), signal.SIGKILL)
 """

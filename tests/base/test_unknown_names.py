@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,7 @@ from helmsman.base.unknown_names import nearest
 from helmsman.model.inputs import only_known_arguments
 from helmsman.model.options import StartOptions
 from helmsman.service import HelmsmanService
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from helmsman.settings import Settings
+from helmsman.settings import Settings
 
 
 @pytest.fixture

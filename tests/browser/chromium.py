@@ -14,21 +14,17 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 import anyio.lowlevel
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from helmsman.base.concurrency import background_tasks
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from websockets.asyncio.client import ClientConnection
 
 SECONDS: Final = 30
 _LOOK_AGAIN: Final = 0.03

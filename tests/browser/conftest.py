@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tests.browser.chromium import find_chromium, running_chromium
+from helmsman.web.login import Logins
+from tests.browser.chromium import Chromium, Page, find_chromium, running_chromium
 from tests.web.conftest import asks, logins, server, token
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from helmsman.web.login import Logins
-    from tests.browser.chromium import Chromium, Page
 
 __all__ = ["asks", "logins", "server", "token"]
 

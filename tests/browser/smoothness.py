@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from helmsman.model.events import AgentMessage, CommandExecution, DiffUpdated, ItemEnded
-
-if TYPE_CHECKING:
-    from helmsman.model.events import Item
-    from helmsman.sessions.session import Session
-    from tests.browser.chromium import Page
+from helmsman.model.events import AgentMessage, CommandExecution, DiffUpdated, Item, ItemEnded
+from helmsman.sessions.session import Session
+from tests.browser.chromium import Page
 
 FRAMES: Final = 120
 LONGEST: Final = 100.0

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,18 +12,11 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
-from helmsman.testing import run, say
+from helmsman.sessions.session import Session
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
-from tests.browser.chromium import SECONDS
+from tests.browser.chromium import SECONDS, Page
 from tests.claude import claude_binary, claude_environment
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import run, say
-from tests.browser.chromium import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import Gate, ScriptedModel
-    from tests.browser.chromium import Page
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import Gate, ScriptedModel, run, say
+from tests.browser.chromium import SECONDS, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 

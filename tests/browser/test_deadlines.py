@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from helmsman.approvals.deadline import Deadline
 from helmsman.base.structs import replace
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
-from tests.browser.chromium import SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.approvals.deadline import Deadline
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.browser.chromium import Page
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
+from tests.browser.chromium import SECONDS, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 

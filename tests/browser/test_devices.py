@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,17 +15,11 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.listening import MCP_PATH, HttpOptions
 from helmsman.httpd.server import serve_http
 from helmsman.notices.devices import DeviceBook
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel
 from helmsman.web.login import Logins
-from tests.browser.chromium import SECONDS
+from tests.browser.chromium import SECONDS, Chromium, Page
 from tests.browser.test_notices import ask
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Chromium, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 

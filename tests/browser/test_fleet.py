@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
 
 from helmsman import Helmsman, load_settings
-from helmsman.testing import hang, say
-from tests.browser.chromium import SECONDS
-from tests.fleet.conftest import fleet, fleet_url, postgres, postgres_server
+from helmsman.testing import ScriptedModel, hang, say
+from tests.browser.chromium import SECONDS, Chromium, Page
+from tests.fleet.conftest import Fleet, fleet, fleet_url, postgres, postgres_server
 from tests.fleet.test_clients import FULL, client_env, helmsman
 from tests.hub.test_http import Dashboard
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Chromium, Page
-    from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import add, ask_user, call_tool, patch, question, run, say, update
-from tests.browser.chromium import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.browser.chromium import Page
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import CodexHome, ScriptedModel, add, ask_user, call_tool, patch, question, run, say, update
+from tests.browser.chromium import SECONDS, Page
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.browser]
 

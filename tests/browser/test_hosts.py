@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -15,20 +16,13 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
-from helmsman.testing import add, make_repository, patch, run, say
+from helmsman.testing import ScriptedModel, add, make_repository, patch, run, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, waits
-from tests.browser.chromium import SECONDS
-from tests.hub.conftest import place
+from tests.browser.chromium import SECONDS, Page
+from tests.hub.conftest import Place, place
 from tests.hub.other_machine import NAME
 from tests.hub.test_hosts import break_line, here, known
 from tests.hub_service import hub_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
-    from tests.hub.conftest import Place
 
 __all__ = ["here", "known", "place"]
 

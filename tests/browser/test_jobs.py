@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman.testing import say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, say
+from tests.browser.chromium import Page
 from tests.browser.test_schedules import fill
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
@@ -24,13 +26,6 @@ from tests.capabilities.outcomes.played_jobs import (
 from tests.capabilities.outcomes.test_planning import FIRST, SECOND, planned
 from tests.capabilities.outcomes.test_reviewing import finding
 from tests.capabilities.test_reviews import answer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare, pytest.mark.needs_git]
 

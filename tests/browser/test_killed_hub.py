@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from mcp import Client
-from tests.browser.chromium import SECONDS
-from tests.hub.conftest import place
+from tests.browser.chromium import SECONDS, Chromium
+from tests.hub.conftest import Place, place
 from tests.hub.test_http import Dashboard
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Chromium
-    from tests.hub.conftest import Place
 
 __all__ = ["place"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,17 +10,11 @@ import pytest
 from helmsman.hub.notifier import Notifier
 from helmsman.model.question_text import describe
 from helmsman.notices.config import NotifySettings, Recipient
-from helmsman.testing import run, say
-from tests.browser.chromium import SECONDS
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import ScriptedModel, run, say
+from tests.browser.chromium import SECONDS, Page
 from tests.browser.test_deadlines import set_window
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 

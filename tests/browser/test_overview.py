@@ -5,22 +5,28 @@ from __future__ import annotations
 import base64
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import add, ask_user, call_tool, patch, question, request_permissions, run, say
-from tests.browser.chromium import SECONDS
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import (
+    CodexHome,
+    ScriptedModel,
+    add,
+    ask_user,
+    call_tool,
+    patch,
+    question,
+    request_permissions,
+    run,
+    say,
+)
+from tests.browser.chromium import SECONDS, Page
 from tests.browser.test_appearance import AXE, TOO_SMALL, TOO_WIDE, findings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 

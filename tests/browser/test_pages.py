@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import SocketStream
 
 from helmsman.cli.dashboard import write_redirect
-from helmsman.testing import add, patch, rate_limit, run, say, usage
-from tests.browser.chromium import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from anyio.abc import SocketStream
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import ScriptedModel
-    from helmsman.web.login import Logins
-    from tests.browser.chromium import Chromium, Page
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import ScriptedModel, add, patch, rate_limit, run, say, usage
+from helmsman.web.login import Logins
+from tests.browser.chromium import SECONDS, Chromium, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,21 +11,14 @@ import pytest
 from helmsman.base.caller_context import current
 from helmsman.base.clients import HANDED, McpClient
 from helmsman.model.answered_by import AnsweredBy
-from helmsman.testing import run, say
-from tests.browser.chromium import SECONDS
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
+from helmsman.web.login import Logins
+from tests.browser.chromium import SECONDS, Chromium, Page
 from tests.browser.test_no_accident import a_moment, ask, done
 from tests.browser.test_overview import act
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.web.login import Logins
-    from tests.browser.chromium import Chromium, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long]
 

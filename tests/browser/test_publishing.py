@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman.testing import add, patch, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, patch, say
+from tests.browser.chromium import Page
 from tests.browser.test_appearance import AXE, findings
 from tests.browser.test_sessions import settled
 from tests.forge import Forge
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long, pytest.mark.needs_git]
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import ask_user, question, run, say
-from tests.browser.chromium import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import ScriptedModel, ask_user, question, run, say
+from tests.browser.chromium import SECONDS, Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser]
 

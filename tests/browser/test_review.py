@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import add, patch, run, say, update
-from tests.browser.chromium import SECONDS
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, patch, run, say, update
+from tests.browser.chromium import SECONDS, Page
 from tests.browser.test_appearance import AXE, findings
 from tests.browser.test_sessions import settled
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.long, pytest.mark.needs_git]
 

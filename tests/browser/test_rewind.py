@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import run, say
-from tests.browser.chromium import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, run, say
+from tests.browser.chromium import SECONDS, Page
 
 pytestmark = [
     *(pytest.mark.anyio, pytest.mark.browser, pytest.mark.long, pytest.mark.needs_git),

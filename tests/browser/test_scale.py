@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import say
-from tests.browser.chromium import SECONDS
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, say
+from tests.browser.chromium import SECONDS, Page
 from tests.browser.smoothness import LINES, LONGEST, Frames, large_change, scrolled, something_done
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 

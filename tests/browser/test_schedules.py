@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from helmsman.testing import say
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, say
+from tests.browser.chromium import Page
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.browser.chromium import Page
 
 pytestmark = [pytest.mark.anyio, pytest.mark.browser, pytest.mark.rare]
 

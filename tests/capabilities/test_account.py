@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -13,16 +14,9 @@ from helmsman.errors import InvalidInput, RateLimitLow
 from helmsman.model.events import RateLimit, RateLimitsReported
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
-from helmsman.testing import ScriptedCloud, rate_limit, say
+from helmsman.testing import CodexHome, ScriptedCloud, ScriptedModel, rate_limit, say
 from helmsman.testing.local_server import serve
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from starlette.requests import Request
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.script import Part
+from helmsman.testing.script import Part
 
 pytestmark = pytest.mark.anyio
 

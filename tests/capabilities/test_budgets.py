@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import subprocess
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman import load_settings
-from helmsman.model.events import SettingsApplied, TurnEnded, Usage, UsageReported
+from helmsman.model.events import Event, SettingsApplied, TurnEnded, Usage, UsageReported
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
 from helmsman.steering.shared import Shared
 from tests.capabilities.test_limits import until
 from tests.hub_service import hub_service
-from tests.played import PlayedAgent
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.events import Event
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from tests.played import PlayedEngine
+from tests.played import PlayedAgent, PlayedEngine
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,16 +21,11 @@ from helmsman.errors import (
 )
 from helmsman.git.worktree import release
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, hang, patch, run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, add, hang, patch, run, say
 from helmsman.testing.repository import git
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.capabilities.repository_commands import command_environment
 from helmsman.errors import InvalidSetting
-from helmsman.settings import load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
+from helmsman.settings import Settings, load_settings
 
 USUAL = {"PATH": "/usr/bin", "HOME": "/home/u", "LC_ALL": "C", "VIRTUAL_ENV": "/v", "https_proxy": "http://proxy:3128"}
 SECRET = {

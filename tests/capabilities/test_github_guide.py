@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.capabilities.github_guide import Guide, GuideStep, github_guide, setup_script
 from helmsman.testing import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.needs_git
 

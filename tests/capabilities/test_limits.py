@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman import load_settings, run_step
+from helmsman.agents.protocol import Begun
 from helmsman.base.json_values import iso_time
 from helmsman.base.structs import replace
 from helmsman.capabilities.limits import waits_until
@@ -17,19 +19,13 @@ from helmsman.errors import InvalidInput, StepFailed
 from helmsman.hub.recovery import Recovery
 from helmsman.model.events import USAGE_LIMIT, Failure, Usage, UsageReported
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
 from helmsman.shapes.session_status import session_status
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
+from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from helmsman.agents.protocol import Begun
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.tasks.model import Task
 
 pytestmark = pytest.mark.anyio
 

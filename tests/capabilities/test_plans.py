@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -18,23 +20,15 @@ from helmsman.errors import (
     TooManySessions,
     Unsupported,
 )
-from helmsman.model.events import TurnEnded
+from helmsman.model.events import Event, TurnEnded
 from helmsman.model.question_text import describe
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
-from helmsman.settings import load_settings
-from helmsman.testing import add, ask_user, fail, patch, question, run, say
+from helmsman.settings import Settings, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, add, ask_user, fail, patch, question, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from helmsman.model.events import Event
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

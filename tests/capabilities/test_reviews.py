@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.agents.protocol import Finding
+from helmsman.capabilities.reviews import BegunReview, VerifiedReview
 from helmsman.errors import InvalidInput, SessionBusy, Unsupported
 from helmsman.model.options import ReviewTarget
 from helmsman.service import HelmsmanService
-from helmsman.settings import load_settings
-from helmsman.testing import hang, run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from helmsman.testing.repository import git
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.capabilities.reviews import BegunReview, VerifiedReview
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
 

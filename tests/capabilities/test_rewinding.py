@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,19 +13,12 @@ import pytest
 from helmsman.base.processes import running_process
 from helmsman.errors import CannotRewind, EngineRefused, InvalidInput, SessionBusy
 from helmsman.git.turn_snapshots import read_snapshots
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
-from helmsman.settings import load_settings
-from helmsman.testing import add, fail, patch, run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, add, fail, patch, run, say
 from helmsman.testing.repository import git
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("snapshots")]
 

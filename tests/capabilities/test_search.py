@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,16 +13,11 @@ from helmsman.base.structs import replace
 from helmsman.capabilities import search
 from helmsman.errors import InvalidInput
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
 from helmsman.store.search_index import IndexedSession, SearchIndex
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 
 pytestmark = pytest.mark.anyio
 

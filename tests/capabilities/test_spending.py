@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -14,11 +13,9 @@ from hypothesis import strategies as st
 from helmsman.agents.codex.rollout_turns import RolloutSpending
 from helmsman.agents.spending import SessionSpending, TurnSpending
 from helmsman.capabilities import usage_report
+from helmsman.capabilities.usage_report import Spending
 from helmsman.model.events import Usage
 from helmsman.tasks.registry import TurnUsage
-
-if TYPE_CHECKING:
-    from helmsman.capabilities.usage_report import Spending
 
 all_spendings = partial(
     usage_report.all_spendings, names_turn=lambda _agent, turn_id: RolloutSpending(Path()).names(turn_id)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,16 +10,10 @@ from helmsman.errors import InvalidInput, SessionBusy, SessionNotFound, Unsuppor
 from helmsman.model.events import ContextCompaction, TurnEnded, UserMessage
 from helmsman.model.options import ReviewTarget
 from helmsman.service import HelmsmanService
-from helmsman.settings import load_settings
-from helmsman.testing import always, hang, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, always, hang, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

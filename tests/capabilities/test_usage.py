@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 import subprocess
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,16 +14,11 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.model.events import Usage
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
 from helmsman.shapes.session_status import session_in_full
-from helmsman.testing import hang, run, say, spawn_agent, usage, wait_agents
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say, spawn_agent, usage, wait_agents
 from helmsman.web.reading import SessionSpendings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helmsman.capabilities.usage import parse_since
-from helmsman.capabilities.usage_report import GroupBy, Spending, merged, report
+from helmsman.capabilities.usage_report import GroupBy, Spending, merged, parse_since, report
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.tasks.prices import Price, Prices

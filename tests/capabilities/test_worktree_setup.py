@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,15 +15,9 @@ from helmsman.git import tree_changes
 from helmsman.git.worktree import set_up_of
 from helmsman.model.events import CommandExecution
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.testing.repository import git
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,17 +18,11 @@ import pytest
 
 from helmsman import Helmsman
 from helmsman.base.structs import replace
-from helmsman.testing import Gate, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, Gate, ScriptedModel, run, say
 from helmsman.testing.leaks import MARKER_VARIABLE
 from tests import warm
 from tests.pseudo_terminal import PseudoTerminal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 SECONDS = 60
 _PIPE = 64 * 1024

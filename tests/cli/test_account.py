@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from helmsman.cli.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

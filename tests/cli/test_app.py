@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,9 +13,7 @@ from helmsman.cli.command import reports_errors
 from helmsman.cli.consoles import configure_logs
 from helmsman.cli.exit_codes import _FLAGS, ExitCode, exit_code_of
 from helmsman.settings import load_settings
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 HEAVY = ("rich", "starlette", "uvicorn", "websockets", "jsonschema", "helmsman.service", "helmsman.agents.codex")
 

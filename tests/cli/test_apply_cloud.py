@@ -5,8 +5,9 @@ What each version between them says and does is shown by `tests/agents/codex/tes
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,9 +16,6 @@ from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, codex_versions, git
 from helmsman.testing.binaries import codex_version
 from tests.cli.conftest import Cli
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.needs_git]
 

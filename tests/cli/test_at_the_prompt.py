@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.capabilities.saved_prompts import SavedPrompt, saved_prompts
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
+from tests.cli.conftest import Cli
 from tests.tmux import Tmux
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
 
 
 @pytest.mark.anyio

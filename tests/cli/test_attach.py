@@ -7,9 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -19,16 +19,11 @@ from helmsman.agents.codex.app_servers import daemon_socket
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid
 from helmsman.model.answered_by import AnsweredBy
-from helmsman.testing import Gate, codex_versions, installed_codex, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, Gate, ScriptedModel, codex_versions, installed_codex, run, say
 from helmsman.testing.hubs import hub_pid
+from tests.cli.conftest import Cli, LeaveBehind
 from tests.tmux import on_tmux
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = [
     pytest.mark.anyio,

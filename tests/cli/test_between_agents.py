@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.testing import add, patch, say
+from helmsman.testing import FakeAcpAgent, ScriptedModel, add, patch, say
 from helmsman.testing.fake_acp_agent import says
 from tests.claude import claude_binary, claude_environment
-
-if TYPE_CHECKING:
-    from helmsman.testing import FakeAcpAgent, ScriptedModel
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = [
     pytest.mark.long,

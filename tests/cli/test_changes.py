@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman import Helmsman
 from helmsman.errors import InvalidInput
-from helmsman.git.worktree import release
-from helmsman.testing import run, say
+from helmsman.git.worktree import Worktree, release
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.testing.repository import git, make_repository
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

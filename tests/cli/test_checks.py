@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,14 +15,11 @@ from helmsman.agents.codex.features import Version
 from helmsman.base.structs import replace
 from helmsman.cli import checks
 from helmsman.errors import EngineStartFailed
-from helmsman.settings import load_settings
+from helmsman.settings import Settings, load_settings
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.testing import HomeTemplates
-    from tests.cli.conftest import Cli
+from helmsman.testing import HomeTemplates
+from tests.cli.conftest import Cli
 
 
 def _settings(tmp_path: Path, **env: str) -> Settings:

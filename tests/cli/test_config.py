@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from urllib.request import urlopen
 
@@ -14,13 +15,9 @@ import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.testing import CodexHome
 from helmsman.testing.fake_app_server import FakeAppServer, answer, exit_now, notify
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.testing import CodexHome
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import httpx2
@@ -17,14 +17,9 @@ import pytest
 
 from helmsman.cli import dashboard
 from helmsman.settings import load_settings
+from helmsman.testing import CodexHome
 from tests import warm
-from tests.clients.server_process import SECONDS, Serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome
-    from tests.clients.server_process import ServerProcess
+from tests.clients.server_process import SECONDS, ServerProcess, Serving
 
 pytestmark = [
     pytest.mark.anyio,

@@ -6,24 +6,19 @@ import json
 import os
 import sys
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.base.structs import replace
-from helmsman.testing import run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests import warm
-from tests.cli.conftest import SECONDS
+from tests.cli.conftest import SECONDS, Cli, LeaveBehind
 from tests.pseudo_terminal import PseudoTerminal
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = pytest.mark.anyio
 

@@ -4,18 +4,14 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
 from tests.claude import claude_binary
+from tests.cli.conftest import Cli
 from tests.real_agents import find_agent_command
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

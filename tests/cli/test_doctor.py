@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, HomeTemplates
-    from tests.cli.conftest import Cli, Done
+from helmsman.testing import CodexHome, HomeTemplates
+from tests.cli.conftest import Cli, Done
 
 pytestmark = pytest.mark.anyio
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -12,19 +12,14 @@ from helmsman.agents.acp.profile import OwnAgent
 from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.records import ask_supervisor, read_records
+from helmsman.agents.supervisor.records import ProcessRecord, ask_supervisor, read_records
 from helmsman.agents.supervisor.records import read_records as read_kept_records
 from helmsman.base.processes import with_variable
 from helmsman.model.events import QuestionAsked
 from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.testing import CodexHome
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, runs
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.testing import CodexHome
-    from tests.cli.conftest import Cli, LeaveBehind
+from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
 

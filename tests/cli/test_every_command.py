@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -14,11 +14,7 @@ from click.testing import CliRunner
 
 from helmsman.cli.app import app
 from helmsman.cli.exit_codes import ExitCode
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
 WITHOUT_JSON = {

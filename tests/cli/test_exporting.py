@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import stat
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.errors import InvalidInput
 from helmsman.shapes.exported_session import read_document
-from helmsman.testing import add, patch, run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, add, patch, run, say
+from tests.cli.conftest import Cli
 
 TOKEN = "ghp_" + "a1B2" * 9
 LINES = "\\n".join(f"line {number}" for number in range(100))

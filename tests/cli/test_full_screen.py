@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.testing import Gate, say
+from helmsman.testing import Gate, ScriptedModel, say
+from tests.cli.conftest import Cli, LeaveBehind
 from tests.tmux import Tmux
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(180)]
 

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.testing import always, hang, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, always, hang, say
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

@@ -9,21 +9,17 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.clients.locations import BLOCKING_CALL_SECONDS
-from helmsman.testing import say
+from helmsman.testing import CodexHome, ScriptedModel, say
 from helmsman.testing.hubs import end_hub
-from tests.clients.claude_model import claude_model
+from tests.cli.conftest import Cli
+from tests.clients.claude_model import Story, claude_model
 from tests.clients.node import CACHE
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.cli.conftest import Cli
-    from tests.clients.claude_model import Story
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.cli.output import ago
-from helmsman.testing import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
+from helmsman.testing import ScriptedModel, say
+from tests.cli.conftest import Cli, LeaveBehind
 
 
 @pytest.fixture

@@ -5,19 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.testing import always, hang, say
+from helmsman.testing import ScriptedModel, always, hang, say
 from helmsman.testing.repository import git
 from tests.capabilities.outcomes.conftest import write
 from tests.capabilities.outcomes.played_jobs import BROKEN, CAUSE, CHECK, FIX, FIXED, TESTS, told
 from tests.capabilities.test_reviews import answer
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = [
     pytest.mark.anyio,

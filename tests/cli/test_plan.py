@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, run, say
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

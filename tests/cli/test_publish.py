@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.capabilities.forge import Repository, issue_of, quoted, repository_of
 from helmsman.errors import InvalidInput
-from helmsman.testing import add, patch, run, say
+from helmsman.testing import ScriptedModel, add, patch, run, say
+from tests.cli.conftest import Cli
 from tests.forge import Forge
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
 
 ADDRESS = "https://github.com/acme/widgets.git"
 DRAFT = json.dumps({"title": "Add the greeting", "description": "Write it to a file."})

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
-if TYPE_CHECKING:
-    from tests.cli.conftest import Cli, LeaveBehind
+from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = pytest.mark.anyio
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 
 from helmsman.cli import displays
 from helmsman.model.questions import Prompt, Question
+from helmsman.sessions.session import Session
 from helmsman.step import _refuse
-
-if TYPE_CHECKING:
-    from helmsman.sessions.session import Session
 
 pytestmark = pytest.mark.anyio
 

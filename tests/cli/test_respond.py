@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.testing import Gate, say
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
+from helmsman.settings import Settings
+from helmsman.testing import Gate, ScriptedModel, say
+from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = pytest.mark.anyio
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import fail, run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, fail, run, say
+from tests.cli.conftest import Cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.git.turn_snapshots import read_snapshots
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.repository import git
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("snapshots")]
 

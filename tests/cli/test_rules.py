@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.approvals.rule_book import RuleBook
 from helmsman.model.rules import Rule
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.cli.conftest import Cli, Done
+from tests.cli.conftest import Cli, Done
 
 pytestmark = pytest.mark.anyio
 

@@ -6,19 +6,15 @@ import json
 import os
 import signal
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from helmsman.testing import add, always, fail, hang, patch, run, say, think, update, usage
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, add, always, fail, hang, patch, run, say, think, update, usage
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

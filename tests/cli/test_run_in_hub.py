@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.cli.list import cells
-from helmsman.testing import Gate, add, patch, run, say
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, Gate, ScriptedModel, add, patch, run, say
+from tests.cli.conftest import Cli
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no hubs here.")]
 

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import add, patch, plan, run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, add, patch, plan, run, say
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

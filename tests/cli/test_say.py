@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
-from helmsman.testing import Gate, say
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
+from helmsman.testing import Gate, ScriptedModel, say
+from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = pytest.mark.anyio
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman.cli.command_names import expanded
 from helmsman.cli.session_ids import matching
-from helmsman.testing import Gate, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
+from helmsman.testing import Gate, ScriptedModel, say
+from tests.cli.conftest import Cli, LeaveBehind
 
 IDS = {
     "01a1ec1a-0000-7000-8000-00003b2d5c8e": "Fix the parser",

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
-from helmsman.testing import Gate, response_failed, say
-
-if TYPE_CHECKING:
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
+from helmsman.service import HelmsmanService
+from helmsman.testing import Gate, ScriptedModel, response_failed, say
+from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import re
 import time
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 from rich.console import Console
@@ -26,11 +26,8 @@ from helmsman.model.events import (
 )
 from helmsman.model.questions import Prompt, Question
 from helmsman.sessions.feed import Feed
-from helmsman.sessions.session import Session
+from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
-
-if TYPE_CHECKING:
-    from helmsman.sessions.session import Verbs
 
 
 def _session(*items: Item) -> Session:

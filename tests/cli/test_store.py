@@ -8,22 +8,18 @@ import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
+from tests.cli.conftest import Cli
 from tests.faults.test_storage import MOUNT, NAMESPACE, can_mount
 from tests.store.stored_sessions import put_session
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

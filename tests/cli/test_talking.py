@@ -6,17 +6,13 @@ import json
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
+from tests.cli.conftest import Cli
 from tests.tmux import Tmux
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.base.structs import replace
+from helmsman.settings import Settings
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import Gate, HomeTemplates, ScriptedCloud, add, codex_versions, git, patch, run, say
+from helmsman.testing import (
+    CodexHome,
+    Gate,
+    HomeTemplates,
+    ScriptedCloud,
+    ScriptedModel,
+    add,
+    codex_versions,
+    git,
+    patch,
+    run,
+    say,
+)
 from helmsman.testing.binaries import parse_version
+from helmsman.testing.cloud import CloudTask
 from tests.cli.conftest import Cli
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.cloud import CloudTask
 
 pytestmark = pytest.mark.anyio
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -43,9 +43,6 @@ from helmsman.model.events import (
     UserMessage,
 )
 from helmsman.model.questions import Prompt, Question
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GOLDENS = Path(__file__).parents[1] / "golden"
 RECORDINGS = sorted(path for path in GOLDENS.glob("*/*.jsonl"))

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.testing import response_failed, say
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, response_failed, say
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

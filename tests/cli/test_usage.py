@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from helmsman.testing import say, usage
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli
+from helmsman.testing import ScriptedModel, say, usage
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.anyio
 

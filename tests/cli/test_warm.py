@@ -5,14 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import warm
-
-if TYPE_CHECKING:
-    from tests.cli.conftest import Cli
+from tests.cli.conftest import Cli
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no forks")
 

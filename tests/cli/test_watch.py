@@ -5,20 +5,15 @@ from __future__ import annotations
 import os
 import pty
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman.agents.supervisor.records import read_records
-from helmsman.testing import Gate, response_failed, say
+from helmsman.testing import Gate, ScriptedModel, response_failed, say
 from tests import warm
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.cli.conftest import Cli, LeaveBehind
+from tests.cli.conftest import Cli, LeaveBehind
 
 pytestmark = pytest.mark.anyio
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from helmsman.testing.local_server import serve
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator
-
-    from starlette.types import Receive, Scope, Send
 
 Story: TypeAlias = "Generator[tuple[str, dict[str, Any]], str, str]"
 """Yields tool calls (name, arguments), is sent what each gave, and returns the last sentence."""

@@ -9,14 +9,12 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 HERE = Path(__file__).parent
 CACHE = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or HERE.parents[1] / ".cache" / "clients").absolute()

@@ -6,10 +6,12 @@ import functools
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from signal import Signals
+from typing import Any, Self
 
 import anyio
 import anyio.abc
@@ -19,13 +21,8 @@ from mcp.client.stdio import StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from helmsman.base.concurrency import background_tasks
+from helmsman.testing import CodexHome
 from tests import warm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from signal import Signals
-
-    from helmsman.testing import CodexHome
 
 SECONDS = 60
 _GRACE_SECONDS = 10

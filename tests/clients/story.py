@@ -5,12 +5,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.mcp.caller import Caller
+from tests.mcp.caller import Caller
 
 TOOLS = [
     *("codex_start", "codex_say", "codex_status", "codex_wait", "codex_respond", "codex_interrupt", "codex_list"),

@@ -8,22 +8,18 @@ scripted.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import add, call, patch, run, say, update
+from helmsman.testing import CodexHome, ScriptedModel, add, call, patch, run, say, update
+from helmsman.testing.model_request import ModelRequest
+from helmsman.testing.script import Part
 from mcp import Client
 from tests.claude import claude_binary, claude_environment
 from tests.clients.server_process import Serving
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.model_request import ModelRequest
-    from helmsman.testing.script import Part
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -6,12 +6,12 @@ import json
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import add, patch, run, say
+from helmsman.testing import CodexHome, ScriptedModel, add, patch, run, say
 from helmsman.testing.repository import git
 from mcp import Client
 from tests.capabilities.outcomes.conftest import write
@@ -30,12 +30,8 @@ from tests.capabilities.outcomes.played_jobs import (
 from tests.capabilities.outcomes.test_judging import JUDGE, judgement
 from tests.claude import claude_binary, claude_environment
 from tests.clients.server_process import Serving
-from tests.clients.test_killed_hubs import victim
+from tests.clients.test_killed_hubs import Victim, victim
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.clients.test_killed_hubs import Victim
 
 __all__ = ["victim"]
 

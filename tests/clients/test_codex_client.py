@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.httpd.mcp_sessions import CUT
+from helmsman.model.questions import Question
+from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
-from helmsman.testing import CodexHome, always, call_tool, codex_version, say
-from tests.clients.server_process import SECONDS
+from helmsman.testing import (
+    CodexHome,
+    HomeTemplates,
+    ModelRequest,
+    ScriptedModel,
+    always,
+    call_tool,
+    codex_version,
+    say,
+)
+from helmsman.testing.script import Part
+from tests.clients.server_process import SECONDS, Serving
 from tests.clients.story import TOOLS, check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
-    from pathlib import Path
-
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.testing import HomeTemplates, ModelRequest, ScriptedModel
-    from helmsman.testing.script import Part
-    from tests.clients.server_process import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
+from helmsman.testing import CodexHome
+from tests.clients.node import NodeClients
 from tests.clients.proxy import with_token
 from tests.clients.server_process import Serving
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome
-    from tests.clients.node import NodeClients
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

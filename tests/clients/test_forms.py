@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.clients.node import NodeClients
-    from tests.clients.server_process import Serving
+from helmsman.testing import ScriptedModel, run, say
+from tests.clients.node import NodeClients
+from tests.clients.server_process import Serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.clients.node import NodeClients
+from tests.clients.server_process import HttpServer, Serving
 from tests.clients.story import TOOLS, check, check_beginning
-
-if TYPE_CHECKING:
-    from tests.clients.node import NodeClients
-    from tests.clients.server_process import HttpServer, Serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

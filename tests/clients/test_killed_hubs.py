@@ -10,21 +10,23 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.httpd.mcp_sessions import CUT
 from helmsman.hub.control import ask_hub
-from helmsman.testing import always, run, say
+from helmsman.testing import CodexHome, Gate, ScriptedModel, always, run, say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.clients.claude_model import claude_model
-from tests.clients.node import CACHE
+from tests.clients.node import CACHE, NodeClients
 from tests.clients.proxy import with_token
 from tests.clients.server_process import SECONDS, Serving
 from tests.clients.story import check, tell
@@ -32,13 +34,6 @@ from tests.clients.test_codex_client import connect, delegated, delegation, on_p
 from tests.clients.test_inspector import Inspector
 from tests.clients.test_typescript_client import over_http, over_pipes
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Generator
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, Gate, ScriptedModel
-    from tests.clients.node import NodeClients
 
 __all__ = ["outer_home"]
 

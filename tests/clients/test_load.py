@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,14 +12,9 @@ import pytest
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
-from helmsman.testing import say
+from helmsman.testing import CodexHome, ScriptedModel, say
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import leaks, run, say, usage
+from helmsman.testing import CodexHome, ScriptedModel, leaks, run, say, usage
+from helmsman.testing.model_request import ModelRequest
 from helmsman.testing.repository import git
+from helmsman.testing.script import Gate, Part
 from mcp import Client
 from tests.clients.server_process import Serving
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.model_request import ModelRequest
-    from helmsman.testing.script import Gate, Part
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

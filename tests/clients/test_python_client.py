@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mcp import Client
+from tests.clients.server_process import Serving
 from tests.clients.story import check, tell
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.clients.server_process import Serving
 
 pytestmark = pytest.mark.anyio
 

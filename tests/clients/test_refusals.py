@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from tests.clients.node import CACHE
-
-if TYPE_CHECKING:
-    from tests.clients.node import NodeClients
-    from tests.clients.server_process import Serving
+from tests.clients.node import CACHE, NodeClients
+from tests.clients.server_process import Serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

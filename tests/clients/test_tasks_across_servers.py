@@ -6,29 +6,24 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
+from mcp.client.extension import ClaimContext
 from mcp.client.stdio import StdioServerParameters
 
 from helmsman.agents.codex.rollout_turns import read_turn
 from helmsman.agents.codex.rollouts import RolloutIndex
-from helmsman.testing import hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
 from tests.clients.server_process import Serving
 from tests.mcp.caller import Caller
 from tests.mcp.test_tasks import RawResult, TaskHandle, TaskRequest, Tasks, unused
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from mcp.client.extension import ClaimContext
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from tests.clients.node import NodeClients
+from tests.clients.server_process import Serving
 from tests.clients.story import check
-
-if TYPE_CHECKING:
-    from tests.clients.node import NodeClients
-    from tests.clients.server_process import Serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

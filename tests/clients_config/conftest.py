@@ -7,17 +7,13 @@ import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.cli.installing import locations_of, read_files
-from helmsman.clients.changes import Record, Wish, plan_install, plan_uninstall
-from helmsman.clients.locations import CLIENTS, ClientPlatform
-
-if TYPE_CHECKING:
-    from helmsman.clients.changes import Change
-    from helmsman.clients.locations import Location, Scope
+from helmsman.clients.changes import Change, Record, Wish, plan_install, plan_uninstall
+from helmsman.clients.locations import CLIENTS, ClientPlatform, Location, Scope
 
 LAUNCH = ("/opt/helmsman/bin/helmsman",)
 SHARED_LAUNCH = ("helmsman",)

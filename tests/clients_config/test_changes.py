@@ -5,19 +5,14 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.clients.locations import BLOCKING_CALL_SECONDS, CLIENTS
+from helmsman.clients.locations import BLOCKING_CALL_SECONDS, CLIENTS, Scope
 from helmsman.errors import ConfigurationChanged, ConfigurationUnusable, HelmsmanError, InvalidInput
-from tests.clients_config.conftest import LAUNCH
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.clients.locations import Scope
-    from tests.clients_config.conftest import Person
+from tests.clients_config.conftest import LAUNCH, Person
 
 PLACES: list[tuple[str, Scope]] = [(client.key, scope) for client in CLIENTS.values() for scope in client.places]
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from helmsman.clients.locations import claude_project
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_it_is_the_nearest_directory_with_a_git(tmp_path: Path) -> None:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath, PureWindowsPath
-from typing import TYPE_CHECKING
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 
 import pytest
 
-from helmsman.clients.locations import CLIENTS, ClientPlatform
+from helmsman.clients.locations import CLIENTS, ClientPlatform, Scope
 from helmsman.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from pathlib import PurePath
-
-    from helmsman.clients.locations import Scope
 
 
 def client_platform(platform: str, home: PurePath, project: PurePath, **env: str) -> ClientPlatform:

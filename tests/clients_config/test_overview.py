@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-from helmsman.clients.configuration import inspect_clients
-from tests.clients_config.conftest import LAUNCH
-
-if TYPE_CHECKING:
-    from helmsman.clients.configuration import ClientFinding
-    from tests.clients_config.conftest import Person
+from helmsman.clients.configuration import ClientFinding, inspect_clients
+from tests.clients_config.conftest import LAUNCH, Person
 
 
 def look(person: Person, *, missing: str = "") -> dict[str, ClientFinding]:

@@ -6,12 +6,10 @@ end and the output of a quick one are told at all.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tests.compat import differences
-
-if TYPE_CHECKING:
-    from tests.compat.servers import Message
+from tests.compat.servers import Message
 
 _OUTPUTS = frozenset({"stdout", "aggregated_output", "formatted_output"})
 _COMMANDS = frozenset({"exec_command_begin", "CommandExecution"})

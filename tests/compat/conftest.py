@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from helmsman.testing import CodexHome, ScriptedModel
 from helmsman.testing.binaries import codex_version, codex_versions
+from helmsman.testing.home import HomeTemplates
 from helmsman.testing.repository import make_repository
 from tests.compat.servers import Server
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.home import HomeTemplates
-
 
 LAST_WITH_SERVER = "0.145.0"
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from helmsman.testing import ScriptedModel
 from tests.compat import differences
 from tests.compat.comparison import relative
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.compat.servers import Client, Message, Server
+from tests.compat.servers import Client, Message, Server
 
 
 def shown_result(result: Message) -> Message:

@@ -9,22 +9,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.abc
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.base.concurrency import background_tasks
+from helmsman.testing import CodexHome
 from tests import warm
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome
 
 Message: TypeAlias = dict[str, Any]
 ServerName = Literal["original", "helmsman"]

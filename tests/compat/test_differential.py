@@ -5,23 +5,18 @@ What differs and may differ is in `differences.py`; anything else fails.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import add, call_tool, fail, hang, patch, plan, rate_limit, run, say, search, think
+from helmsman.testing import ScriptedModel, add, call_tool, fail, hang, patch, plan, rate_limit, run, say, search, think
 from tests.compat import differences
 from tests.compat.comparison import same_messages
 from tests.compat.conftest import BINARY, LAST_WITH_SERVER, READS, WRITES, Bench
 from tests.compat.seen import about_servers, answering, asked_of_model, naming, shown_result, told_by, without_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from helmsman.testing import ScriptedModel
-    from tests.compat.servers import Message
-
+from tests.compat.servers import Message
 
 pytestmark = [
     pytest.mark.anyio,

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 from mcp.client.extension import ClientExtension, NotificationBinding
 from pydantic import BaseModel
 
-from helmsman.testing import hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
 from tests.clients.server_process import SECONDS, Serving
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [
     pytest.mark.rare,

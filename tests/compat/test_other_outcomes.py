@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import always, call_tool, run, say
+from helmsman.testing import ScriptedModel, always, call_tool, run, say
 from tests.compat import differences
 from tests.compat.conftest import BINARY, LAST_WITH_SERVER, WRITES, Bench
 from tests.compat.seen import answering
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from helmsman.testing import ScriptedModel
-    from tests.compat.servers import Message
-
+from tests.compat.servers import Message
 
 pytestmark = [
     pytest.mark.anyio,

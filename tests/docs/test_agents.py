@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.docs.pages import ROOT, blocks
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_agent_of_the_example_answers(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
 from functools import cache, reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import pytest
@@ -28,9 +29,6 @@ from helmsman.settings import OTHER_TABLES, load_settings, setting_texts
 from helmsman.tasks.model import Task
 from tests.docs.pages import ROOT, read
 from tests.listings import OFFERED, fields, listed_now
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = ROOT / "docs" / "appendix" / "names.md"
 OBSOLETE = "## Obsolete"

@@ -6,7 +6,7 @@ import ast
 import json
 import re
 import tomllib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 import pytest
@@ -14,9 +14,6 @@ import pytest
 from helmsman.cli.app import app
 from helmsman.settings import setting_texts
 from tests.docs.pages import PAGES, ROOT, anchors, blocks, commands, links, name_of, read
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 

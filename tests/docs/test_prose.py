@@ -8,15 +8,13 @@ import re
 import subprocess
 import sys
 import tokenize
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.docs.pages import ROOT, name_of, read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 GENERATED: Final = ("commands.md", "reference.md", "events.md", "compatibility.md")
 PAGES: Final = sorted(

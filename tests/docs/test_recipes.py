@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman.testing import add, patch, say
+from helmsman.testing import CodexHome, ScriptedModel, add, patch, say
 from tests.docs.pages import ROOT, blocks
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 
 @pytest.mark.anyio

@@ -8,18 +8,15 @@ import re
 import shutil
 import socket
 import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import click
 import pytest
 
 from helmsman.cli.app import app
 from tests.docs.pages import ROOT, blocks, read
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 INLINE = re.compile(r"`([^`\n]+)`")

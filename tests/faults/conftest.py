@@ -5,20 +5,16 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.base.structs import replace
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel
 from tests.clients.server_process import Serving
 from tests.faults.scene import Scene
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 
 def _handles() -> dict[str, str]:

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.service import HelmsmanService
-from helmsman.testing import say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, say
 from helmsman.testing.leaks import MARKER_VARIABLE, marked_processes
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 SECONDS = 60
 

@@ -7,7 +7,8 @@ something happened, and how long a result is kept.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -26,9 +27,6 @@ from helmsman.tasks.model import Task, TaskDraft, new_task_id
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
 from helmsman.testing import run, say
 from tests.faults.scene import SECONDS, Scene, bound
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 FAR = timedelta(days=3650)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import run, say
 from tests.faults.scene import SECONDS, Scene, bound
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.testing import say
+from tests.clients.server_process import ServerProcess, Serving
 from tests.faults.scene import SECONDS, Scene, bound, needs_proc
 from tests.mcp.test_stdio import Pipe
-
-if TYPE_CHECKING:
-    from tests.clients.server_process import ServerProcess, Serving
 
 pytestmark = [
     pytest.mark.long,

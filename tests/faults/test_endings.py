@@ -9,21 +9,17 @@ from __future__ import annotations
 
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
 from helmsman.testing import always, hang, run, say
 from helmsman.testing.hubs import end_hub
+from tests.clients.server_process import ServerProcess, Serving
 from tests.faults.scene import SECONDS, Scene, engines, needs_proc
 from tests.mcp.test_stdio import Pipe
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from tests.clients.server_process import ServerProcess, Serving
 
 pytestmark = [
     pytest.mark.long,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import anyio
 import pytest
@@ -16,14 +16,10 @@ from helmsman.agents.codex import engine as engine_module
 from helmsman.agents.codex.connection import AppServer
 from helmsman.agents.supervisor import process as descendants
 from helmsman.errors import EngineLost
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound, engines, needs_proc
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, needs_proc]
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.capabilities import local_tasks
 from helmsman.model.events import OptionsChanged
 from helmsman.model.options import TurnLimits
+from helmsman.service import HelmsmanService
+from helmsman.tasks.model import Task
 from helmsman.testing import hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
-
-if TYPE_CHECKING:
-    from helmsman.service import HelmsmanService
-    from helmsman.tasks.model import Task
 
 pytestmark = [pytest.mark.anyio, bound]
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman.service import HelmsmanService
 from helmsman.testing import always, hang, run, say
 from tests.faults.scene import SECONDS, Scene, bound
-
-if TYPE_CHECKING:
-    from helmsman.service import HelmsmanService
 
 pytestmark = [pytest.mark.anyio, bound, pytest.mark.rare]
 

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import anyio
 import pytest
+from anyio.abc import ByteReceiveStream, ByteSendStream, SocketStream
 
 from helmsman.model.events import OptionsChanged
 from helmsman.model.options import TurnLimits
 from helmsman.testing import cut, fail, hang, response_failed, say
+from helmsman.testing.script import Step
 from tests.faults.scene import SECONDS, Scene, bound
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from anyio.abc import ByteReceiveStream, ByteSendStream, SocketStream
-
-    from helmsman.testing.script import Step
 
 pytestmark = [pytest.mark.anyio, bound, pytest.mark.long]
 

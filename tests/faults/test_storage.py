@@ -11,17 +11,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from helmsman.testing import run, say
-from tests.clients.server_process import Serving
+from helmsman.testing import CodexHome, ScriptedModel, run, say
+from tests.clients.server_process import ServerProcess, Serving
 from tests.mcp.test_stdio import Pipe
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.clients.server_process import ServerProcess
 
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 MOUNT = 'mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@"'

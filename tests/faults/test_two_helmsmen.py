@@ -4,20 +4,16 @@ step.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import anyio
 import pytest
 
 from helmsman.agents.codex.agent import agent_in_use
 from helmsman.agents.codex.features import Version
 from helmsman.errors import HelmsmanError, SessionLocked
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
 from helmsman.testing import hang, say
 from tests.faults.scene import SECONDS, Scene, bound
-
-if TYPE_CHECKING:
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, bound]
 

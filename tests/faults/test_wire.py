@@ -5,7 +5,9 @@ The scripted app-server misbehaves in its first process only, so the next messag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,6 +17,8 @@ from helmsman.base.line_framer import MAX_LINE_BYTES
 from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
 from helmsman.testing.fake_app_server import (
     TURN,
     FakeAppServer,
@@ -28,13 +32,6 @@ from helmsman.testing.fake_app_server import (
     stop_reading,
 )
 from tests.faults.scene import SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

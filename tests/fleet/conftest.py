@@ -9,10 +9,11 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -23,17 +24,12 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import MachineOffer
 from helmsman.fleet.values import FleetDraft
 from helmsman.model.inputs import session_options
-from helmsman.model.options import TurnInput
+from helmsman.model.options import StartOptions, TurnInput
 from helmsman.model.request import TurnRequest
+from helmsman.tasks.model import Task
+from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.testing.home import HomeTemplates
 from tests.postgres import Postgres, postgres_programs
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-
-    from helmsman.model.options import StartOptions
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.home import HomeTemplates
 
 SECONDS = 60
 LEASE = 4.0

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
@@ -15,12 +14,8 @@ import pytest
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.reaping import requeue_work
-from tests.fleet.conftest import SECONDS, drop
-from tests.postgres import postgres_programs
-
-if TYPE_CHECKING:
-    from tests.fleet.conftest import Fleet
-    from tests.postgres import Postgres
+from tests.fleet.conftest import SECONDS, Fleet, drop
+from tests.postgres import Postgres, postgres_programs
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -16,12 +15,9 @@ from helmsman.model.events import Usage
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
 from helmsman.tasks.prices import Prices
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
+from tests.fleet.conftest import Fleet
 from tests.fleet.test_clients import client_env, helmsman
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import psycopg
@@ -12,11 +12,8 @@ import pytest
 from helmsman.fleet.owned_task import MachineOffer, NotOwner, OwnedTask
 from helmsman.fleet.queue import QueueConsumer, hand_over_tasks
 from helmsman.fleet.reaping import requeue_work, stop_late_tasks
-from tests.fleet.conftest import SECONDS
-
-if TYPE_CHECKING:
-    from helmsman.tasks.model import Task
-    from tests.fleet.conftest import Fleet
+from helmsman.tasks.model import Task
+from tests.fleet.conftest import SECONDS, Fleet
 
 pytestmark = pytest.mark.anyio
 

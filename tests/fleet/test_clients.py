@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,12 +18,9 @@ from helmsman.mcp.server import offered_tools
 from helmsman.model.options import Placement, TurnLimits
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
-from helmsman.testing import hang, run, say
+from helmsman.testing import ScriptedModel, hang, run, say
 from tests import warm
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
+from tests.fleet.conftest import Fleet
 
 pytestmark = pytest.mark.anyio
 SECONDS = 60

@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import psycopg
 import pytest
 
 from helmsman.fleet.owned_task import OwnedTask
+from tests.fleet.conftest import Fleet
 from tests.fleet.test_clients import helmsman
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 

@@ -11,7 +11,6 @@ import signal
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import psycopg
@@ -19,13 +18,9 @@ import pytest
 
 from helmsman.agents.supervisor.records import read_records
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
-from helmsman.testing import run, say
-from tests.fleet.conftest import LEASE
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet, WorkerProcess
-    from tests.postgres import Postgres
+from helmsman.testing import ScriptedModel, run, say
+from tests.fleet.conftest import LEASE, Fleet, WorkerProcess
+from tests.postgres import Postgres
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import json
 import sys
 import uuid
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import psycopg
@@ -16,16 +16,11 @@ from helmsman.base.structs import replace
 from helmsman.fleet.notices import FleetNotices, key_of, place_in, who_is_told
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.notices.config import NotifySettings, Recipient
-from helmsman.testing import run, say
+from helmsman.notices.store import Delivery
+from helmsman.testing import ScriptedModel, run, say
+from tests.fleet.conftest import Fleet
 from tests.fleet.test_clients import client_env, helmsman
 from tests.fleet.test_schedules import rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.notices.store import Delivery
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -15,12 +15,9 @@ from helmsman.fleet.client import FleetClient
 from helmsman.fleet.database import FleetDatabase
 from helmsman.fleet.setup import init_fleet
 from helmsman.fleet.upkeep import drop_expired
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
+from tests.fleet.conftest import Fleet
 from tests.fleet.test_faults import FULL, Journal, journal
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
 
 pytestmark = pytest.mark.anyio
 

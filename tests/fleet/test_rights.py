@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import psycopg
@@ -17,16 +17,10 @@ import pytest
 from helmsman.errors import FleetNotReady, FleetUnavailable
 from helmsman.fleet.client import FleetClient
 from helmsman.fleet.database import checked_url
-from helmsman.testing import run, say
-from tests.fleet.conftest import SECONDS, a_postgres, drop
+from helmsman.testing import ScriptedModel, run, say
+from tests.fleet.conftest import SECONDS, Fleet, a_postgres, drop
 from tests.fleet.test_clients import client_env, helmsman
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
-    from tests.postgres import Postgres
+from tests.postgres import Postgres
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 

@@ -5,7 +5,7 @@ them.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,13 +16,10 @@ from helmsman import Helmsman
 from helmsman.fleet.schedules import FleetSchedules
 from helmsman.schedules import store as stored_schedules
 from helmsman.settings import load_settings
-from helmsman.testing import say
+from helmsman.store.connection import StoreConnection
+from helmsman.testing import ScriptedModel, say
+from tests.fleet.conftest import Fleet
 from tests.fleet.test_clients import client_env, helmsman
-
-if TYPE_CHECKING:
-    from helmsman.store.connection import StoreConnection
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 60

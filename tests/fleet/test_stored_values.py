@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -16,14 +17,8 @@ from helmsman.fleet.messages import steer
 from helmsman.fleet.owned_task import NotOwner, OwnedTask
 from helmsman.fleet.pump import EventPump
 from helmsman.model.events import CommandExecution, ItemEnded, ItemStarted, ItemUpdated
-from helmsman.testing import say
-from tests.fleet.conftest import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
+from helmsman.testing import ScriptedModel, say
+from tests.fleet.conftest import SECONDS, Fleet
 
 pytestmark = pytest.mark.anyio
 

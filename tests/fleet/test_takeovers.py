@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import psycopg
@@ -22,22 +23,17 @@ from helmsman.base.structs import pack
 from helmsman.errors import FleetNotReady, QuestionNotOpen, WorkspaceIncomplete
 from helmsman.fleet import schema
 from helmsman.fleet.client import FleetClient
+from helmsman.fleet.values import AskedInFleet
 from helmsman.fleet.workspaces import WORKSPACE, Pieces
 from helmsman.git.bundles import MB, Limits, packing
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import Placement
 from helmsman.settings import load_settings
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.binaries import codex_versions
+from tests.fleet.conftest import Fleet
 from tests.fleet.test_clients import ASKING, client_env
 from tests.fleet.test_faults import FULL, SECONDS, Journal, journal
-
-if TYPE_CHECKING:
-    import subprocess
-
-    from helmsman.fleet.values import AskedInFleet
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare, pytest.mark.timeout(400)]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -10,11 +10,8 @@ import pytest
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.events import ItemEnded, QuestionClosed, TurnEnded, TurnStarted
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet
+from helmsman.testing import ScriptedModel, run, say
+from tests.fleet.conftest import Fleet
 
 pytestmark = pytest.mark.anyio
 

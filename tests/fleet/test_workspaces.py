@@ -8,7 +8,7 @@ import signal
 import subprocess
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -19,15 +19,12 @@ from helmsman.errors import ApplyConflict, InvalidInput
 from helmsman.fleet import workspaces
 from helmsman.fleet.upkeep import drop_expired
 from helmsman.model.options import Placement
+from helmsman.sessions.session import Session
 from helmsman.settings import load_settings
-from helmsman.testing import add, patch, run, say
+from helmsman.testing import ScriptedModel, add, patch, run, say
+from tests.fleet.conftest import Fleet, WorkerProcess
 from tests.fleet.test_clients import client_env, helmsman
 from tests.fleet.test_faults import Journal, engine_pid, journal
-
-if TYPE_CHECKING:
-    from helmsman.sessions.session import Session
-    from helmsman.testing import ScriptedModel
-    from tests.fleet.conftest import Fleet, WorkerProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 SECONDS = 90

@@ -8,19 +8,15 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from hypothesis import strategies as st
 
 from helmsman.base.structs import replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.fuzz.effects_laboratory import EffectsLaboratory
+from tests.fuzz.effects_laboratory import EffectsLaboratory
 
 # --- allowed commands after a twist ----------------------------------------------------------------------------------
 

@@ -17,11 +17,9 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from typing import Final
 
 _SECONDS: Final = 20
 _BOUNDED: Final = f'ulimit -t {_SECONDS} && ulimit -f {(8 << 20) // 512} && exec "$@"'

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FACTOR_VARIABLE: Final = "HELMSMAN_FUZZ_FACTOR"
 FACTOR: Final = int(os.environ.get(FACTOR_VARIABLE, "1"))

@@ -13,28 +13,24 @@ import os
 import shlex
 import shutil
 import time
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis.errors import NoSuchExample
+from hypothesis.strategies import SearchStrategy
 
-from helmsman.approvals import loose_matching, option_effects, policy, shell_words
+from helmsman.approvals import option_effects, policy, shell_words
+from helmsman.approvals.option_effects import Certainty
 from helmsman.approvals.policy import RuleSet, Workspace, decide
+from helmsman.approvals.shell_words import SimpleCommand
 from helmsman.model.questions import Prompt, Question
 from helmsman.model.rules import Rule
 from tests.fuzz.effect_commands import ALLOWED, DENIED, Denied, denied_commands, twisted_commands
 from tests.fuzz.effects_laboratory import PROGRAMS, EffectsLaboratory
 from tests.fuzz.effort import FACTOR, effort
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from hypothesis.strategies import SearchStrategy
-
-    from helmsman.approvals.option_effects import Certainty
-    from helmsman.approvals.shell_words import SimpleCommand
 
 _Example = TypeVar("_Example")
 
@@ -230,8 +226,8 @@ def _compare_by_spelling(rule: tuple[str, ...], command: tuple[str, ...], _: obj
     return "yes" if option_effects.compare_spelling(rule[1:], command[1:]) == "yes" else "no"
 
 
-def _certain_only(prefix: tuple[str, ...], possible: list[loose_matching.PossibleCommand]) -> Certainty:
-    return "yes" if loose_matching.may_run(prefix, possible) == "yes" else "no"
+def _certain_only(prefix: tuple[str, ...], possible: list[policy.PossibleCommand]) -> Certainty:
+    return "yes" if policy.may_run(prefix, possible) == "yes" else "no"
 
 
 class _Everything:
@@ -245,8 +241,8 @@ class _Nothing:
 
 
 DENYING_DEFENCES: dict[str, tuple[str, object, str | tuple[str, ...], Any]] = {
-    "options are what they do": ("rm -rf", loose_matching, "compare", _compare_by_spelling),
-    "options are what they do, in git": ("git push --force", loose_matching, "compare", _compare_by_spelling),
+    "options are what they do": ("rm -rf", policy, "compare", _compare_by_spelling),
+    "options are what they do, in git": ("git push --force", policy, "compare", _compare_by_spelling),
     "what nobody understands is asked about": ("rm -rf", policy, "may_run", _certain_only),
     "letters stand together": ("rm --recursive --force", option_effects, "_read_bundle", lambda *_: 0),
     "a plus is a forced update": ("git push --force", option_effects, "_read_refspecs", lambda *_: None),
@@ -259,11 +255,11 @@ DENYING_DEFENCES: dict[str, tuple[str, object, str | tuple[str, ...], Any]] = {
         (_Everything(), lambda *_: False),
     ),
     "a program is itself under any path": ("sed -i", option_effects, "program_name", lambda word: word),
-    "programs run programs": ("chmod -R", loose_matching, "runs_words", lambda _: False),
-    "words are code": ("git clean -f", loose_matching, "may_run_text", lambda _: False),
-    "what is not understood is searched": ("git reset --hard", loose_matching, "_guesses", lambda *_, **__: []),
-    "what a shell computes is anything": ("tar -x", loose_matching, "COMPUTED", " "),
-    "names can be defined": ("git branch -D", loose_matching, "_DEFINITION", _Nothing()),
+    "programs run programs": ("chmod -R", policy, "runs_words", lambda _: False),
+    "words are code": ("git clean -f", policy, "may_run_text", lambda _: False),
+    "what is not understood is searched": ("git reset --hard", policy, "_guesses", lambda *_, **__: []),
+    "what a shell computes is anything": ("tar -x", policy, "COMPUTED", " "),
+    "names can be defined": ("git branch -D", policy, "_DEFINITION", _Nothing()),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,15 +16,10 @@ from helmsman.base.structs import replace
 from helmsman.errors import SessionIdle
 from helmsman.model.options import TurnLimits
 from helmsman.service import HelmsmanService
-from helmsman.testing import always, hang, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, always, hang, run, say
+from helmsman.testing.binaries import VersionNumbers
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.binaries import VersionNumbers
 
 SECONDS = 30
 DETACHED = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")

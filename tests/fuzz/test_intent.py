@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.router import vocabulary, words
-from helmsman.router.intent import Hints, parse
+from helmsman.router.intent import Hints, Mode, parse
 from helmsman.router.vocabulary import RouterVerb
 from tests.fuzz.effort import fuzzed
 from tests.router.shelf import labelled_requests
-
-if TYPE_CHECKING:
-    from helmsman.router.intent import Mode
 
 LABELLED = sorted({entry.request for entry in labelled_requests()})
 IDS = ["T-local-3f9a1c0b7d2e", "T-cloud-c51d07e9ab34"]

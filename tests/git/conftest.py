@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from helmsman.git import lifecycle
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from helmsman.testing.repository import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Content = dict[str, tuple[str, bytes]]
 

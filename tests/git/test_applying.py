@@ -5,21 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import ApplyConflict, DiffChanged, WorktreeError
 from helmsman.git import lifecycle, tree_changes
+from helmsman.git.tree_changes import TreeDiff
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
 from tests.git.contents import content, everything
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman.git.tree_changes import TreeDiff
-    from helmsman.git.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

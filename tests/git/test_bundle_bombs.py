@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from helmsman.errors import WorktreeError
 from helmsman.git import bundles
 from helmsman.git.command import find_git
 from helmsman.testing.repository import make_repository
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [pytest.mark.needs_git, pytest.mark.timeout(100)]
 

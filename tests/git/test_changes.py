@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.git import lifecycle, tree_changes
+from helmsman.git.diff import FileStat
+from helmsman.git.tree_changes import TreeDiff
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
 from tests.git.contents import content
-
-if TYPE_CHECKING:
-    from helmsman.git.diff import FileStat
-    from helmsman.git.tree_changes import TreeDiff
-    from helmsman.git.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -7,22 +7,19 @@ made in a worktree here; the second way takes the same as a diff.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from helmsman.errors import ApplyConflict, DirtyTree, WorktreeError
 from helmsman.git import lifecycle, tree_changes
 from helmsman.git.patches import apply_patch
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
 from tests.git.contents import content, everything
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
 
 pytestmark = [pytest.mark.long, pytest.mark.needs_git]
 

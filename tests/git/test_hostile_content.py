@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import ApplyConflict
 from helmsman.git import lifecycle, tree_changes
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

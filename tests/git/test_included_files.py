@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from helmsman.git import lifecycle, tree_changes
 from helmsman.git.included_files import include
-from helmsman.git.worktree import read_records
+from helmsman.git.worktree import Worktree, read_records
 from helmsman.testing.repository import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
 
 
 def _named(main: Path, *patterns: str, ignored: str = ".env\n*.local\nsecrets/\n*.log\nlinked\n") -> None:

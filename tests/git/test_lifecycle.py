@@ -8,23 +8,18 @@ import signal
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, WorktreeError
 from helmsman.git import lifecycle, tree_changes
-from helmsman.git.worktree import release, worktree_of
+from helmsman.git.worktree import Worktree, release, worktree_of
 from helmsman.testing.repository import git
 from tests.git.contents import content, everything
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.git.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -6,16 +6,13 @@ import os
 import re
 import socket
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.errors import WorktreeError
 from helmsman.git import command as git_module
 from helmsman.git import lifecycle, snapshot, tree_changes
-
-if TYPE_CHECKING:
-    from helmsman.git.worktree import Worktree
+from helmsman.git.worktree import Worktree
 
 pytestmark = [pytest.mark.needs_git, pytest.mark.timeout(60)]
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import WorktreeError
 from helmsman.git import lifecycle, tree_changes
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
 from tests.git.contents import content
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
 
 pytestmark = [pytest.mark.rare, pytest.mark.needs_git]
 

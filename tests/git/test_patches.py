@@ -7,8 +7,8 @@ import signal
 import stat
 import subprocess
 import sys
-from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path, PurePath
+from typing import Any
 
 import pytest
 
@@ -17,9 +17,6 @@ from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeErro
 from helmsman.git import patches
 from helmsman.git.patches import apply_patch, settle_writes
 from helmsman.testing import git, make_repository
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.needs_git
 

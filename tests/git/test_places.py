@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.git import lifecycle
 from helmsman.git.worktree import PAST_WORKTREES, places, projects, remember_place
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.needs_git
 

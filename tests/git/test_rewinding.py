@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,23 +15,20 @@ from helmsman.git import command as base_git
 from helmsman.git import turn_snapshots
 from helmsman.git.command import Git, find_git
 from helmsman.git.patches import settle_writes
-from helmsman.git.rewinding import FilesRewind, plan_rewind, rewind_files
+from helmsman.git.snapshot import TreeState
 from helmsman.git.turn_snapshots import (
-    TreeState,
+    FilesRewind,
+    TurnSnapshot,
     forget_snapshots,
+    plan_rewind,
     read_snapshots,
+    rewind_files,
     state_now,
     take_after,
     take_before,
 )
 from helmsman.testing.repository import git, make_repository
 from tests.git.contents import content
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman.git.turn_snapshots import TurnSnapshot
 
 pytestmark = pytest.mark.needs_git
 
@@ -330,8 +328,8 @@ def test_a_rewind_that_cannot_be_is_refused_and_one_that_is_killed_is_put_back(m
     program = (
         "import json, os, sys; from pathlib import Path\n"
         "from helmsman.git import patches; from helmsman.git.command import find_git\n"
-        "from helmsman.git.rewinding import rewind_files\n"
-        "from helmsman.git.turn_snapshots import TreeState\n"
+        "from helmsman.git.turn_snapshots import rewind_files\n"
+        "from helmsman.git.snapshot import TreeState\n"
         "put = patches._Journal._put\n"
         "def killed(*args):\n    put(*args)\n    os._exit(9)\n"
         "patches._Journal._put = killed\n"

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import ApplyConflict, DiffChanged, InvalidInput
 from helmsman.git import lifecycle, tree_changes
+from helmsman.git.tree_changes import TreeDiff
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git
 from tests.git.contents import everything
 from tests.git.test_applying import commit, edit
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.git.tree_changes import TreeDiff
-    from helmsman.git.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -8,7 +8,7 @@ import os
 import subprocess
 import tarfile
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -38,9 +38,6 @@ from helmsman.git.remote_trees import (
 )
 from helmsman.testing.repository import git
 from tests.git.test_hostile_content import set_traps, sprung, trap
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 __all__ = ["trap"]
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.git import tree_changes
+from helmsman.git.worktree import Worktree
 from helmsman.testing.repository import git, make_repository
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
 
 pytestmark = pytest.mark.needs_git
 

@@ -12,7 +12,8 @@ import stat
 import subprocess
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -20,16 +21,10 @@ import mcp_types as types
 import pytest
 
 from helmsman.httpd.listening import TOKEN_NAME, HttpOptions
-from helmsman.testing import hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
-from tests.clients.server_process import SECONDS, Serving
+from tests.clients.server_process import SECONDS, HttpServer, Serving
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.clients.server_process import HttpServer
 
 pytestmark = [
     pytest.mark.anyio,

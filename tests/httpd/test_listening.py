@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import InvalidSetting
 from helmsman.httpd.listening import TOKEN_NAME, HttpOptions, http_token, listen
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_port_that_somebody_else_has_is_named_with_what_to_do() -> None:

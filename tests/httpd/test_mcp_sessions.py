@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
+from starlette.types import Message
 
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import MCP_PATH, HttpOptions
@@ -17,13 +21,6 @@ from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from tests.played import PlayedAgent
 from tests.sessions.test_service_properties import unhurried
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from anyio.abc import TaskGroup
-    from starlette.types import Message
 
 pytestmark = pytest.mark.anyio
 

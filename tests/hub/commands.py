@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
 from helmsman.hub.control import ask_hub
 from tests import warm
+from tests.hub.conftest import Place
 from tests.pseudo_terminal import PseudoTerminal
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
-    from pathlib import Path
-
-    from tests.hub.conftest import Place
-
 
 SECONDS = 60
 

@@ -5,24 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.tasks.registry import REGISTRY_NAME
+from helmsman.testing import CodexHome
 from helmsman.testing.hubs import end_hub, hub_pid
 from tests.clients.server_process import Serving
 from tests.hub.commands import done, whole
 from tests.left_processes import hub_processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome
 
 SECONDS = 60
 

@@ -7,17 +7,15 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 
 from helmsman import load_settings
 from helmsman.agents.supervisor.client import SupervisedProcess
 from helmsman.base.structs import replace
+from helmsman.settings import Settings
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -12,17 +12,14 @@ import pytest
 
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
+from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
 from mcp import Client
 from tests.clients.server_process import SECONDS
+from tests.hub.conftest import HeldAgent, Place
 from tests.hub.test_survival import Raw
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from helmsman.tasks.model import Task
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import HeldAgent, Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -17,14 +17,9 @@ import pytest
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import running_process
 from helmsman.hub.admission import why_not_served
-from helmsman.testing import codex_versions, installed_codex, run, say
+from helmsman.testing import ScriptedModel, codex_versions, installed_codex, run, say
 from mcp import Client
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
+from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="told by /proc")]
 

@@ -9,8 +9,10 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -21,15 +23,9 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from helmsman.httpd.operation_routes import openapi_document, operation_routes
 from helmsman.hub.control import HUB_PATH, RESTART_PATH, request
 from helmsman.hub.launch import SOCKET
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
+from tests.hub.conftest import Place
 from tests.hub.test_start import ping
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from contextlib import AbstractAsyncContextManager
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = pytest.mark.anyio
 

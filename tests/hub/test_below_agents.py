@@ -7,7 +7,8 @@ import os
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,17 +16,12 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.agents.supervisor.records import read_records
 from helmsman.hub.control import ask_hub
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from mcp import Client
 from tests.claude import claude_binary, claude_environment
+from tests.hub.conftest import Place
 from tests.hub.test_admission import PROBE, written
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="told by /proc")]
 

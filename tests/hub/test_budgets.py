@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
-from helmsman.testing import hang, run, say, usage
+from helmsman.tasks.model import Task
+from helmsman.testing import ScriptedModel, hang, run, say, usage
 from mcp import Client
 from tests.hub.commands import done, whole
+from tests.hub.conftest import Place
 from tests.hub.test_acknowledged import stored
 from tests.hub.test_schedules import ended
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from helmsman.tasks.model import Task
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request
 
@@ -13,18 +14,13 @@ import pytest
 from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.testing import always, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, always, run, say
 from mcp import Client
+from tests.clients.server_process import HttpServer
+from tests.hub.conftest import Place
 from tests.hub.test_http import fetch
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.clients.server_process import HttpServer
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="There are hubs here.")]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -19,14 +20,8 @@ from helmsman.model.rules import Rule
 from helmsman.testing.hubs import hub_pid
 from helmsman.testing.repository import make_repository
 from tests.hub.commands import SECONDS, THIN, Done, done, home_with, on_terminal, thin, until_nobody_is_served, whole
+from tests.hub.conftest import Place
 from tests.mcp.test_stdio import Pipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from tests.hub.conftest import Place
-
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="there are no hubs")]
 

@@ -8,7 +8,7 @@ import socket
 import sys
 from contextlib import closing
 from http.client import HTTPConnection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,13 +18,9 @@ from helmsman.approvals.rule_book import RuleBook
 from helmsman.cli.thin import TEXT_PATH
 from helmsman.hub.control import ask_hub
 from helmsman.model.rules import Rule
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
 from tests.hub.commands import SECONDS, begun, done, thin, until_nobody_is_served, whole
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
-
+from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="there are no hubs")]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -11,10 +11,8 @@ import pytest
 from helmsman.hub.control import ask_hub
 from helmsman.testing.hubs import hub_pid
 from tests import warm
+from tests.hub.conftest import Place
 from tests.hub.test_start import ping
-
-if TYPE_CHECKING:
-    from tests.hub.conftest import Place
 
 pytestmark = pytest.mark.anyio
 

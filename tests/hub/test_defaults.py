@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.mcp.pipe import _understood
 from helmsman.mcp.pipe_server import _flags
-from helmsman.testing import always, say
+from helmsman.testing import CodexHome, ScriptedModel, always, say
 from mcp import Client
+from tests.hub.conftest import Place
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
 

@@ -8,7 +8,8 @@ import signal
 import sqlite3
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -19,16 +20,11 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.hub.launch import HubConnector
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import git, run, say
+from helmsman.testing import ScriptedModel, git, run, say
 from mcp import Client
 from tests.git.test_patches import KILLED
+from tests.hub.conftest import Place
 from tests.mcp.caller import Caller, error_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
 from tests.claude import claude_binary, claude_environment
-from tests.hub.conftest import HeldAgent
+from tests.hub.conftest import HeldAgent, Place
 from tests.hub.test_acknowledged import until
 from tests.hub.test_survival import Raw
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [
     pytest.mark.anyio,

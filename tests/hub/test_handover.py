@@ -9,7 +9,6 @@ import sysconfig
 import venv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -17,14 +16,11 @@ import pytest
 
 import helmsman
 from helmsman.hub.launch import LOCK, UP, is_newer
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from mcp import Client
 from tests.clients.server_process import SECONDS
 from tests.hub.conftest import Place
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman.hub.bridge import GREETING
 from tests.hub.commands import SECONDS, done, on_terminal, whole
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.hub.conftest import Place
+from tests.hub.conftest import Place
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,9 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -23,7 +24,7 @@ from helmsman.hub.hosts import HostFailed, SshConnector, checked_host, hosts_fil
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
 from helmsman.sessions.copies import by_own_clock
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.hubs import end_hub, hub_pid
 from helmsman.web.api import api_routes
 from helmsman.web.hosts import HostRoutes
@@ -32,17 +33,11 @@ from helmsman.web.login import Logins
 from helmsman.web.proof import Challenges
 from mcp import Client
 from tests.hub.commands import SECONDS, Done, begun, done, whole
-from tests.hub.conftest import Place
+from tests.hub.conftest import HeldAgent, Place
 from tests.hub.other_machine import NAME, other_machine
 from tests.hub_service import hub_of
 from tests.mcp.caller import Caller
 from tests.web.browser import Browser
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import HeldAgent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="there are no hubs")]
 

@@ -7,7 +7,6 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -20,18 +19,15 @@ from helmsman.errors import HelmsmanError
 from helmsman.hub.hosts import known_hosts
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, make_repository, patch, run, say
+from helmsman.testing import ScriptedModel, add, make_repository, patch, run, say
 from helmsman.web.hosts import HostRoutes
 from helmsman.web.live import Live
 from mcp import Client
 from tests.hub.commands import SECONDS, done, whole
+from tests.hub.conftest import Place
 from tests.hub.other_machine import NAME
 from tests.hub.test_hosts import here, known, shown, there
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 __all__ = ["here", "known"]
 

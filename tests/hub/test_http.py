@@ -7,7 +7,8 @@ import signal
 import sys
 from contextlib import closing
 from http.cookiejar import CookieJar
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import HTTPCookieProcessor, OpenerDirector, Request, build_opener
 
@@ -21,18 +22,13 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.httpd.mcp_sessions import CUT
 from helmsman.hub.control import LISTEN_PATH, ask_hub, events
 from helmsman.hub.launch import SOCKET, connect
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
 from tests.httpd.test_http import HELLO
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
+from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 

@@ -6,24 +6,18 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman import Helmsman
+from helmsman import Helmsman, Question, Session, Settings
 from helmsman.base.structs import replace
-from helmsman.testing import Gate, say
+from helmsman.tasks.model import Task
+from helmsman.testing import CodexHome, Gate, ScriptedModel, say
 from helmsman.testing.hubs import hub_pid
 from helmsman.testing.repository import git
 from tests.capabilities.outcomes.played_jobs import BROKEN, CAUSE, CHECK, FIX, FIXED, TESTS, fenced, repository, wanted
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman import Question, Session, Settings
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,22 +15,16 @@ from helmsman.base.structs import pack, replace
 from helmsman.errors import QuestionNotOpen
 from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.options import SessionOptions, TurnLimits
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.tasks.call_key import CallKey, call_key
 from helmsman.tasks.drafts import draft_task
+from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.hub_service import hub_service
 from tests.turns import requested
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

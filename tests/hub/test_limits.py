@@ -5,26 +5,22 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import fail, say
+from helmsman.tasks.model import Task
+from helmsman.testing import ModelRequest, ScriptedModel, fail, say
+from helmsman.testing.script import Fail
 from mcp import Client
 from tests.hub.commands import done, whole
+from tests.hub.conftest import Place
 from tests.hub.test_acknowledged import until
 from tests.hub.test_schedules import ended
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from helmsman.tasks.model import Task
-    from helmsman.testing import ModelRequest, ScriptedModel
-    from helmsman.testing.script import Fail
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 

@@ -6,20 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.mcp.messages import NoMessage, parse_message
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
+from tests.hub.conftest import Place
 from tests.hub.test_survival import Raw
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 SECONDS = 60
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from helmsman.base.caller_context import UMASK
 from helmsman.base.structs import replace
 from helmsman.hub.launch import client_environment
-from helmsman.testing import add, patch, run, say
+from helmsman.testing import ScriptedModel, add, patch, run, say
 from mcp import Client
+from tests.hub.conftest import Place
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [
     pytest.mark.long,

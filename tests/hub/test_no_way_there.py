@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.hub.bridge import run_bridge
 from helmsman.hub.hosts import HostFailed, OtherHost, SshConnector, checked_host, hosts_file, known_hosts, named_host
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 BUILD = OtherHost("build", "ssh://me@build.example")
 

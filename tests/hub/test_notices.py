@@ -8,25 +8,20 @@ import signal
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.hub.commands import begun, done, whole
+from tests.hub.conftest import Place
 from tests.hub.test_schedules import ended
-from tests.notices.receivers import NtfyServer, Receiver, press
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
-    from tests.notices.receivers import Received
+from tests.notices.receivers import NtfyServer, Received, Receiver, press
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 

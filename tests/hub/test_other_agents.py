@@ -6,29 +6,24 @@ import os
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman import Helmsman, load_settings
+from helmsman import Helmsman, Question, Session, load_settings
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.hub.control import ask_hub
+from helmsman.testing import CodexHome
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says
 from helmsman.testing.hubs import hub_pid
 from tests.agents.acp.test_acp_storage import ID, PLACE, qwen
 from tests.clients.server_process import SECONDS
+from tests.hub.conftest import Place
 from tests.hub.test_acknowledged import stored
 from tests.hub.test_survival import Raw
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman import Question, Session
-    from helmsman.testing import CodexHome
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
 

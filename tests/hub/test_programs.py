@@ -7,33 +7,28 @@ import os
 import signal
 import sqlite3
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman import ClientTool, Helmsman, run_step
+from helmsman import ClientTool, Helmsman, Question, Session, Settings, run_step
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, OutcomeUnknown, QuestionNotOpen, SessionNotFound, StepFailed
+from helmsman.hub.client import HubClient
 from helmsman.hub.control import ask_hub
 from helmsman.hub.transport import ConnectionTransport
 from helmsman.model.events import AgentMessage, CommandExecution, Event, ItemEnded, QuestionClosed, TurnEnded
 from helmsman.sessions.state import SessionState
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import Gate, add, call, patch, run, say
+from helmsman.testing import CodexHome, Gate, ScriptedModel, add, call, patch, run, say
 from helmsman.testing.hubs import hub_pid
 from tests.clients.server_process import SECONDS
 from tests.hub_service import hub_of
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-    from pathlib import Path
-
-    from helmsman import Question, Session, Settings
-    from helmsman.hub.client import HubClient
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="There are no hubs here.")]
 

@@ -10,7 +10,6 @@ import sys
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -28,25 +27,22 @@ from helmsman.hub.launch import HubConnector
 from helmsman.hub.recovery import Recovery
 from helmsman.model.options import SessionOptions, TurnLimits
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.steering.shared import Shared
 from helmsman.steering.turn_policy import TurnPolicy
 from helmsman.store.database import Fence, microseconds
 from helmsman.tasks.agent_records import WAITING
 from helmsman.tasks.drafts import draft_task
+from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import Gate, hang, run, say, usage
+from helmsman.testing import CodexHome, Gate, ScriptedModel, hang, run, say, usage
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.clients.server_process import SECONDS
+from tests.hub.conftest import Place
 from tests.hub_service import hub_service
 from tests.mcp.caller import error_of
 from tests.turns import requested
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.hub.conftest import Place
 
 KILLABLE = Path(__file__).parents[1] / "live" / "killable_helmsman.py"
 

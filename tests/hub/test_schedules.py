@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -13,18 +13,15 @@ import mcp_types as types
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.testing import say
+from helmsman.tasks.model import Task
+from helmsman.testing import FakeAcpAgent, ScriptedModel, say
 from helmsman.testing.fake_acp_agent import says
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
 from tests.hub.commands import done, whole
+from tests.hub.conftest import Place
 from tests.hub.test_acknowledged import stored
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from helmsman.tasks.model import Task
-    from helmsman.testing import FakeAcpAgent, ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 

@@ -7,7 +7,6 @@ import json
 import plistlib
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,9 +14,7 @@ from helmsman.base.structs import replace
 from helmsman.cli.hub import service_of
 from helmsman.errors import Unsupported
 from tests.hub.commands import done, whole
-
-if TYPE_CHECKING:
-    from tests.hub.conftest import Place
+from tests.hub.conftest import Place
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="systemd")]
 

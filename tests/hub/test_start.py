@@ -13,7 +13,7 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -25,11 +25,9 @@ from helmsman.hub.launch import LOCK, LOG, SOCKET
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing.hubs import end_hub, hub_pid
 from mcp import Client
+from tests.clients.server_process import ServerProcess
+from tests.hub.conftest import Place
 from tests.mcp.caller import error_of
-
-if TYPE_CHECKING:
-    from tests.clients.server_process import ServerProcess
-    from tests.hub.conftest import Place
 
 SECONDS = 60
 PING = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -14,17 +15,12 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.hub.control import ask_hub
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.hubs import hub_pid
 from mcp import Client
+from tests.clients.server_process import ServerProcess
+from tests.hub.conftest import Place
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.clients.server_process import ServerProcess
-    from tests.hub.conftest import Place
 
 pytestmark = pytest.mark.anyio
 

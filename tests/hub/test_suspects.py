@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import pytest
@@ -21,15 +23,10 @@ from helmsman.errors import OutcomeUnknown
 from helmsman.hub.client import HubClient
 from helmsman.hub.launch import SOCKET
 from helmsman.hub.suspects import ACCUSATIONS, GAVE_UP
+from helmsman.sessions.session import Verbs
 from helmsman.settings import load_settings
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from helmsman.sessions.session import Verbs
-
-    Meet = Callable[["Visit"], None]
+Meet = Callable[["Visit"], None]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="hubs listen on Unix sockets")
 SECONDS = 60

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.agents.supervisor.records import read_records
+from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import say
+from helmsman.testing import CodexHome, ScriptedModel, say
 from tests.claude import claude_binary, claude_environment
 from tests.hub.dying_hub import dies, settings_for
 from tests.hub_service import hub_service
 from tests.real_agents import real_agent
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

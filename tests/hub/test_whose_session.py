@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from mcp import Client
 from tests import warm
 from tests.clients.server_process import SECONDS
+from tests.hub.conftest import Place
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 pytestmark = [
     pytest.mark.anyio,

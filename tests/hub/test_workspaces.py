@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -14,17 +14,12 @@ import pytest
 from helmsman import Helmsman
 from helmsman.errors import DiffChanged, InvalidInput
 from helmsman.git.remote_trees import all_remote_trees
-from helmsman.testing import add, make_repository, patch, run, say
+from helmsman.testing import ScriptedModel, add, make_repository, patch, run, say
 from tests.hub.commands import SECONDS, done, whole
+from tests.hub.conftest import Place
 from tests.hub.other_machine import NAME
 from tests.hub.test_hosts import break_line, here, known
 from tests.hub_service import hub_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.hub.conftest import Place
 
 __all__ = ["here", "known"]
 

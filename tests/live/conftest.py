@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.binary import CodexBinary, find_codex
+from helmsman.testing import CodexHome
 from tests.live.detached import Place
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.testing import CodexHome
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -16,21 +17,14 @@ import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman.agents.codex.app_servers import open_detached
-from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.engine import AppServerEngine
+from helmsman.agents.supervisor.records import ProcessRecord, read_records
 from helmsman.model.events import CommandExecution
 from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.testing import CodexHome
 from tests.engines import start_turn
 from tests.live.test_app_server_engine import Follower
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
-
-    from helmsman.agents.codex.binary import CodexBinary
-    from helmsman.agents.codex.engine import AppServerEngine
-    from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.testing import CodexHome
-
 
 where_it_changed = pytest.mark.matrix(changed_in=["0.105.0", "0.163.0"])
 """On the oldest and the newest Codex, and where it began to tell whether a session is active, and to guard its socket."""

@@ -11,22 +11,19 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
 from helmsman.agents.codex.app_servers import open_detached
 from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.engine import AppServerEngine
 from helmsman.agents.supervisor.client import Owner
 from helmsman.agents.supervisor.lease_watchdog import ProcessLease, lease_time
+from helmsman.model.events import Event
 from helmsman.model.options import WRITES, SessionOptions, TurnInput
-
-if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from helmsman.agents.codex.engine import AppServerEngine
-    from helmsman.model.events import Event
 
 
 def say(**message: Any) -> None:

@@ -8,8 +8,9 @@ They ask for so little that any model can do it, and cost next to nothing.
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -18,10 +19,6 @@ from helmsman import Helmsman, load_settings, run_step
 from helmsman.settings import Settings
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedModel, run, say
 from helmsman.testing.binaries import codex_version
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 

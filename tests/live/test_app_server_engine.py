@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.engine import AppServerEngine, open_app_server
+from helmsman.agents.protocol import Opened
 from helmsman.errors import (
     EngineLost,
     EngineRefused,
@@ -24,16 +27,9 @@ from helmsman.model.events import EngineGone, Event, QuestionAsked, QuestionClos
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice, Question
 from helmsman.sessions.state import SessionState
-from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
+from helmsman.testing import CodexHome, ScriptedModel, add, always, hang, patch, run, say, spawn_agent
+from helmsman.testing.script import Step
 from tests.engines import resume_turn, start_turn
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from helmsman.agents.protocol import Opened
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.script import Step
 
 pytestmark = pytest.mark.anyio
 

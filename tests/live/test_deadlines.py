@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,17 +14,11 @@ from helmsman.base.structs import replace
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.model.events import Decision, QuestionClosed
 from helmsman.service import HelmsmanService
-from helmsman.settings import MCP_ANSWER_SECONDS
+from helmsman.sessions.session import Session
+from helmsman.settings import MCP_ANSWER_SECONDS, Settings
 from helmsman.shapes.session_status import session_status
 from helmsman.shapes.transcript import transcript
-from helmsman.testing import ask_user, question, run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.testing import CodexHome, ScriptedModel, ask_user, question, run, say
 
 pytestmark = pytest.mark.anyio
 

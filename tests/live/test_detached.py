@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -19,14 +18,10 @@ from helmsman.errors import QuestionNotOpen
 from helmsman.model.events import CommandExecution, EngineGone, QuestionClosed
 from helmsman.model.options import TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing import add, always, hang, patch, run, say, spawn_agent
+from helmsman.testing import ScriptedModel, add, always, hang, patch, run, say, spawn_agent
 from tests.engines import resume_turn
 from tests.live.detached import Place, adopt, begin, commands_of, until, where_it_changed
 from tests.live.test_app_server_engine import Follower
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
 

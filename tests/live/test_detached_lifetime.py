@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -23,15 +23,9 @@ from helmsman.base.structs import replace
 from helmsman.errors import EngineLost, EngineStartFailed
 from helmsman.model.events import CommandExecution
 from helmsman.model.questions import Choice
-from helmsman.testing import run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.live.detached import Place, adopt, begin, is_stopped, until, where_it_changed
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-
 
 pytestmark = [
     pytest.mark.long,

@@ -6,23 +6,19 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.agents.codex.app_servers import open_recorded
 from helmsman.agents.supervisor.client import Owner, Taken
+from helmsman.agents.supervisor.records import ProcessRecord
 from helmsman.agents.supervisor.relay import Activity, OutputLine, OutputReader
 from helmsman.errors import EngineLost
 from helmsman.model.events import ItemStarted, QuestionAsked, Source
 from helmsman.model.questions import Choice
-from helmsman.testing import run, say
+from helmsman.testing import ScriptedModel, run, say
 from tests.live.detached import Place, adopt, begin, until, where_it_changed
-
-if TYPE_CHECKING:
-    from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.testing import ScriptedModel
-
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")]
 

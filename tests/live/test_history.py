@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.model.events import AgentMessage, CommandExecution, Decision, UserMessage
+from helmsman.model.events import AgentMessage, CommandExecution, Decision, PastTurn, UserMessage
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.store.sqlite import SqliteDatabase
 from helmsman.store.upkeep import Compacted, Problems, problems
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.shared_engine import on_its_own_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.events import PastTurn
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_its_own_engine]
 

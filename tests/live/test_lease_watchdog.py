@@ -5,18 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.agents.supervisor.process import surviving_descendants
 from helmsman.base.processes import descendants
-from helmsman.testing import run, say
-from tests.live.detached import until
-
-if TYPE_CHECKING:
-    from helmsman.testing import ScriptedModel
-    from tests.live.detached import Place
+from helmsman.testing import ScriptedModel, run, say
+from tests.live.detached import Place, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 

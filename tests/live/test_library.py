@@ -5,25 +5,20 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
 import pytest
 
-from helmsman import Helmsman, SyncHelmsman, load_settings
+from helmsman import Helmsman, Question, SyncHelmsman, SyncSession, load_settings
 from helmsman.errors import NeedsAsyncio, NotOpen
 from helmsman.model.events import TurnEnded
-from helmsman.testing import Gate, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, Gate, ScriptedModel, run, say
 from tests.docs.pages import ROOT, blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from helmsman import Question, SyncSession
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

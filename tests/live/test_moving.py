@@ -4,35 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
-from helmsman import load_settings
+from helmsman import Session, load_settings
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.rollouts import CodexTranscripts
+from helmsman.agents.transcripts import TranscriptPart
 from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, descendants
 from helmsman.errors import CannotMove
 from helmsman.service import HelmsmanService
 from helmsman.steering.carrying import AWAY
 from helmsman.steering.opening import Carried
-from helmsman.testing import hang, make_repository, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, make_repository, run, say
 from helmsman.testing.binaries import codex_version
+from helmsman.testing.home import HomeTemplates
 from tests.carrying import carried, gathered
 from tests.live.detached import Place, until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman import Session
-    from helmsman.agents.transcripts import TranscriptPart
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.home import HomeTemplates
 
 pytestmark = [
     pytest.mark.anyio,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -13,18 +14,12 @@ from helmsman.base.files import file_lock
 from helmsman.errors import AnswerInvalid, QuestionNotOpen
 from helmsman.model.events import QuestionAsked, QuestionClosed
 from helmsman.model.question_text import describe
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
-from helmsman.settings import load_settings
-from helmsman.testing import add, call_tool, patch, request_permissions, run, say, spawn_agent
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, add, call_tool, patch, request_permissions, run, say, spawn_agent
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

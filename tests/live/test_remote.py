@@ -6,11 +6,13 @@ import json
 import logging
 import signal
 import socket
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from websockets.asyncio.server import serve
+from websockets.asyncio.server import ServerConnection, serve
 
 from helmsman import load_settings
 from helmsman.agents.child_process import open_child
@@ -22,16 +24,8 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.cli.checks import examine
 from helmsman.errors import EngineLost, HelmsmanError, InvalidInput, InvalidSetting, Unsupported
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from websockets.asyncio.server import ServerConnection
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 
 pytestmark = pytest.mark.anyio
 

@@ -6,8 +6,9 @@ import math
 import os
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -23,6 +24,7 @@ from helmsman.errors import (
     SessionNotFound,
     TooManySessions,
 )
+from helmsman.model.client_tools import ToolFunction
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
@@ -36,23 +38,16 @@ from helmsman.model.events import (
 )
 from helmsman.model.inputs import turn_input
 from helmsman.model.options import SessionOptions
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
-from helmsman.sessions.session import QueuedTurn
+from helmsman.sessions.session import QueuedTurn, Session
+from helmsman.settings import Settings
 from helmsman.shapes.session_status import session_status
 from helmsman.tasks.drafts import draft_task
-from helmsman.testing import always, fail, hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, always, fail, hang, run, say
 from helmsman.testing.script import Call
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 from tests.turns import requested
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from helmsman.model.client_tools import ToolFunction
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

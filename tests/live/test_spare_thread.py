@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.agents.codex import threads
 from helmsman.agents.codex.engine import AppServerEngine
-from helmsman.testing import hang, run, say
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from helmsman.model.options import SandboxMode
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.model.options import SandboxMode
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,17 +16,11 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput, StepFailed, StepInterrupted, StepOutputInvalid, StepTimedOut
 from helmsman.model.events import Event, ItemDelta
 from helmsman.model.prompts import CONTINUE
+from helmsman.model.questions import Question
 from helmsman.service import HelmsmanService
-from helmsman.testing import always, fail, hang, run, say
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, always, fail, hang, run, say
 
 pytestmark = pytest.mark.anyio
 

@@ -11,34 +11,28 @@ import random
 import signal
 import sqlite3
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
+from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from helmsman import Helmsman
 from helmsman.agents.codex.rollout_turns import turns_of
 from helmsman.agents.codex.rollouts import RolloutIndex
+from helmsman.agents.protocol import RecordedTurn
 from helmsman.agents.supervisor.records import read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import replace
+from helmsman.settings import Settings
+from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import leaks, run, say
+from helmsman.testing import CodexHome, ModelRequest, ScriptedModel, leaks, run, say
 from tests.left_processes import stuck_sandboxes
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from anyio.abc import Process
-
-    from helmsman.agents.protocol import RecordedTurn
-    from helmsman.settings import Settings
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ModelRequest, ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

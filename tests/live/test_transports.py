@@ -5,33 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from helmsman.agents.child_process import open_child
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.connection import open_remote, open_unix
 from helmsman.agents.codex.engine import AppServerEngine, connect_app_server
 from helmsman.base.concurrency import background_tasks
+from helmsman.base.jsonrpc import Transport
 from helmsman.errors import EngineLost
 from helmsman.model.events import Event, QuestionAsked, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.engines import start_turn
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
-
-    from anyio.abc import TaskGroup
-
-    from helmsman.base.jsonrpc import Transport
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

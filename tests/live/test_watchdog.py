@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -10,14 +10,9 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.model.options import TurnLimits
 from helmsman.service import HelmsmanService
-from helmsman.testing import hang, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,19 +14,14 @@ from helmsman.base.structs import replace
 from helmsman.errors import SessionBusy, TaskNotOurs
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.tasks.drafts import draft_task
+from helmsman.tasks.model import Task, TaskChanges, TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import hang, run, say, usage
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say, usage
 from tests.engines import start_turn
 from tests.hub_service import hub_service
 from tests.turns import requested
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.tasks.model import Task, TaskChanges, TaskDraft
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 needs_detached = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.errors import HelmsmanError
+from helmsman.errors import HelmsmanError
 
 RECORDS = Path(__file__).parent.parent.parent / ".cache" / "matrix"
 

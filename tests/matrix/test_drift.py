@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.testing import CodexHome
 from tests.matrix import relied_on
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 pytestmark = pytest.mark.matrix
 

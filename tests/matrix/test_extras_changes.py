@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import HelmsmanError
 from helmsman.model.events import Usage
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, patch, run, say, spawn_agent, usage, wait_agents
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, add, patch, run, say, spawn_agent, usage, wait_agents
 from helmsman.testing.wire import DEFAULT_USAGE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,16 +12,11 @@ import pytest
 from helmsman.agents.protocol import Finding
 from helmsman.model.options import ReviewTarget
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, hang, patch, run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, add, hang, patch, run, say
 from helmsman.testing.repository import git
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, pytest.mark.needs_git, on_shared_engine]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,16 +15,10 @@ from helmsman.capabilities.configuration import value_at
 from helmsman.errors import EngineRefused, RateLimitLow, Unsupported
 from helmsman.model.events import ContextCompaction, UserMessage
 from helmsman.service import HelmsmanService
-from helmsman.testing import always, hang, rate_limit, say
-from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.matrix.conftest import Verdict
-    from tests.shared_engine import SharedEngine
+from helmsman.sessions.session import Session
+from helmsman.testing import CodexHome, ScriptedModel, always, hang, rate_limit, say
+from tests.matrix.conftest import Verdict
+from tests.shared_engine import SharedEngine, on_its_own_engine, on_shared_engine
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
 

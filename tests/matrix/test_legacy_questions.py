@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -12,13 +13,8 @@ from helmsman.agents.codex.engine import open_app_server
 from helmsman.errors import EngineRefused
 from helmsman.model.events import Event, QuestionAsked
 from helmsman.model.questions import Choice
-from helmsman.testing import add, patch, run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.script import Step
+from helmsman.testing import CodexHome, ScriptedModel, add, patch, run, say
+from helmsman.testing.script import Step
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
 

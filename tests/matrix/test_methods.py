@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,15 +13,10 @@ from helmsman.agents.codex.features import Feature
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput, SessionNotFound, Unsupported
 from helmsman.model.events import ContextCompaction, Event, ItemEnded, Review, SessionRenamed, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.testing import always, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import CodexHome, ScriptedModel, always, say
 from tests.engines import start_turn
 from tests.shared_engine import on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman.testing import always, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.service import HelmsmanService
+from helmsman.testing import CodexHome, ScriptedModel, always, say
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio]
 

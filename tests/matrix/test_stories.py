@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,16 +16,10 @@ from helmsman.errors import HelmsmanError, Unsupported
 from helmsman.model.events import CommandExecution
 from helmsman.model.question_text import question_as_dict
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, call, hang, patch, run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, add, call, hang, patch, run, say
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.matrix, pytest.mark.anyio, on_shared_engine]
 

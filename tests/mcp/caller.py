@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import mcp_types as types
 
 from helmsman.mcp.toolset import ERROR_META
-
-if TYPE_CHECKING:
-    from mcp import Client
+from mcp import Client
 
 
 class Caller:

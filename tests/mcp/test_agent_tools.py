@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman import load_settings
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server, toolset_tools
+from helmsman.mcp.toolset import Tool
 from helmsman.service import HelmsmanService
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
 from mcp import Client
 from tests.listings import count
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
-    from pathlib import Path
-
-    from helmsman.mcp.toolset import Tool
 
 pytestmark = pytest.mark.anyio
 

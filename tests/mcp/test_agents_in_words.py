@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
+import mcp_types as types
 import pytest
 
 from helmsman import load_settings
@@ -14,20 +17,12 @@ from helmsman.mcp.router_tool import router_tools
 from helmsman.mcp.server import build_server
 from helmsman.mcp.toolset import Tool
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, patch, say
+from helmsman.testing import CodexHome, ScriptedModel, add, patch, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, waits
 from mcp import Client
 from tests.claude import claude_binary, claude_environment
 from tests.listings import count
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    import mcp_types as types
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import mcp_types as types
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
-from helmsman.capabilities.outcomes.work import Found
+from helmsman.capabilities.outcomes.work import Found, Work
 from helmsman.mcp.server import build_server, toolset_tools
-from helmsman.testing import hang, run, say
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
+from helmsman.testing import ScriptedModel, hang, run, say
 from mcp import Client
 from tests.listings import count
 from tests.mcp.caller import Caller
 from tests.mcp.test_tasks import Tasks, unused
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.capabilities.outcomes.work import Work
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

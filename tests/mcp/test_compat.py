@@ -5,7 +5,9 @@ What it has in common with the removed server, and where it is better, is tested
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -14,18 +16,12 @@ import pytest
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import ask_user, hang, question, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, ask_user, hang, question, run, say
 from mcp import Client
 from tests.live.test_question_broker import with_rules
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

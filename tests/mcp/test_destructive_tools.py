@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
+from mcp.types import ToolAnnotations
 
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from mcp import Client
-
-if TYPE_CHECKING:
-    from mcp.types import ToolAnnotations
-
-    from helmsman.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -14,16 +15,11 @@ from helmsman.approvals.deadline import LEASE_SECONDS
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import ask_user, call_tool, question, run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, ask_user, call_tool, question, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

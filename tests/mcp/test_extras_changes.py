@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import hang, run, say, usage
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say, usage
 from helmsman.testing.repository import git
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

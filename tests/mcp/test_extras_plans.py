@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -10,16 +11,11 @@ import pytest
 
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
-from helmsman.testing import run, say
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
+from helmsman.testing import ScriptedModel, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

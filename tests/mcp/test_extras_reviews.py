@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
-from helmsman.testing import always, run, say
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
+from helmsman.testing import ScriptedModel, always, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,15 +13,9 @@ import pytest
 from helmsman import load_settings
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import always, hang, rate_limit, say
+from helmsman.testing import CodexHome, ScriptedModel, always, hang, rate_limit, say
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from pydantic import Field
@@ -14,9 +15,6 @@ from helmsman.mcp.toolset import Tool
 from helmsman.operations.schemas import listed_schema
 from helmsman.shapes.contract import Input, Output
 from tests.listings import AT_MOST, OFFERED, counts, fields, listed_before, listed_now
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PRIMITIVE_NAMES = {
     "_codex_local_run",

@@ -6,8 +6,9 @@ Those of the cloud are in `test_router_cloud.py`; how all are listed is in `test
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -19,17 +20,11 @@ from helmsman.mcp.primitives import PRIMITIVES
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution
 from helmsman.service import HelmsmanService
-from helmsman.settings import ConfigFile
-from helmsman.testing import Gate, add, hang, patch, run, say, usage
+from helmsman.settings import ConfigFile, Settings
+from helmsman.testing import CodexHome, Gate, ScriptedModel, add, hang, patch, run, say, usage
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, on_shared_engine]
 

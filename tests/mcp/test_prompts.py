@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import mcp_types as types
 import pytest
@@ -13,14 +13,9 @@ from mcp.shared.exceptions import MCPError
 from helmsman import load_settings
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import say
+from helmsman.testing import ScriptedModel, say
 from mcp import Client
 from tests.shared_engine import on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

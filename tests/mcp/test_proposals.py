@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
-from helmsman.testing import run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person
 from tests.shared_engine import on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

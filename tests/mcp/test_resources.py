@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -11,15 +12,10 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from helmsman.mcp.server import build_server
-from helmsman.testing import add, patch, run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, patch, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

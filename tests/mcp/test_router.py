@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import AsyncIterator
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -16,19 +18,13 @@ from helmsman.mcp.router_tool import remembered_as
 from helmsman.mcp.server import build_server
 from helmsman.model.options import ASKS, WRITES
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.shapes.task_contract import LocalResumeInput, LocalRunInput, SafetyInput
 from helmsman.tasks.outcome import changed_files
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import add, hang, patch, run, say, usage
+from helmsman.testing import CodexHome, ScriptedModel, add, hang, patch, run, say, usage
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -13,18 +14,13 @@ from helmsman.base.structs import replace
 from helmsman.errors import Unsupported
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.settings import ConfigFile
+from helmsman.settings import ConfigFile, Settings
 from helmsman.tasks.registry import REGISTRY_NAME
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, codex_versions, git
 from helmsman.testing.binaries import parse_version
+from helmsman.testing.cloud import CloudTask
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing.cloud import CloudTask
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix]
 

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
+from helmsman import Settings
 from helmsman.base.processes import running_process
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD
 from helmsman.service import HelmsmanService
 from helmsman.tasks.model import TaskDraft
-from helmsman.testing import hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.played import PlayedAgent
 from tests.shared_engine import on_shared_engine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.mcp.server import build_server
-from helmsman.testing import add, hang, patch, run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, hang, patch, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.shared_engine import on_shared_engine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

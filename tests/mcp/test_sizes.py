@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,16 +14,10 @@ from helmsman.base.truncate import ANSWER_CHARS, KEPT_CHARS, TEXT_CHARS
 from helmsman.mcp.server import build_server
 from helmsman.model.events import CommandExecution
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 

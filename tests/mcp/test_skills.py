@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import mcp_types as types
 import pytest
@@ -14,10 +14,8 @@ from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.mcp.skills import EXTENSION, SKILLS
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from mcp import Client
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

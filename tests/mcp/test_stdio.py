@@ -7,21 +7,16 @@ import os
 import signal
 import sys
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from helmsman.tasks.model import Task
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import hang, run, say
-from tests.clients.server_process import SECONDS, Serving
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.tasks.model import Task
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.clients.server_process import ServerProcess
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
+from tests.clients.server_process import SECONDS, ServerProcess, Serving
 
 pytestmark = [
     pytest.mark.anyio,

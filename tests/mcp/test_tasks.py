@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import anyio
 import mcp_types as types
@@ -15,17 +16,12 @@ from pydantic import ConfigDict
 from helmsman.base.structs import replace
 from helmsman.mcp.server import build_server
 from helmsman.mcp.tasks import EXTENSION
-from helmsman.testing import hang, run, say
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, hang, run, say
 from mcp import Client
 from tests.hub_service import hub_service
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -17,18 +18,13 @@ from helmsman.mcp.server import build_server
 from helmsman.model.events import RuleAdded, WorktreeAssigned
 from helmsman.model.rules import Rule
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person
 from tests.shared_engine import on_its_own_engine, on_shared_engine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.inputs import MAX_PROMPT_CHARS, changed_options, session_options, turn_input
-from helmsman.model.options import SessionOptions
+from helmsman.model.options import SessionOptions, StartOptions
 from helmsman.settings import load_settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.options import StartOptions
 
 
 def test_what_is_left_out_stays_unset(tmp_path: Path) -> None:

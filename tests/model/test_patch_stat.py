@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.git.diff import files_of, stat_of
 from helmsman.git.tree_changes import diff_of_directory
 from helmsman.testing.repository import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.needs_git

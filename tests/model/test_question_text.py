@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -15,9 +16,6 @@ from helmsman.base.sanitize import exact
 from helmsman.base.structs import replace
 from helmsman.model.question_text import GUTTER, Line, describe, in_a_line, part_texts, question_as_dict
 from helmsman.model.questions import Prompt, Question, QuestionType
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 OPTIONS = ("approve", "deny")
 TYPES: list[QuestionType] = [

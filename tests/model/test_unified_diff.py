@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from helmsman.git.diff import DiffLine, read_change, read_diff
+from helmsman.git.diff import DiffLine, FileDiff, read_change, read_diff
 from helmsman.model.events import ChangeKind, PathChange
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.git.diff import FileDiff
 
 NOT_LINE_ENDS = "\u2028\u2029\x0b\x0c\x1c\x1d\x1e\x85\r"
 """Where Python's `splitlines`, JavaScript's `^` and `$` or a terminal see the end of a line, and git does not."""

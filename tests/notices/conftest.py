@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,19 +16,14 @@ from helmsman.hub.notifier import Notifier
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.notices.config import NotifySettings, Recipient
+from helmsman.notices.store import Delivery
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
 from tests.notices.receivers import SECONDS, NtfyServer, Receiver
 from tests.played import PlayedAgent, PlayedEngine
 from tests.schedules.test_scheduler import Clock
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from pathlib import Path
-
-    from helmsman.notices.store import Delivery
-    from helmsman.sessions.session import Session
 
 
 class House:

@@ -6,16 +6,14 @@ import json
 import threading
 import time
 import urllib.request
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 SECONDS = 20
 

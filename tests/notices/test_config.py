@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +14,6 @@ from helmsman.errors import InvalidSetting
 from helmsman.notices.config import NotifySettings, QuietHours, with_recipient
 from helmsman.notices.notifications import KINDS, Notification
 from helmsman.settings import ConfigFile, read_toml
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def load(directory: Path, text: str) -> NotifySettings:

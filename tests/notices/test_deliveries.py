@@ -5,23 +5,17 @@ from __future__ import annotations
 import sqlite3
 import threading
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman.notices.notifications import Notification
-from helmsman.notices.store import NoticeStore
+from helmsman.notices.store import Delivery, NoticeStore
 from helmsman.store import open_store
 from helmsman.tasks.registry import REGISTRY_NAME
 from tests.notices.conftest import House, opened, webhook
-from tests.notices.receivers import SECONDS, Receiver
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.notices.store import Delivery
-    from tests.notices.receivers import Received
+from tests.notices.receivers import SECONDS, Received, Receiver
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -16,12 +16,8 @@ from helmsman.model.answered_by import AnsweredBy
 from helmsman.model.events import USAGE_LIMIT, AgentMessage, Failure, ItemEnded
 from helmsman.notices.config import NotifySettings, QuietHours
 from tests.notices.conftest import opened, webhook
+from tests.notices.receivers import Receiver
 from tests.schedules.test_scheduler import Clock
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.notices.receivers import Receiver
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,14 +15,9 @@ from helmsman.model.answered_by import in_words
 from helmsman.model.questions import Prompt, Question
 from helmsman.notices.notifications import question_notification
 from helmsman.notices.ntfy import Ntfy
+from helmsman.sessions.session import Session
 from tests.notices.conftest import by_ntfy, opened
 from tests.notices.receivers import SECONDS, NtfyServer, press
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
 
 pytestmark = pytest.mark.anyio
 

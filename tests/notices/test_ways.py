@@ -11,7 +11,7 @@ import os
 import stat
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -21,11 +21,7 @@ from helmsman.notices.config import Recipient
 from helmsman.notices.notifications import Notification
 from helmsman.notices.store import Delivery
 from tests.notices.conftest import webhook
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.notices.receivers import Receiver
+from tests.notices.receivers import Receiver
 
 pytestmark = pytest.mark.anyio
 

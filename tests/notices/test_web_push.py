@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import http_ece  # type: ignore[import-untyped]
 import jwt
@@ -17,15 +18,11 @@ from helmsman.errors import InvalidInput
 from helmsman.notices.channels import NeverSent, NotSent
 from helmsman.notices.config import NotifySettings, Recipient
 from helmsman.notices.devices import Device, DeviceBook, Subscription
+from helmsman.notices.store import Delivery
 from helmsman.notices.web_push import WebPush, application_key, subscription
 from tests.notices.conftest import opened
+from tests.notices.receivers import Received, Receiver
 from tests.notices.test_ways import delivery
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.notices.store import Delivery
-    from tests.notices.receivers import Received, Receiver
 
 pytestmark = pytest.mark.anyio
 

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.hub.verbs import PARTS, VERBS
 from helmsman.operations.nature import READING, Nature, nature_of
+from helmsman.operations.table import Operation
 from helmsman.operations.texts import FOR_ANY, FOR_CODEX, voice_of
 from helmsman.operations.toolsets import operations_of
 from helmsman.service import HelmsmanService
-
-if TYPE_CHECKING:
-    from helmsman.operations.table import Operation
 
 TOOLSETS = ("sessions", "agents", "extras", "capabilities")
 OPERATIONS = {one.name: one for toolset in TOOLSETS for one in operations_of(toolset)}

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.base.structs import replace
-from helmsman.router.intent import Hints, PlainAnswer, parse
+from helmsman.router.intent import Action, Hints, Mode, PlainAnswer, parse
 from helmsman.router.route import MOST_CHOICES, Offer, Place, Route, route
+from helmsman.tasks.model import Task
 from tests.router.shelf import NOW, SHELF, shelf_task
-
-if TYPE_CHECKING:
-    from helmsman.router.intent import Action, Mode
-    from helmsman.tasks.model import Task
 
 HERE = Place(repository=True)
 NEW = shelf_task("T-local-aaaaaaaaaaaa", "new", "working", "Fix the login", minutes=2)

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman import load_settings
+from helmsman.capabilities.schedules import Schedules
 from helmsman.errors import InvalidInput, ScheduleNotFound, Unsupported
 from helmsman.hub.recovery import Recovery
 from helmsman.hub.scheduler import Scheduler
 from helmsman.schedules.due import begin_run
+from helmsman.schedules.store import ScheduleRun
 from helmsman.service import HelmsmanService
 from helmsman.steering.shared import Shared
 from helmsman.store.database import Fence
+from helmsman.tasks.model import Task
 from tests.played import PlayedAgent, PlayedEngine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from helmsman.capabilities.schedules import Schedules
-    from helmsman.schedules.store import ScheduleRun
-    from helmsman.tasks.model import Task
 
 pytestmark = pytest.mark.anyio
 

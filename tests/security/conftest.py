@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import ScriptedModel
+from helmsman.settings import Settings
+from helmsman.testing import ScriptedModel, run, say
 
 
 @pytest.fixture

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import tomlkit
 
 from helmsman.testing import git
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HELMSMAN = """
 allow_workspace_patches = true

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
 
 from helmsman.errors import EngineRefused, InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
-    from helmsman.sessions.session import Session
-
+from helmsman.sessions.session import Session
 
 SECONDS = 60
 

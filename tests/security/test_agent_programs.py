@@ -6,7 +6,6 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,14 +19,11 @@ from helmsman.base.programs import remember_writable, with_interpreter
 from helmsman.base.structs import replace
 from helmsman.errors import ProgramRefused
 from helmsman.model.options import TurnInput
-from helmsman.testing import say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says
 from tests.claude import claude_binary, claude_environment
 from tests.sandboxes import launch_config
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="programs are POSIX scripts")]
 

@@ -10,7 +10,7 @@ import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -23,14 +23,11 @@ from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.model.options import ReviewTarget
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say, spawn_agent, wait_agents
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say, spawn_agent, wait_agents
 from mcp import Client
 from tests.hub_service import hub_service
 from tests.security.roots import SECONDS, finished, is_refused
-
-if TYPE_CHECKING:
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,16 +17,10 @@ from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, InvalidInput
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
 from helmsman.model.questions import Question
-from helmsman.testing import add, patch, request_permissions, run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, add, patch, request_permissions, run, say
 from tests.security.roots import SECONDS, finished
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-
 
 # --- a yes that would lead outside -----------------------------------------------------------------------------------
 

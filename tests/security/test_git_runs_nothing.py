@@ -6,7 +6,7 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio.to_thread
 import pytest
@@ -16,19 +16,13 @@ from helmsman.capabilities.github_guide import github_guide
 from helmsman.capabilities.review_scope import resolve, with_instructions
 from helmsman.errors import HelmsmanError, WorktreeError
 from helmsman.git import lifecycle, tree_changes
-from helmsman.git.command import current_branch, find_git
+from helmsman.git.command import current_branch, find_git, read_settings, view_of
 from helmsman.git.patches import apply_patch
-from helmsman.git.view import read_settings, view_of
 from helmsman.model.options import ReviewTarget
-from helmsman.testing import patch, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, patch, say
 from helmsman.testing.repository import git, make_repository
 from helmsman.testing.script import add
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.needs_git, pytest.mark.skipif(os.name != "posix", reason="the canary is a shell script")]
 

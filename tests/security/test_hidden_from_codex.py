@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import anyio
 import pytest
@@ -19,14 +20,9 @@ from helmsman.agents.sandbox_view import HiddenPlaces, hidden_from_commands
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.model.options import ReviewTarget
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.model.questions import Question
+from helmsman.sessions.session import Session
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has bubblewrap")]
 

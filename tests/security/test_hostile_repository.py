@@ -7,8 +7,10 @@ it was.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -20,19 +22,13 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from mcp import Client
 from tests.hub_service import hub_service
 from tests.mcp.caller import Caller
 from tests.security.hostile_repository import HostileRepository, make_hostile
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

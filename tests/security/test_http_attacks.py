@@ -10,13 +10,16 @@ import re
 import shutil
 import ssl
 import sys
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 import httpx2
 import pytest
+from anyio.abc import SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
@@ -26,18 +29,10 @@ from helmsman.httpd import limits as http_limits
 from helmsman.httpd.guard import Guard
 from helmsman.httpd.listening import HttpOptions, http_token
 from helmsman.httpd.server import serve_http
+from helmsman.service import HelmsmanService
 from helmsman.web import static_files
 from helmsman.web.login import Logins
-from tests.clients.server_process import Serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from anyio.abc import SocketStream
-
-    from helmsman.service import HelmsmanService
-    from tests.clients.server_process import HttpServer
+from tests.clients.server_process import HttpServer, Serving
 
 pytestmark = pytest.mark.anyio
 

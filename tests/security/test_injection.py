@@ -6,7 +6,8 @@ import json
 import sys
 import tomllib
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -24,13 +25,8 @@ from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput, SessionNotFound
 from helmsman.git.lifecycle import create, discard
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.testing import always, git, make_repository, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, always, git, make_repository, say
 
 pytestmark = pytest.mark.long
 

@@ -8,8 +8,9 @@ import json
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -20,21 +21,15 @@ from helmsman.agents.codex.questions import prove
 from helmsman.approvals.policy import RuleSet, Workspace, decide
 from helmsman.base.structs import replace
 from helmsman.model.events import QuestionAsked
+from helmsman.model.questions import Question
 from helmsman.model.rules import Rule
-from helmsman.settings import load_settings
-from helmsman.testing import add, call, call_tool, patch, run, say, spawn_agent, wait_agents
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, add, call, call_tool, patch, run, say, spawn_agent, wait_agents
+from helmsman.testing.binaries import VersionNumbers
 from tests.hub_service import hub_service
 from tests.shared_engine import on_its_own_engine, on_shared_engine
 from tests.testing.test_scripted_model_on_codex import code_mode_model
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.model.questions import Question
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.binaries import VersionNumbers
 
 pytestmark = [pytest.mark.anyio, on_shared_engine]
 

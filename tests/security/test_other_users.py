@@ -7,9 +7,9 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio.to_thread
 import pytest
@@ -19,15 +19,9 @@ from helmsman.agents.supervisor.records import read_records
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.httpd.listening import TOKEN_NAME, http_token
-from helmsman.settings import ensure_state_dir
-from helmsman.testing import run, say
+from helmsman.settings import Settings, ensure_state_dir
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files have no modes here")
 

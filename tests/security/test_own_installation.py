@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -13,13 +13,8 @@ from helmsman import Helmsman, load_settings
 from helmsman.agents.sandbox import Confined, find_sandbox
 from helmsman.base.programs import installation_places, remember_writable
 from helmsman.cli.checks import check_installation
-from helmsman.testing import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="there are no sandboxes")]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,14 +14,9 @@ from helmsman import Helmsman
 from helmsman.base.structs import replace
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.model.inputs import session_options, turn_input
-from helmsman.testing import git, make_repository, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.options import StartOptions
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.model.options import StartOptions
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, git, make_repository, say
 
 SECONDS = 60
 

@@ -10,8 +10,10 @@ import os
 import signal
 import sqlite3
 import subprocess
+from collections.abc import Awaitable, Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -24,18 +26,12 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.mcp.server import build_server
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from mcp import Client
 from tests.hub_service import hub_service
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

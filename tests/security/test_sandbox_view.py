@@ -11,10 +11,11 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -23,18 +24,13 @@ from helmsman import load_settings
 from helmsman.agents import sandbox as sandbox_module
 from helmsman.agents import sandbox_launcher
 from helmsman.agents.codex import sandbox as codex_sandbox
-from helmsman.agents.sandbox import Confined, find_sandbox, scratch_of
+from helmsman.agents.sandbox import Confined, Sandbox, find_sandbox, scratch_of
 from helmsman.agents.sandbox_view import CODEX_HOME_NAME, LOGINS, SECRETS, named_files, sandbox_environment
 from helmsman.base.concurrency import OnceEach
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidSetting, Unsupported
+from helmsman.testing import CodexHome
 from tests import seen_inside
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from helmsman.agents.sandbox import Sandbox
-    from helmsman.testing import CodexHome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux hides all else")]
 

@@ -11,8 +11,9 @@ import json
 import logging
 import string
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -32,15 +33,10 @@ from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.options import SessionOptions, without_secrets
 from helmsman.model.questions import Prompt, Question
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings as HelmsmanSettings
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import REGISTRY_NAME, Registry
-from helmsman.testing import fail, say
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from helmsman.settings import Settings as HelmsmanSettings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.testing import CodexHome, ScriptedModel, fail, say
 
 _LETTERS = string.ascii_letters + string.digits
 _UPPER = string.ascii_uppercase + string.digits

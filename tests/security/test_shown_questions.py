@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import mcp_types as types
@@ -12,17 +13,24 @@ from helmsman.mcp.server import build_server
 from helmsman.model.question_forms import form_answers, form_message, form_schema
 from helmsman.model.question_text import GUTTER, describe
 from helmsman.model.questions import Prompt, Question
-from helmsman.testing import add, ask_user, call_tool, patch, question, request_permissions, run, say, update
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import (
+    CodexHome,
+    ScriptedModel,
+    add,
+    ask_user,
+    call_tool,
+    patch,
+    question,
+    request_permissions,
+    run,
+    say,
+    update,
+)
 from mcp import Client
 from tests.mcp.caller import Caller
 from tests.mcp.test_elicitation import Person, settled_for_good
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman import Helmsman
+from helmsman import Helmsman, Session
 from helmsman.errors import InvalidInput
-from helmsman.testing import run, say
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.schedules.test_scheduler import Clock
 from tests.schedules.test_scheduler import opened as house
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-    from pathlib import Path
-
-    from helmsman import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

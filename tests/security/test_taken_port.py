@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import httpx2
 import pytest
+from anyio.abc import SocketStream
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.listening import http_token
+from helmsman.testing import CodexHome
 from helmsman.web.proof import Challenges, client_proof, place, server_proof
 from tests import warm
 from tests.clients.server_process import SECONDS, Serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from anyio.abc import SocketStream
-
-    from helmsman.testing import CodexHome
 
 TOKEN = "the-token-of-this-installation-0123456789"
 HERE, THERE = place("127.0.0.1", 8645), place("127.0.0.1", 8646)

@@ -16,9 +16,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.request import Request, urlopen
 
 import anyio.to_thread
@@ -30,13 +31,9 @@ from helmsman.base.structs import replace
 from helmsman.cli.dashboard import reads_files, write_redirect
 from helmsman.errors import EngineLost
 from helmsman.httpd.listening import http_token
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome
 
 SECONDS = 60
 NOBODY = 65534

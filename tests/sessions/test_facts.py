@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -17,6 +17,7 @@ from helmsman.model.codec import decode
 from helmsman.model.events import (
     AnswerGiven,
     CommandExecution,
+    Event,
     Failure,
     GoalChanged,
     HandedOver,
@@ -44,17 +45,12 @@ from helmsman.model.rules import Rule
 from helmsman.service import HelmsmanService
 from helmsman.sessions.feed import Feed
 from helmsman.sessions.history import items_with_prompt, turns_of
-from helmsman.sessions.session import Session
+from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
 from helmsman.store.log import NewEvent
 from helmsman.tasks.call_key import CallKey, call_key
-from tests.played import PlayedAgent
+from tests.played import PlayedAgent, PlayedEngine
 from tests.sessions.test_service_properties import unhurried
-
-if TYPE_CHECKING:
-    from helmsman.model.events import Event
-    from helmsman.sessions.session import Verbs
-    from tests.played import PlayedEngine
 
 S = "s-1"
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789"

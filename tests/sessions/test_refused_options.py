@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from pathlib import Path
+from typing import cast
 
 import anyio
 import pytest
 
+from helmsman import Session
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, InvalidInput, SessionBusy, Unsupported
 from helmsman.model.inputs import turn_input
 from helmsman.service import HelmsmanService
 from tests.played import PlayedAgent, PlayedEngine
 from tests.sessions.test_service_properties import unhurried
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman import Session
 
 pytestmark = pytest.mark.anyio
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.model.events import (
     AgentMessage,
     CommandExecution,
+    Event,
     ItemEnded,
     ItemStarted,
     QuestionAsked,
@@ -24,9 +25,6 @@ from helmsman.sessions.feed import Feed
 from helmsman.sessions.session import Session
 from helmsman.sessions.state import SessionState
 from tests.sessions.test_state import asked
-
-if TYPE_CHECKING:
-    from helmsman.model.events import Event
 
 IDS: Any = {"session_id": "s-1", "turn_id": "t-1"}
 TURN: tuple[Event, ...] = (

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -16,17 +17,12 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from helmsman import load_settings
+from helmsman import Settings, load_settings
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, HelmsmanError
 from helmsman.model.events import AgentMessage, ItemEnded, ItemStarted, MessageUnqueued, Notice, TurnStarted
 from helmsman.service import HelmsmanService
 from tests.played import PlayedAgent, PlayedEngine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman import Settings
 
 MOVES = st.sampled_from(
     ["started", "item", "note", "ask", "ask", "withdraw", "ask+withdraw", "completed", "failed", "die", "approve", "deny",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from helmsman.model.events import AgentMessage, Event, ItemEnded, SettingsApplied, TurnRequested
 from helmsman.sessions.feed import Feed
-from helmsman.sessions.session import Session
+from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
-
-if TYPE_CHECKING:
-    from helmsman.sessions.session import Verbs
 
 
 def test_the_agents_own_message_reaches_listeners_and_is_not_kept() -> None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from helmsman.agents.protocol import SessionInfo
 from helmsman.agents.registry import Agents
 from helmsman.base.processes import Process
 from helmsman.base.structs import replace
 from helmsman.sessions.feed import Feed
-from helmsman.sessions.session import Session
+from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
 from helmsman.shapes.contract import ListedSession
 from helmsman.shapes.listed_sessions import listed_session
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.model import Task
 from helmsman.tasks.writer import TaskWriter
-
-if TYPE_CHECKING:
-    from helmsman.sessions.session import Verbs
 
 LEDGER = TaskWriter(Path("nowhere"), AgentRecords(Agents()))
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)

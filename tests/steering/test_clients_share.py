@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
+from helmsman import Session, Settings
 from helmsman.agents.environment import digest_of
 from helmsman.agents.registry import usable
 from helmsman.base.caller_context import CallerContext
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid, InvalidInput, TooManySessions
 from helmsman.model.answered_by import AnsweredBy
+from helmsman.model.events import Event
 from helmsman.service import HelmsmanService
 from helmsman.settings import ConfigFile
 from helmsman.steering.shared import Shared
 from tests.played import PlayedAgent
 from tests.sessions.test_service_properties import unhurried
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman import Session, Settings
-    from helmsman.model.events import Event
 
 pytestmark = pytest.mark.anyio
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from helmsman.model.events import MessageQueued, TurnEnded, TurnRequested, TurnStarted
+from helmsman.model.events import Event, MessageQueued, TurnEnded, TurnRequested, TurnStarted
 from helmsman.sessions.history import turns_of
 from helmsman.sessions.state import SessionState
 from helmsman.steering.turn_recovery import with_unsent_queued
 from helmsman.store.log import StoredEvents
-
-if TYPE_CHECKING:
-    from helmsman.model.events import Event
 
 S = "session"
 FIRST: tuple[Event, ...] = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -10,15 +11,11 @@ import pytest
 from helmsman import load_settings
 from helmsman.model.events import EngineGone, Failure, ItemStarted, TurnStarted, UserMessage
 from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.tasks.agent_records import AgentRecords
+from helmsman.tasks.model import Task
 from helmsman.tasks.writer import TaskWriter
 from tests.played import PlayedAgent, PlayedEngine
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.tasks.model import Task
 
 pytestmark = pytest.mark.anyio
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
+from tests.postgres import Postgres
 from tests.store.servers import new_database, running_postgres
 from tests.tasks.conftest import clock, path, registry
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tests.postgres import Postgres
 
 __all__ = ["clock", "path", "registry"]
 

@@ -11,16 +11,14 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from helmsman.approvals.audit import AuditLog
 from helmsman.base.files import replace_file
 from helmsman.cli.hub_process import main
 from helmsman.store.database import Database
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 KILL_AT, WRITES = "HELMSMAN_TEST_KILL_AT", "HELMSMAN_TEST_WRITES"
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
 from tests.postgres import Postgres, postgres_programs
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SECONDS = 20
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from helmsman.model.events import TurnRequested
+from helmsman.store.connection import StoreConnection
 from helmsman.store.log import NewEvent, append
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from helmsman.store.connection import StoreConnection
 
 
 def put_session(

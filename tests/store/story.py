@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
 
 import anyio
 
+from helmsman import Helmsman, Session
 from helmsman.approvals.audit import AUDIT_NAME
+from helmsman.capabilities.changes import AppliedSession
 from helmsman.errors import OutcomeUnknown
-from helmsman.model.events import UserMessage
-from helmsman.testing import add, patch, run, say
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
-    from pathlib import Path
-
-    from helmsman import Helmsman, Session
-    from helmsman.capabilities.changes import AppliedSession
-    from helmsman.model.events import PastTurn
-    from helmsman.schedules.store import Schedule
-    from helmsman.tasks.model import Task
-    from helmsman.testing import ScriptedModel
-    from tests.notices.receivers import Receiver
+from helmsman.model.events import PastTurn, UserMessage
+from helmsman.schedules.store import Schedule
+from helmsman.tasks.model import Task
+from helmsman.testing import ScriptedModel, add, patch, run, say
+from tests.notices.receivers import Receiver
 
 SECONDS: Final = 30
 FIRST, STEERED, QUEUED, HELD, CHANGE, SCHEDULED = "first", "steered", "queued", "held", "change", "scheduled"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -17,6 +19,7 @@ from helmsman.errors import OutcomeUnknown, RegistryTooNew, RegistryUnavailable
 from helmsman.model.events import (
     AgentMessage,
     DiffUpdated,
+    Event,
     ItemEnded,
     QuestionAsked,
     QuestionClosed,
@@ -31,8 +34,9 @@ from helmsman.notices.store import NoticeStore
 from helmsman.schedules.store import Schedule, ScheduleRun, ScheduleStore, new_schedule_id
 from helmsman.schedules.when import When
 from helmsman.store import leases, open_store, schema
-from helmsman.store.database import Fence
-from helmsman.store.log import NewEvent, append, read
+from helmsman.store.connection import StoreConnection
+from helmsman.store.database import Database, Fence
+from helmsman.store.log import NewEvent, StoredEvents, append, read
 from helmsman.store.upkeep import RETENTION, Compacted, exported, problems, session_ids, summary
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.calls import AnsweredBefore, CallId, CallLog
@@ -40,15 +44,6 @@ from helmsman.tasks.model import ENDED, TaskDraft
 from helmsman.tasks.registry import Batch, Registry
 from helmsman.tasks.writer import TaskWriter
 from tests.store.servers import running_postgres
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from helmsman.model.events import Event
-    from helmsman.store.connection import StoreConnection
-    from helmsman.store.database import Database
-    from helmsman.store.log import StoredEvents
 
 pytestmark = pytest.mark.anyio
 

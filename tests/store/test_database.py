@@ -10,22 +10,18 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.base.files import file_lock
 from helmsman.errors import InvalidSetting, RegistryUnavailable
 from helmsman.store import sqlite
+from helmsman.store.connection import StoreConnection
 from helmsman.store.database import Fence
 from helmsman.store.sqlite import SqliteDatabase
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.store.connection import StoreConnection
 
 
 def draft(instruction: str = "Fix the login test") -> TaskDraft:

@@ -6,27 +6,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from helmsman import Helmsman
+from helmsman import Helmsman, Settings
 from helmsman.base.structs import replace
 from helmsman.hub import launch
-from helmsman.testing import codex_versions
+from helmsman.testing import CodexHome, ScriptedModel, codex_versions
 from tests import warm
 from tests.notices.receivers import Receiver
 from tests.store import killed_hub
 from tests.store.story import Story
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from helmsman import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [
     pytest.mark.anyio,

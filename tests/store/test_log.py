@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,22 +14,17 @@ from helmsman.errors import RegistryUnavailable
 from helmsman.model.events import (
     AgentMessage,
     DiffUpdated,
+    Event,
     ItemEnded,
     Source,
     TurnEnded,
     TurnRequested,
     Unknown,
 )
+from helmsman.store.connection import StoreConnection
 from helmsman.store.database import Fence
 from helmsman.store.log import NewEvent, StoredEvents, append, read
 from helmsman.store.sqlite import SqliteDatabase
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from helmsman.model.events import Event
-    from helmsman.store.connection import StoreConnection
 
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +13,7 @@ from helmsman.errors import RegistryTooNew
 from helmsman.store.schema import CURRENT, VERSIONS
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.registry import Registry
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.tasks.conftest import Clock
+from tests.tasks.conftest import Clock
 
 LATER = (*VERSIONS, ("ALTER TABLE tasks ADD COLUMN mood TEXT NOT NULL DEFAULT 'good'",))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,15 +14,10 @@ from helmsman.cli import hub_process
 from helmsman.settings import LONGEST_RETENTION_DAYS
 from helmsman.store import upkeep
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, due
-from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.model import Task, TaskDraft
 from helmsman.tasks.registry import Batch, Registry
 from tests.store.stored_sessions import put_session
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.tasks.model import Task
-    from tests.tasks.conftest import Clock
+from tests.tasks.conftest import Clock
 
 LONG = RETENTION + timedelta(hours=1)
 

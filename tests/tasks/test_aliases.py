@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import uuid
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.tasks.model import alias_stem, make_alias, new_task_id
-
-if TYPE_CHECKING:
-    import uuid
 
 
 def nothing_is_taken(_name: str) -> bool:

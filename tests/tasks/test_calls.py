@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +12,6 @@ from helmsman.errors import EngineLost, EngineTimeout, HelmsmanError, InvalidInp
 from helmsman.tasks.agent_records import AgentRecords
 from helmsman.tasks.calls import CallId, CallLog
 from helmsman.tasks.writer import TaskWriter
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from helmsman.git.diff import FileStat, files_of
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange
 from helmsman.store.upkeep import RETENTION
 from helmsman.tasks.model import TaskDraft
 from helmsman.tasks.outcome import TaskOutcome, TestCount, changed_files, kept, outcome_of, to_keep
-
-if TYPE_CHECKING:
-    from helmsman.tasks.registry import Registry
-    from tests.tasks.conftest import Clock
+from helmsman.tasks.registry import Registry
+from tests.tasks.conftest import Clock
 
 ADDED = PathChange(path="new.txt", kind="add", diff="one\ntwo\n")
 CHANGED = PathChange(path="old.txt", kind="update", diff="@@ -1 +1,2 @@\n same\n+more\n")

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from contextlib import closing
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,14 +11,9 @@ from helmsman.base.processes import Process
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.store.upkeep import RETENTION
-from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.model import Task, TaskDraft
 from helmsman.tasks.registry import Batch, Registry
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.tasks.model import Task
-    from tests.tasks.conftest import Clock
+from tests.tasks.conftest import Clock
 
 
 def add(registry: Registry, instruction: str = "Fix the login test", **fields: Any) -> Task:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput
+from helmsman.model.options import ReviewTarget, SessionOptions, TurnInput, TurnKind
 from helmsman.model.request import TurnRequest
 from helmsman.tasks.images import forget_copies, forget_images, images_kept, packed_with_copies
 from helmsman.tasks.model import TaskDraft
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.options import TurnKind
-    from helmsman.tasks.registry import Registry
+from helmsman.tasks.registry import Registry
 
 SECRET = "sk-" + "aB3" * 16
 

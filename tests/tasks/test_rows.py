@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from helmsman.base.redaction import REDACTED
 from helmsman.tasks.model import TaskDraft
+from helmsman.tasks.registry import Registry
 from helmsman.tasks.rows import INSTRUCTION_LIMIT, clean, clean_key
-
-if TYPE_CHECKING:
-    from helmsman.tasks.registry import Registry
 
 SECRET = "sk-proj-abcdefghij0123456789"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +15,6 @@ from helmsman.tasks.drafts import draft_task
 from helmsman.tasks.registry import Registry
 from helmsman.tasks.writer import TaskWriter
 from tests.turns import requested
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO, TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import IO, Any, cast
 
 import anyio
 import pytest
@@ -17,11 +18,7 @@ from helmsman.sessions.session import Session, Verbs
 from helmsman.sessions.state import SessionState
 from helmsman.terminal import ask_on_terminal, has_terminal, keyboard
 from helmsman.terminal.keyboard import MOMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tests.pseudo_terminal import PseudoTerminal
+from tests.pseudo_terminal import PseudoTerminal
 
 pytestmark = pytest.mark.anyio
 

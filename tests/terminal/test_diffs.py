@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from helmsman.model.change_diff import file_change_diff
 from helmsman.model.events import ChangeKind, PathChange
 from helmsman.terminal.diffs import change_lines, diff_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.text import Text
 
 CHANGED = PathChange(
     path="/repo/app.py", kind="update", diff="@@ -1,2 +1,2 @@\n-old\n+new\n kept\n", added=1, removed=1

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,6 @@ from rich.console import Console
 from helmsman.model.question_text import describe
 from helmsman.model.questions import Prompt, Question, QuestionType
 from helmsman.terminal.question_view import DIFF_LINES, question_lines, whole_diff
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 CONSOLE = Console(width=80, file=io.StringIO())
 TYPES: list[QuestionType] = [

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import stat
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.cli.screen import MOST_LINES, KeptHistory
 from helmsman.terminal.line_editor import line_rows
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize(

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 import subprocess
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
-    from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
+from helmsman.testing import CodexHome
 
-    from anyio.abc import Process
-
-    from helmsman.testing import CodexHome
-
-    OpenAppServer = Callable[[], AbstractAsyncContextManager["RawAppServer"]]
+OpenAppServer = Callable[[], AbstractAsyncContextManager["RawAppServer"]]
 
 Json = dict[str, Any]
 LONGEST_LINE = 16 * 1024 * 1024

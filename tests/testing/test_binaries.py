@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+
+import pytest
 
 from helmsman.testing import FakeAppServer, codex_version, codex_versions, installed_codex
 from helmsman.testing.binaries import BINARY_VARIABLE, CACHE_VARIABLE, parse_version, wheel_codex
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
 
 
 def test_the_binary_under_test_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

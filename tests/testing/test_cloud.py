@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, git
+from helmsman.testing.binaries import VersionNumbers
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
-    from pathlib import Path
-
-    from helmsman.testing.binaries import VersionNumbers
-
-    RunCloud = Callable[..., Coroutine[Any, Any, subprocess.CompletedProcess[str]]]
+RunCloud = Callable[..., Coroutine[Any, Any, subprocess.CompletedProcess[str]]]
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix(changed_in=["0.152.0"])]
 

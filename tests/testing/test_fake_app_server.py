@@ -4,11 +4,13 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
+from anyio.abc import Process
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.features import Feature
@@ -29,12 +31,6 @@ from helmsman.testing.fake_app_server import (
     stop_reading,
     wait_here,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from anyio.abc import Process
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -11,9 +12,6 @@ import pytest
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedModel, say
 from helmsman.testing.home import classic_model, first_start, mcp_server
 from helmsman.testing.leaks import MARKER_VARIABLE
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_home_has_an_environment_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,16 +4,13 @@ import os
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.testing import leaks
 from tests.left_processes import stuck_sandboxes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WAIT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 

@@ -1,15 +1,10 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from helmsman.testing import ModelRequest, always, fail, run, say
 from helmsman.testing.model import Playbook
-from helmsman.testing.script import ScriptProblem
-
-if TYPE_CHECKING:
-    from helmsman.testing.script import Part
+from helmsman.testing.script import Part, ScriptProblem
 
 
 def request(*texts: str, thread: str = "T1", turn: str | None = "U1", answered: int = 0) -> ModelRequest:

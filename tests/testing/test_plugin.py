@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.testing import FakeAppServer
 from helmsman.testing.binaries import BINARY_VARIABLE, CACHE_VARIABLE
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 pytestmark = pytest.mark.rare
 

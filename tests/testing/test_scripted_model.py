@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import ByteStream
 
 from helmsman.testing import (
     ScriptedModel,
@@ -22,9 +23,6 @@ from helmsman.testing import (
     think,
     usage,
 )
-
-if TYPE_CHECKING:
-    from anyio.abc import ByteStream
 
 pytestmark = pytest.mark.anyio
 

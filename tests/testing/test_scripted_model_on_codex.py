@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -36,12 +37,8 @@ from helmsman.testing import (
     usage,
     wait_agents,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing.binaries import VersionNumbers
-    from tests.testing.conftest import Json, OpenAppServer, RawAppServer
+from helmsman.testing.binaries import VersionNumbers
+from tests.testing.conftest import Json, OpenAppServer, RawAppServer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import httpx2
+import httpx2
 
 SECONDS = 60
 _LOOK_AGAIN = 0.02

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
+from starlette.types import ASGIApp
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import MCP_PATH, HttpOptions, http_token
 from helmsman.httpd.server import serve_http
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.web.login import PAGE_HEADER, Logins
 from tests.web.browser import SECONDS, Browser
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from starlette.types import ASGIApp
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
 
 
 @pytest.fixture

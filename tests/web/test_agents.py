@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -10,15 +11,9 @@ from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.profile import OwnAgent
 from helmsman.service import HelmsmanService
-from helmsman.testing import say
+from helmsman.testing import CodexHome, ScriptedModel, say
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, updates
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.web.browser import Browser
+from tests.web.browser import Browser
 
 pytestmark = pytest.mark.anyio
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
@@ -11,17 +11,14 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from starlette.types import ASGIApp
 
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
 from helmsman.notices.devices import DeviceBook
+from helmsman.service import HelmsmanService
+from helmsman.settings import Settings
 from helmsman.web.login import Logins
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
-    from helmsman.service import HelmsmanService
-    from helmsman.settings import Settings
 
 pytestmark = pytest.mark.anyio
 

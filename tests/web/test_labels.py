@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from tests.web.browser import Browser
+from helmsman.testing import ScriptedModel, say
+from tests.web.browser import Browser
 
 pytestmark = pytest.mark.anyio
 

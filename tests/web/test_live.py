@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -12,18 +14,12 @@ import pytest
 
 from helmsman.model.events import ItemDelta, TurnRequested
 from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
 from helmsman.steering.shared import Shared
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.web.live import Live
 from tests.web.browser import SECONDS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

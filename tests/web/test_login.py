@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx2
 import pytest
 from starlette.datastructures import Headers
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
 from helmsman.httpd.operation_routes import operation_routes
+from helmsman.service import HelmsmanService
 from helmsman.web.api import api_routes
 from helmsman.web.login import CODE_SECONDS, Logins
 from helmsman.web.proof import Challenges
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
-
-    from helmsman.service import HelmsmanService
-    from tests.web.browser import Browser
+from tests.web.browser import Browser
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ import os
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
@@ -16,14 +16,10 @@ from helmsman import load_settings
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
 from helmsman.service import HelmsmanService
-from helmsman.testing import hang, rate_limit, run, say, usage
+from helmsman.testing import CodexHome, ScriptedModel, hang, rate_limit, run, say, usage
 from helmsman.web.json_http import MAX_BODY_BYTES
 from tests.hub_service import hub_service
-from tests.web.browser import SECONDS
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
-    from tests.web.browser import Browser
+from tests.web.browser import SECONDS, Browser
 
 pytestmark = pytest.mark.anyio
 

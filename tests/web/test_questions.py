@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
+import httpx2
 import pytest
 
 from helmsman.mcp.server import build_server
-from helmsman.testing import add, patch, run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, patch, run, say
 from helmsman.web.login import PAGE_HEADER
 from mcp import Client
 from tests.mcp.caller import Caller
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import httpx2
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.web.browser import Browser
+from tests.web.browser import Browser
 
 pytestmark = pytest.mark.anyio
 

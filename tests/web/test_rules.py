@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.web.browser import Browser
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, run, say
+from tests.web.browser import Browser
 
 pytestmark = pytest.mark.anyio
 

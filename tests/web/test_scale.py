@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.model.events import CommandExecution, ItemEnded, McpToolCall
-from helmsman.testing import say
-from tests.web.browser import SECONDS
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
-    from helmsman.testing import ScriptedModel
-    from tests.web.browser import Browser
+from helmsman.service import HelmsmanService
+from helmsman.sessions.session import Session
+from helmsman.testing import ScriptedModel, say
+from tests.web.browser import SECONDS, Browser
 
 pytestmark = [pytest.mark.anyio, pytest.mark.rare]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import httpx2
@@ -13,14 +14,9 @@ from helmsman.base.structs import replace
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import HttpOptions
 from helmsman.service import HelmsmanService
-from helmsman.testing import fail, hang, patch, run, say, update, usage
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, fail, hang, patch, run, say, update, usage
 from tests.web.browser import SECONDS, Browser
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import httpx2
 import pytest
 
 from helmsman.web import static_files
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import httpx2
 
 pytestmark = pytest.mark.anyio
 

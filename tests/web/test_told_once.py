@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.model.options import ReviewTarget
 from helmsman.model.prompts import CONTINUE
-from helmsman.testing import run, say
-from helmsman.web.transcripts import Transcripts
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, run, say
+from helmsman.web.reading import Transcripts
 from tests.web.browser import SECONDS, Browser
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

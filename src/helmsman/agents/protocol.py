@@ -20,8 +20,8 @@ from msgspec import field
 from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, HelmsmanError, QuestionNotOpen, Unsupported
 from helmsman.model.events import Failure, TurnOutcome, Usage
-from helmsman.model.handover_text import message_part
 from helmsman.model.options import DEFAULT_AGENT, SessionOptions, TurnInput
+from helmsman.model.prompts import message_part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

@@ -29,7 +29,7 @@ from helmsman.base.caller_context import expand_home
 from helmsman.base.programs import Places, python_places
 from helmsman.base.redaction import redact
 from helmsman.base.user_directories import config_directory
-from helmsman.git.view import repository_root
+from helmsman.git.command import repository_root
 from helmsman.settings import WORKSPACE_STORES, WORKSPACES, WORKTREES
 
 if TYPE_CHECKING:

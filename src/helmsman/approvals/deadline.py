@@ -14,17 +14,14 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import anyio
 
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.structs import Value, replace
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
 
 LEASE_SECONDS: Final = 15.0
 LONGEST_SECONDS: Final = 24 * 3600.0

@@ -13,8 +13,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from helmsman.approvals.policy import cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
-from helmsman.approvals.rules_file import read_rules, rule_as_toml
+from helmsman.approvals.policy import Workspace, cd_target, changed_paths, is_more_than_words, place_of, sandbox_of
+from helmsman.approvals.rule_book import read_rules, rule_as_toml
 from helmsman.approvals.shell_words import parse_command, sensible_prefix
 from helmsman.base.caller_context import expand_home
 from helmsman.base.redaction import redact
@@ -25,7 +25,6 @@ from helmsman.model.rules import Rule
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from helmsman.approvals.policy import Workspace
     from helmsman.model.questions import Question
 
 

@@ -6,11 +6,8 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _TEXTS_BY_NAME: Final = frozenset({"env", "http_headers", "env_http_headers", "query_params", "set"})

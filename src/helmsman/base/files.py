@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
+import tempfile
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from helmsman.base.processes import running_process
 from helmsman.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-    from pathlib import PurePath
 
 _CREATE_SECONDS: Final = 10.0
 """Timeout for another process that is creating a file. It writes a few bytes, but the disk may be slow."""
@@ -380,3 +382,23 @@ def refuse_moved(whose: str, paths: Iterable[Path]) -> None:
                 directory=str(path),
                 leads_to=str(real),
             )
+
+
+# --- Temporary directories in the state directory ---------------------------------------------------------------------
+
+# If a process is killed, the next one removes its directories.
+
+_PREFIX: Final = "temporary-"
+
+
+def temporary_directory(place: Path, what: str) -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary directory whose name contains the process, so that others can remove it after a crash."""
+    return tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}-{what}-", dir=place, ignore_cleanup_errors=True)
+
+
+def clear_abandoned(place: Path) -> None:
+    """Remove those of processes that are gone. Blocks."""
+    for folder in place.glob(f"{_PREFIX}*"):
+        found = re.match(r"\d+", folder.name.removeprefix(_PREFIX))
+        if found and running_process(int(found[0])) is None:
+            shutil.rmtree(folder, ignore_errors=True)

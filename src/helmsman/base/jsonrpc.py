@@ -12,17 +12,14 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 
 from helmsman.base.structs import Value
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError, InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
 
 log = logging.getLogger(__name__)
 

@@ -21,13 +21,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.processes import KILL, parent_of, parents_of, process_groups, running_process, still_running
+from helmsman.base.processes import KILL, Process, parent_of, parents_of, process_groups, running_process, still_running
 from helmsman.base.stop_namespace import CHILD_WAS_KILLED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
-    from helmsman.base.processes import Process
 
 TERMINATED_SECONDS: Final = 1.0
 """Time between SIGTERM and SIGKILL, for all processes together: one that keeps starting others gains none."""

@@ -26,8 +26,7 @@ import sys
 import time
 from contextlib import suppress
 
-from helmsman.base.repositories import is_root, upwards
-from helmsman.base.user_directories import home_directory, usual_state_directory
+from helmsman.base.user_directories import home_directory, is_root, upwards, usual_state_directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

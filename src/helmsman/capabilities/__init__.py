@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from helmsman.capabilities.changes import Changes, Workspaces
     from helmsman.capabilities.configuration import AgentConfiguration
     from helmsman.capabilities.limits import UsageLimits
-    from helmsman.capabilities.message_queue import MessageQueue
     from helmsman.capabilities.notices import Notices
     from helmsman.capabilities.outcomes.jobs import Outcomes
     from helmsman.capabilities.plans import Plans
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
     from helmsman.capabilities.rewinding import Rewinding, Snapshots
     from helmsman.capabilities.schedules import Schedules
     from helmsman.capabilities.search import TranscriptSearch
-    from helmsman.capabilities.upkeep import Upkeep
-    from helmsman.capabilities.usage import UsageReports
+    from helmsman.capabilities.upkeep import MessageQueue, Upkeep
+    from helmsman.capabilities.usage_report import UsageReports
     from helmsman.capabilities.worktree_setup import WorktreeSetup
     from helmsman.steering.core import Steering
 
@@ -89,7 +88,7 @@ class Extras:
     @cached_property
     def message_queue(self) -> MessageQueue:
         """Messages that wait for the end of a turn."""
-        from helmsman.capabilities.message_queue import MessageQueue
+        from helmsman.capabilities.upkeep import MessageQueue
 
         return MessageQueue(self._helm)
 
@@ -166,7 +165,7 @@ class Extras:
     @cached_property
     def usage(self) -> UsageReports:
         """Tokens and cost by day, model, directory, session."""
-        from helmsman.capabilities.usage import UsageReports
+        from helmsman.capabilities.usage_report import UsageReports
 
         return UsageReports(self._helm, self._tasks.prices)
 

@@ -26,30 +26,26 @@ import anyio.to_thread
 from helmsman.agents.registry import usable
 from helmsman.base.budget import Budget
 from helmsman.base.caller_context import current
-from helmsman.base.repositories import project_places
 from helmsman.base.structs import replace
+from helmsman.base.user_directories import project_places
 from helmsman.capabilities.limits import ANSWERED_WITHIN
-from helmsman.capabilities.usage_report import tokens
+from helmsman.capabilities.usage_report import Spending, UsageReports, tokens
 from helmsman.errors import BudgetExceeded, HelmsmanError, InvalidSetting, RegistryUnavailable
 from helmsman.git.worktree import projects, user_home
-from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, Usage
+from helmsman.model.events import Failure, InterruptFailed, InterruptRequested, TurnEnded, Usage
 from helmsman.model.inputs import turn_input
 from helmsman.model.prompts import MORE_GRANTED
 from helmsman.model.questions import APPROVE, BUDGET_ASKED, STOP, Choice, Prompt, Question, own_question
 from helmsman.settings import CONFIG_NAME, read_toml
 from helmsman.steering.turn_errors import failed_turn
-from helmsman.tasks.model import BUDGET
+from helmsman.tasks.model import BUDGET, Task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from helmsman.capabilities.usage import UsageReports
-    from helmsman.capabilities.usage_report import Spending
-    from helmsman.model.events import TurnEnded
     from helmsman.model.options import TurnInput
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task
     from helmsman.tasks.prices import Prices
     from helmsman.tasks.registry import Registry
 

@@ -28,9 +28,11 @@ from helmsman.errors import (
     WorktreeError,
 )
 from helmsman.git import lifecycle, tree_changes
-from helmsman.git.bundles import PIECE, Limits, Parts
-from helmsman.git.diff import files_of, stat_of
+from helmsman.git.bundles import PIECE, Limits, PackedTree, Parts
+from helmsman.git.diff import FileStat, files_of, stat_of
 from helmsman.git.remote_trees import (
+    Placed,
+    Result,
     arriving,
     came_from_elsewhere,
     known_commits,
@@ -41,7 +43,7 @@ from helmsman.git.remote_trees import (
     workspace_of,
 )
 from helmsman.git.turn_snapshots import read_snapshots
-from helmsman.git.worktree import is_owned, read_records, remember_place, worktree_of
+from helmsman.git.worktree import Worktree, is_owned, read_records, remember_place, worktree_of
 from helmsman.model.events import ApplyRequested, WorktreeAssigned
 from helmsman.settings import WORKTREES
 from helmsman.tasks.call_key import is_repeated
@@ -52,13 +54,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from helmsman.capabilities.all_tasks import Tasks
-    from helmsman.git.bundles import PackedTree
-    from helmsman.git.diff import FileStat
     from helmsman.git.lifecycle import Discarded, Leftover
-    from helmsman.git.remote_trees import Placed, Result
-    from helmsman.git.selection import Selection
-    from helmsman.git.tree_changes import Applied, DiffView, TreeDiff, Unsaved
-    from helmsman.git.worktree import Worktree
+    from helmsman.git.tree_changes import Applied, DiffView, Selection, TreeDiff, Unsaved
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 

@@ -21,12 +21,12 @@ from helmsman.errors import (
     CloudTaskNotFound,
     Unsupported,
 )
-from helmsman.git.view import repository_root
-from helmsman.model.cloud import CloudEnvironments, CloudListed
+from helmsman.git.command import repository_root
+from helmsman.model.cloud import CloudApplied, CloudEnvironments, CloudListed, CloudPage, CloudResults
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import known_error
 from helmsman.tasks.cloud_settings import CloudSettings
-from helmsman.tasks.model import TaskDraft, new_task_id
+from helmsman.tasks.model import Task, TaskChanges, TaskDraft, TaskStatus, new_task_id
 
 __all__ = ["FIRST_LOOK", "NEXT_LOOK", "CloudEnvironments", "CloudListed", "CloudTasks"]
 
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from helmsman.capabilities.shown_diffs import ShownDiffs
-    from helmsman.model.cloud import CloudApplied, CloudPage, CloudResults
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task, TaskChanges, TaskStatus
 
 _COMPARED: Final = 20  # newest completed tasks that an estimate is made from
 _BROKEN_OFF: Final = "Its process ended while it was being submitted: it may be in the cloud or not. Look there."

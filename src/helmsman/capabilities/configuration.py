@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from helmsman.agents.protocol import Capability, ConfigLayer
+from helmsman.agents.protocol import AgentConfig, Capability, ConfigEdit, ConfigLayer, InForce
 from helmsman.base.config_values import key_path
 from helmsman.base.files import refuse_outside
 from helmsman.base.json_values import present
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.agents.protocol import AgentConfig, ConfigEdit, InForce
     from helmsman.model.options import PathLike
     from helmsman.steering.core import Steering
 

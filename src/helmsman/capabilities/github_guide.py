@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from helmsman.errors import HelmsmanError, WorktreeError
-from helmsman.git.command import Git, find_git
-from helmsman.git.view import repository_root
+from helmsman.git.command import Git, find_git, repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -18,13 +18,11 @@ from helmsman.model.events import USAGE_LIMIT, MessageDelayed, MessageQueued, Tu
 from helmsman.model.inputs import turn_input
 from helmsman.model.prompts import GO_ON
 from helmsman.model.questions import STOP, WAIT, Choice, Prompt, Question, own_question
-from helmsman.sessions.session import QueuedTurn
-from helmsman.tasks.model import QUOTA
+from helmsman.sessions.session import QueuedTurn, Session
+from helmsman.tasks.model import QUOTA, Task, TaskChanges
 
 if TYPE_CHECKING:
-    from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
-    from helmsman.tasks.model import Task, TaskChanges
 
 log = logging.getLogger(__name__)
 

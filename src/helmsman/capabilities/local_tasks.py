@@ -17,13 +17,12 @@ from helmsman.errors import TaskNotOurs
 from helmsman.git.worktree import places
 from helmsman.model.events import CommandExecution, MessageUnqueued
 from helmsman.model.inputs import takes_work_options
-from helmsman.model.options import TurnLimits
+from helmsman.model.options import PathLike, TurnLimits, WorkOptions
 from helmsman.tasks.call_key import CallKey, call_key, done_before
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from helmsman.model.options import PathLike, WorkOptions
     from helmsman.sessions.session import QuestionHandler, Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task

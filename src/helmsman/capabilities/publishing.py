@@ -15,21 +15,27 @@ from typing import TYPE_CHECKING, Final, Literal
 import anyio.to_thread
 
 from helmsman.base.structs import replace
-from helmsman.capabilities.forge import FailedCheck, GitHub, Repository, issue_of, quoted, repository_of
+from helmsman.capabilities.forge import (
+    Comment,
+    FailedCheck,
+    GitHub,
+    PullRequestState,
+    Repository,
+    issue_of,
+    quoted,
+    repository_of,
+)
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
 from helmsman.git import tree_changes
-from helmsman.git.command import find_git
-from helmsman.model.events import CommandExecution, FileChange, PublicationChanged
+from helmsman.git.command import Git, find_git
+from helmsman.model.events import CommandExecution, FileChange, Publication, PublicationChanged
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from helmsman.capabilities.changes import Changes
-    from helmsman.capabilities.forge import Comment, PullRequestState
-    from helmsman.git.command import Git
     from helmsman.git.tree_changes import CommitMade, PushTarget
     from helmsman.git.worktree import Worktree
-    from helmsman.model.publication import Publication
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 

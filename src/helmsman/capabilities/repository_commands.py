@@ -27,8 +27,8 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.redaction import redact
 from helmsman.errors import InvalidInput, InvalidSetting, Unsupported
 from helmsman.model.events import TurnEnded
-from helmsman.model.options import WRITES
-from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Prompt, Question, own_question
+from helmsman.model.options import WRITES, Writes
+from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY, REFUSALS, Choice, Prompt, Question, own_question
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from helmsman.agents.registry import Agents
     from helmsman.git.worktree import Worktree
-    from helmsman.model.options import Writes
-    from helmsman.model.questions import Choice
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.core import Steering

@@ -8,13 +8,12 @@ from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
 from helmsman.git.command import Git, find_git
 from helmsman.git.snapshot import scratch
-from helmsman.git.tree_changes import compare, diff_of_directory
+from helmsman.git.tree_changes import TreeDiff, compare, diff_of_directory
 from helmsman.model.options import ReviewTarget
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.git.tree_changes import TreeDiff
 
 _EMPTY_TREE: Final = ("hash-object", "-t", "tree", "--stdin")
 _FINDINGS: Final = "Provide prioritized, actionable findings."

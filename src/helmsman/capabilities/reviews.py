@@ -45,14 +45,12 @@ from helmsman.git.command import find_git
 from helmsman.git.diff import read_diff
 from helmsman.model.events import Review
 from helmsman.model.inputs import session_options, takes_safety_options, turn_input
-from helmsman.model.options import DEFAULT_AGENT, PathLike, ReviewTarget
-from helmsman.sessions.session import Session
+from helmsman.model.options import DEFAULT_AGENT, PathLike, ReviewTarget, SafetyOptions
+from helmsman.sessions.session import QuestionHandler, Session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.model.options import SafetyOptions
-    from helmsman.sessions.session import QuestionHandler
     from helmsman.steering.core import Steering
 
 # --- Reviews by agents without a review mode: a prompt shows the diff and asks for findings as JSON -------------------

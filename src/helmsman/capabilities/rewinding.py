@@ -24,11 +24,19 @@ from helmsman.agents.protocol import Capability
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import replace
 from helmsman.errors import CannotRewind, DiffChanged, HelmsmanError, InvalidInput
-from helmsman.git.command import Git
-from helmsman.git.rewinding import plan_rewind, rewind_files
-from helmsman.git.turn_snapshots import Undo, change_undo, keep_undo, read_snapshots
-from helmsman.git.view import repository_root
-from helmsman.model.events import RewindRequested, TurnRequested, UserMessage
+from helmsman.git.command import Git, repository_root
+from helmsman.git.turn_snapshots import (
+    FilesRewind,
+    SessionSnapshots,
+    TurnSnapshot,
+    Undo,
+    change_undo,
+    keep_undo,
+    plan_rewind,
+    read_snapshots,
+    rewind_files,
+)
+from helmsman.model.events import PastTurn, RewindRequested, TurnRequested, UserMessage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
 from helmsman.steering.turn_errors import busy
 
@@ -36,10 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from helmsman.capabilities.upkeep import Upkeep
-    from helmsman.git.rewinding import FilesRewind
+    from helmsman.git.snapshot import TreeState
     from helmsman.git.tree_changes import TreeDiff
-    from helmsman.git.turn_snapshots import SessionSnapshots, TreeState, TurnSnapshot
-    from helmsman.model.events import PastTurn
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task

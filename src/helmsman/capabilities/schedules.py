@@ -10,7 +10,7 @@ from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import pack, replace
 from helmsman.errors import ConfirmationNeeded, InvalidInput, NotYours, ScheduleNotFound, Unanswered, Unsupported
 from helmsman.model.inputs import session_options, session_words, takes_work_options, turn_request
-from helmsman.model.options import PathLike, TurnLimits, WorkOptions
+from helmsman.model.options import PathLike, SessionOptions, TurnLimits, WorkOptions
 from helmsman.schedules.store import Missed, Schedule, ScheduleRun, new_schedule_id
 from helmsman.schedules.when import parse_when
 from helmsman.steering.shared import hub_fingerprint
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from datetime import datetime
 
-    from helmsman.model.options import SessionOptions
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.model import Task

@@ -28,20 +28,18 @@ from helmsman.base.structs import Value
 from helmsman.base.truncate import cut
 from helmsman.errors import HelmsmanError, InvalidInput, RegistryUnavailable
 from helmsman.git.worktree import places
-from helmsman.model.events import CommandExecution, FileChange
+from helmsman.model.events import CommandExecution, FileChange, Item, PastTurn
 from helmsman.model.inputs import searched_directory
 from helmsman.sessions.history import turns_of, unknown_turns
 from helmsman.settings import ensure_state_dir
 from helmsman.steering.listing import page_of_all
-from helmsman.store.log import read
+from helmsman.store.log import LogHead, read
 from helmsman.store.search_index import IndexedSession, SearchIndex, has_full_text, match_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.model.events import Item, PastTurn
     from helmsman.steering.core import Steering
-    from helmsman.store.log import LogHead
 
     Words = Sequence[tuple[str, bool]]
     IsWanted = Callable[[SessionInfo], bool]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
-from helmsman.model.options import LIST_LIMIT
+from helmsman.model.options import LIST_LIMIT, PathLike
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.model.events import Event, PastTurn
-    from helmsman.model.options import PathLike
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus
     from helmsman.settings import Settings

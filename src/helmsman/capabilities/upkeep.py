@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
-from helmsman.agents.protocol import Begun, Capability, Engine, Goal
+from helmsman.agents.protocol import Begun, Capability, Engine, Goal, OwnTerminal
 from helmsman.agents.registry import usable
 from helmsman.errors import EngineTimeout, InvalidInput, SessionLocked, SessionNotFound
 from helmsman.git.turn_snapshots import forget_snapshots
-from helmsman.model.events import AgentMessage, GoalChanged, PastTurn, SessionRenamed, TurnsForgotten
+from helmsman.model.events import (
+    AgentMessage,
+    GoalChanged,
+    MessageQueued,
+    MessageUnqueued,
+    PastTurn,
+    SessionRenamed,
+    TurnsForgotten,
+)
 from helmsman.model.inputs import turn_input
 from helmsman.steering.turn_errors import busy
 from helmsman.steering.turn_runner import towards
@@ -24,8 +32,8 @@ from helmsman.steering.turn_runner import towards
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from helmsman.agents.protocol import OwnTerminal
     from helmsman.sessions.session import QuestionHandler, Session
+    from helmsman.sessions.state import QueuedMessage
     from helmsman.steering.core import Steering
 
 MAX_NAME_CHARS: Final = 200
@@ -254,3 +262,50 @@ class Upkeep:
 def _final_message(turn: PastTurn) -> str | None:
     messages = [item.text for item in turn.items if isinstance(item, AgentMessage)]
     return messages[-1] if messages else None
+
+
+# --- Messages that wait for the end of a session's turn: take one back, or send it earlier ----------------------------
+
+_TAKEN_BACK = "It was taken back before it was sent."
+
+
+class MessageQueue:
+    """The queues of all sessions. Made by `helmsman.capabilities.Extras`."""
+
+    def __init__(self, helm: Steering) -> None:
+        self._helm = helm
+
+    async def drop(self, session_id: str, task_id: str) -> None:
+        """Take a queued message back. Its task is then canceled.
+
+        Raises:
+            InvalidInput: It does not wait there: it was sent or taken back.
+        """
+        session, _ = await self._find(session_id, task_id)
+        self._helm.task_writer.cancel(task_id, _TAKEN_BACK)
+        session.apply(MessageUnqueued(session_id=session.id, task_id=task_id))
+
+    async def move(self, session_id: str, task_id: str, place: int) -> None:
+        """Put a queued message at this place of the queue, counted from 1.
+
+        Raises:
+            InvalidInput: It does not wait there, or there is no such place.
+        """
+        session, message = await self._find(session_id, task_id)
+        others = [one for one in session.queue if one.task_id != task_id]
+        if not 1 <= place <= len(others) + 1:
+            raise InvalidInput(f"There is no place {place} in a queue of {len(others) + 1}.", parameter="place")
+        ordered = [*others[: place - 1], message, *others[place - 1 :]]
+        for one in ordered:  # each goes to the end
+            session.apply(
+                MessageQueued(session_id=session.id, task_id=one.task_id, text=one.text, not_before=one.not_before)
+            )
+
+    async def _find(self, session_id: str, task_id: str) -> tuple[Session, QueuedMessage]:
+        await self._helm.require_own(session_id, "change its queue")
+        session = await self._helm.session_with_queue(session_id)
+        session.require_here()
+        found = next((one for one in session.queue if one.task_id == task_id), None)
+        if found is None:
+            raise InvalidInput(f"Message {task_id} does not wait in session {session.id}.", parameter="task_id")
+        return session, found

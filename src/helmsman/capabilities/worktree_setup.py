@@ -15,19 +15,17 @@ import anyio.to_thread
 
 from helmsman.agents.protocol import Capability
 from helmsman.base.files import replace_file
-from helmsman.capabilities.held_turns import hold_turn
+from helmsman.capabilities.held_turns import HeldTurn, hold_turn
 from helmsman.capabilities.repository_commands import STOPPED, CommandAllowance, consent_of, run_command
 from helmsman.errors import HelmsmanError, InvalidSetting
 from helmsman.git.command import find_git
-from helmsman.git.worktree import set_up_of
+from helmsman.git.worktree import Worktree, set_up_of
 from helmsman.settings import CONFIG_NAME, read_toml
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
-    from helmsman.capabilities.held_turns import HeldTurn
-    from helmsman.git.worktree import Worktree
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
 

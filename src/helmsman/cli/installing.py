@@ -50,7 +50,7 @@ yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Ma
 def client_platform(settings: Settings) -> ClientPlatform:
     """Return the values that the paths of clients depend on."""
     from helmsman.clients.locations import claude_project
-    from helmsman.git.view import repository_root
+    from helmsman.git.command import repository_root
 
     cwd = Path.cwd()
     return ClientPlatform(
@@ -132,7 +132,7 @@ def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
 
 
 def _leads_out(change: Change) -> bool:
-    from helmsman.git.view import repository_root
+    from helmsman.git.command import repository_root
 
     cwd = Path.cwd()
     return not change.target.is_relative_to((repository_root(cwd) or cwd).resolve())

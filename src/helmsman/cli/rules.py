@@ -20,8 +20,7 @@ from helmsman.model.rules import Effect, Rule
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from helmsman.approvals.listed_rules import ListedRule
-    from helmsman.approvals.rule_book import RuleBook
+    from helmsman.approvals.rule_book import ListedRule, RuleBook
 
 
 def _existing(_ctx: click.Context, _param: click.Parameter, value: str) -> Path:
@@ -131,7 +130,7 @@ def _add(
     It holds in this directory and below it. The rule is shown first. A rule to deny or ask matches the first words of a
     command; one to allow the whole command, unless --prefix is given.
     """
-    from helmsman.approvals.rules_file import rule_as_toml
+    from helmsman.approvals.rule_book import rule_as_toml
     from helmsman.approvals.shell_words import sensible_prefix
 
     try:

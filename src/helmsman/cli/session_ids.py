@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Never
 
 from helmsman.base.caller_context import expand_home
-from helmsman.base.repositories import enclosing_roots
 from helmsman.base.sanitize import one_line
+from helmsman.base.user_directories import enclosing_roots
 from helmsman.cli.host import command_here, host
 from helmsman.errors import InvalidInput, SessionNotFound
 

@@ -29,7 +29,6 @@ from helmsman.fleet.values import FleetDraft
 from helmsman.git.worktree import projects
 from helmsman.model.answered_by import PROGRAM
 from helmsman.model.events import ItemEnded, ItemStarted, ItemUpdated, OptionsChanged, PastTurn, RemarksChanged
-from helmsman.model.handover_text import message_part
 from helmsman.model.inputs import (
     changed_options,
     searched_directory,
@@ -39,6 +38,7 @@ from helmsman.model.inputs import (
     turn_request,
 )
 from helmsman.model.options import LIST_LIMIT, Placement, without_secrets
+from helmsman.model.prompts import message_part
 from helmsman.model.request import TurnRequest
 from helmsman.service import HelmsmanService
 from helmsman.steering.opening import image_roots

@@ -17,7 +17,7 @@ from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
 from helmsman.capabilities.local_tasks import LocalTasks
 from helmsman.capabilities.notices import Notices
 from helmsman.capabilities.schedules import Schedules
-from helmsman.capabilities.usage import UsageReports
+from helmsman.capabilities.usage_report import UsageReports
 from helmsman.errors import InvalidInput, SessionBusy
 from helmsman.fleet.budgets import states_of_fleet
 from helmsman.fleet.rows import FLEET
@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from helmsman.fleet.link import FleetLink
     from helmsman.fleet.notices import FleetNotifier
     from helmsman.git.lifecycle import Discarded
-    from helmsman.git.selection import Selection
-    from helmsman.git.tree_changes import Unsaved
+    from helmsman.git.tree_changes import Selection, Unsaved
     from helmsman.model.options import SessionOptions
     from helmsman.notices.store import Delivery
     from helmsman.service import HelmsmanService

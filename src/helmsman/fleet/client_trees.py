@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio.to_thread
 
 from helmsman.base.caller_context import from_here
-from helmsman.base.files import is_inside
+from helmsman.base.files import is_inside, temporary_directory
 from helmsman.base.structs import replace
-from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorktreeError
 from helmsman.fleet.workspaces import WORKSPACE, StoredTree, packed_for_fleet
 from helmsman.git.bundles import REFERENCES, Limits

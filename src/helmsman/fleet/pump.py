@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
-from helmsman.base.redacted_stream import RedactedStream
+from helmsman.base.redaction import RedactedStream
 from helmsman.base.structs import pack, replace
 from helmsman.model.events import ItemDelta, ItemEnded, ItemStarted, ItemUpdated, TurnEnded, UserMessage
 

@@ -22,8 +22,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, overload
 import anyio
 import anyio.to_thread
 
+from helmsman.base.files import temporary_directory
 from helmsman.base.structs import pack, unpack
-from helmsman.base.temporary import temporary_directory
 from helmsman.errors import WorkspaceIncomplete, WorktreeError
 from helmsman.git import lifecycle
 from helmsman.git.bundles import Limits, PackedTree, Parts, digest_of, packing

@@ -23,20 +23,19 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from helmsman.base.files import temporary_directory
 from helmsman.base.structs import Value, replace
-from helmsman.base.temporary import temporary_directory
 from helmsman.errors import InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError
 from helmsman.git.command import Git, find_git, is_bare
 from helmsman.git.included_files import pack_included
 from helmsman.git.lifecycle import slug
 from helmsman.git.patches import SUBMODULE, named, shown
 from helmsman.git.snapshot import scratch, take_snapshot
-from helmsman.settings import ensure_state_dir
+from helmsman.settings import Settings, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from helmsman.settings import Settings
 
 NAME: Final = "refs/helmsman/workspace"
 """Reference of the single commit in a bundle."""

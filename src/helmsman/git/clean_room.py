@@ -25,8 +25,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from helmsman.base.files import clear_abandoned, temporary_directory
 from helmsman.base.structs import replace
-from helmsman.base.temporary import clear_abandoned, temporary_directory
 from helmsman.git.command import Git
 from helmsman.git.included_files import include
 from helmsman.git.lifecycle import remove_folder

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Final
 
-from helmsman.base.files import put_file
+from helmsman.base.files import put_file, temporary_directory
 from helmsman.base.sanitize import named
-from helmsman.base.temporary import temporary_directory
 from helmsman.errors import WorktreeError
 from helmsman.git.snapshot import nul_separated
 

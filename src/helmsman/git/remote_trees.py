@@ -51,13 +51,12 @@ from helmsman.git.patches import (
 )
 from helmsman.git.snapshot import index_files, scratch, take_snapshot
 from helmsman.git.tree_changes import Applied, TreeDiff, check_present, compare, merged
-from helmsman.git.worktree import read_records
+from helmsman.git.worktree import Worktree, read_records
 from helmsman.settings import WORKSPACE_STORES, WORKSPACES, ensure_state_dir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
-    from helmsman.git.worktree import Worktree
 
 _RECORDS: Final = "workspace-records"
 _PLACED: Final = "refs/helmsman/workspaces"

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from helmsman.base.structs import replace
-from helmsman.base.temporary import temporary_directory
+from helmsman.base.files import temporary_directory
+from helmsman.base.structs import Value, replace
 from helmsman.errors import WorktreeError
 
 if TYPE_CHECKING:
@@ -43,6 +43,14 @@ class Snapshot:
     tree: str
     nested: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+
+
+class TreeState(Value, frozen=True, kw_only=True):
+    """Content of a working tree. `left_out` lists files that were too large, `nested` repositories inside."""
+
+    tree: str
+    left_out: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
 
 
 @contextmanager

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import structs
 
 from helmsman.base.files import release_lock, replace_file, take_lock
-from helmsman.base.repositories import enclosing_roots
 from helmsman.base.structs import Value
-from helmsman.base.user_directories import home_directory
+from helmsman.base.user_directories import enclosing_roots, home_directory
 from helmsman.errors import WorktreeError
 from helmsman.settings import WORKTREES, ensure_state_dir
 

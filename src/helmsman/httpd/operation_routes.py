@@ -12,9 +12,8 @@ import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args, get_origin
 
-import anyio
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
@@ -41,16 +40,15 @@ from helmsman.errors import (
     TooManySessions,
     Unsupported,
 )
-from helmsman.model.answered_by import PROGRAM
+from helmsman.operations.program_call import ProgramCall
 from helmsman.operations.schemas import listed_schema
 from helmsman.operations.table import Deferred, Operation
 from helmsman.operations.texts import FOR_ANY, rendered
 from helmsman.operations.toolsets import operations_of
-from helmsman.sessions.session import first_change
 from helmsman.tasks.calls import ELSEWHERE, CallId
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from starlette.requests import Request
@@ -58,10 +56,8 @@ if TYPE_CHECKING:
 
     from helmsman.operations.table import OperationCall
     from helmsman.service import HelmsmanService
-    from helmsman.sessions.session import Session
     from helmsman.shapes.contract import Input
     from helmsman.tasks.calls import CallLog
-    from helmsman.tasks.model import Task
 
 log = logging.getLogger(__name__)
 
@@ -104,56 +100,6 @@ def problem_of(error: HelmsmanError) -> Response:
     status = next((status for status, kinds in _STATUS if isinstance(error, kinds)), 500)
     details = {name: value for name, value in error.as_dict().items() if name not in ("code", "message")}
     return problem(status, error.code, error.message, **details)
-
-
-@dataclass(frozen=True)
-class ApiCall:
-    """Call of an operation by a program of the user (`helmsman.operations.table.OperationCall`)."""
-
-    helm: HelmsmanService
-    viewer: str
-    agent: str = ""
-    on_question: None = None
-
-    async def respond(self, session_id: str, question_id: str, answers: Sequence[str]) -> Session:
-        return await self.helm.respond(session_id, question_id, answers, by=PROGRAM)
-
-    async def wait(
-        self, sessions: Sequence[Session], *, seconds: float, until: Literal["attention", "change", "all"] = "attention"
-    ) -> Deferred | None:
-        with anyio.move_on_after(seconds):
-            while running := [session for session in sessions if session.state.is_running]:
-                if any(session.questions for session in running) or (until != "all" and len(running) < len(sessions)):
-                    break
-                await first_change(running)
-                if until == "change":
-                    break
-        return None
-
-    async def wait_for_job(self, task: Task, *, seconds: float) -> Deferred | None:
-        with anyio.move_on_after(seconds):
-            while not task.has_ended and not task.input_required:
-                task = await self.helm.tasks.wait(task)
-        return None
-
-    async def watch(self, session: Session, *, seconds: float) -> None:
-        await session.wait(until="attention", timeout=seconds)
-
-    def confirmation(self) -> _NotAsked:
-        return _NotAsked()
-
-
-class _NotAsked:
-    """Confirmation for programs of the user, which act on the user's behalf: always granted."""
-
-    answered: str | None = None
-    is_yes = False
-
-    async def ask(self, what: str, message: str, confirmed: Callable[[], Awaitable[object]]) -> Deferred | None:
-        return None
-
-    async def by_person(self, confirmed: Callable[..., Awaitable[object]], *arguments: Any) -> None:
-        await confirmed(*arguments)
 
 
 @dataclass(frozen=True)
@@ -247,7 +193,7 @@ class _Endpoint:
 
     async def _run(self, arguments: Input, request: Request) -> dict[str, Any]:
         async with self._open_service() as helm:
-            call: OperationCall = ApiCall(helm, viewer=f"api {request.headers.get('Helmsman-Client', '')}")
+            call: OperationCall = ProgramCall(helm, viewer=f"api {request.headers.get('Helmsman-Client', '')}")
             result = await self._route.operation.run(call, arguments)
         assert not isinstance(result, Deferred)
         return result.as_dict()

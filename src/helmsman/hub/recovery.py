@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from helmsman.base.files import clear_abandoned
 from helmsman.base.mount_points import MountPoints
 from helmsman.base.structs import Value, replace
-from helmsman.base.temporary import clear_abandoned
 from helmsman.errors import ClientAway, HelmsmanError, SessionNotFound, TooManySessions
 from helmsman.git.patches import settle_writes
 from helmsman.model.events import MessageQueued, MessageUnqueued

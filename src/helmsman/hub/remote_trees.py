@@ -17,8 +17,8 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.caller_context import from_here
+from helmsman.base.files import temporary_directory
 from helmsman.base.structs import replace
-from helmsman.base.temporary import temporary_directory
 from helmsman.capabilities.changes import AppliedSession, SessionDiff
 from helmsman.capabilities.shown_diffs import ShownDiffs
 from helmsman.errors import HelmsmanError, InvalidInput, WorkspaceIncomplete, WorkspaceTooLarge, WorktreeError

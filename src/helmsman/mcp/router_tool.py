@@ -16,7 +16,7 @@ from helmsman.base.files import refuse_outside
 from helmsman.base.structs import replace
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import CloudError, HelmsmanError, InvalidInput, SessionNotFound
-from helmsman.git.view import repository_root
+from helmsman.git.command import repository_root
 from helmsman.mcp.call import CallContext
 from helmsman.mcp.primitives import primitives_of, setup_guide, wait_for_task
 from helmsman.mcp.resources import session_of

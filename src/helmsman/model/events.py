@@ -10,9 +10,9 @@ Engines translate their agent's messages into these (`helmsman.agents.codex.norm
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Self, TypeAlias
 
 from msgspec import field
 from msgspec.structs import force_setattr
@@ -23,12 +23,32 @@ from helmsman.base.json_values import snake_case
 from helmsman.base.structs import Tag, Value, replace
 from helmsman.git.worktree import Worktree
 from helmsman.model.options import SessionOptions, TurnLimits
-from helmsman.model.publication import Publication
 from helmsman.model.questions import Question
 from helmsman.model.rules import Rule
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+# --- Links of a session to a forge such as GitHub: the issue that it works on, and its pull request -------------------
+
+
+class Publication(Value, frozen=True, kw_only=True):
+    """Addresses at a forge, and what the user has allowed.
+
+    Attributes:
+        issue: The address of the issue that the task was taken from.
+        allowed: The address of the remote that the session's commits may be pushed to, and its pull request opened and
+            answered at, without another question. Asked for once per session.
+        branch: The branch that was pushed.
+        pull_request: The address of the pull request.
+        answered: Checks and comments that a turn was started for, so that none is answered twice.
+    """
+
+    issue: str | None = None
+    allowed: str | None = None
+    branch: str | None = None
+    pull_request: str | None = None
+    answered: tuple[str, ...] = ()
+
+
+# ----------------------------------------------------------------------------------------------------------------------
 
 ItemStatus = Literal["started", "in_progress", "completed", "failed"]
 TurnOutcome = Literal["completed", "failed", "interrupted"]

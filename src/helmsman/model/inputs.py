@@ -23,11 +23,13 @@ from helmsman.model.options import (
     DEFAULT_AGENT,
     WRITES,
     Name,
+    PathLike,
     Placement,
     SafetyOptions,
     SessionOptions,
     StartOptions,
     TurnInput,
+    TurnKind,
     TurnLimits,
     TurnOptions,
     WorkOptions,
@@ -39,7 +41,6 @@ from helmsman.model.request import TurnRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from helmsman.model.options import PathLike, TurnKind
     from helmsman.settings import OnLimit, Settings
 
 MAX_PROMPT_CHARS: Final = 1_048_576

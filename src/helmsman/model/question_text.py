@@ -20,8 +20,6 @@ from helmsman.base.truncate import TEXT_CHARS
 from helmsman.git.diff import read_diff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from helmsman.model.questions import Question
 
 _ACCESS_VERBS: Final = {

@@ -7,16 +7,13 @@ without options takes free text. This module knows what a legal answer is, not w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
 
 from msgspec import field
 
 from helmsman.base.structs import Value
 from helmsman.errors import AnswerInvalid
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 QuestionType = Literal["command_approval", "patch_approval", "permission_approval", "user_input", "mcp_elicitation"]
 

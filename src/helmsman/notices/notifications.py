@@ -20,7 +20,7 @@ from helmsman.model.request import TurnRequest
 from helmsman.store.database import microseconds
 
 if TYPE_CHECKING:
-    from helmsman.approvals.listed_rules import ListedRule
+    from helmsman.approvals.rule_book import ListedRule
     from helmsman.model.questions import Question
     from helmsman.schedules.store import Schedule, ScheduleStore
     from helmsman.tasks.model import Task

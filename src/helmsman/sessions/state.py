@@ -41,6 +41,7 @@ from helmsman.model.events import (
     OwnerChanged,
     PlaceRecorded,
     ProposedPlan,
+    Publication,
     PublicationChanged,
     QuestionAsked,
     QuestionClosed,
@@ -64,9 +65,8 @@ from helmsman.model.events import (
     WorktreeAssigned,
     added_up,
 )
-from helmsman.model.handover_text import message_part
 from helmsman.model.options import WRITES, SessionOptions, TurnLimits
-from helmsman.model.publication import Publication
+from helmsman.model.prompts import message_part
 from helmsman.model.question_text import in_a_line
 from helmsman.model.questions import UNANSWERED
 

@@ -19,7 +19,7 @@ from helmsman.base.sanitize import one_line
 from helmsman.errors import InvalidInput
 from helmsman.model.codec import read_item
 from helmsman.model.events import PastTurn
-from helmsman.model.handover_text import handover_prompt
+from helmsman.model.prompts import handover_prompt
 from helmsman.shapes.transcript import transcript_parts
 from helmsman.steering.handing_over import summary_of_turns
 

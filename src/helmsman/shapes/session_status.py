@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.approvals.deadline import in_words as spoken
-from helmsman.base.json_values import iso_time, present
-from helmsman.base.output_schema import read_output
+from helmsman.base.json_values import iso_time, present, read_output
 from helmsman.base.sanitize import exact, shell_script
 from helmsman.base.truncate import (
     MESSAGE_CHARS,

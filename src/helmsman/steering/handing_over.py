@@ -26,9 +26,9 @@ from helmsman.model.events import (
     UserMessage,
     WorktreeAssigned,
 )
-from helmsman.model.handover_text import handover_prompt
 from helmsman.model.inputs import changed_options, require_place
 from helmsman.model.options import ASKS, WRITES, SessionOptions
+from helmsman.model.prompts import handover_prompt
 from helmsman.model.question_text import GUTTER
 from helmsman.steering.turn_errors import busy
 from helmsman.tasks.drafts import NextTurn, next_turn

@@ -6,8 +6,8 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from helmsman.base.structs import pack, replace
-from helmsman.model.handover_text import message_part
 from helmsman.model.options import without_secrets
+from helmsman.model.prompts import message_part
 from helmsman.tasks.call_key import call_key
 from helmsman.tasks.model import TaskDraft, new_task_id
 

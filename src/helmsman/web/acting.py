@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
 from pydantic import Field
@@ -21,10 +21,12 @@ from helmsman.base.files import is_inside
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.sanitize import visible
 from helmsman.capabilities.outcomes.agent_selection import selected_agents
-from helmsman.capabilities.rewinding import RewindPart
+from helmsman.capabilities.rewinding import Rewind, RewindPart
 from helmsman.errors import HelmsmanError, InvalidInput, InvalidSetting, TaskNotFound
 from helmsman.git.worktree import read_records
 from helmsman.model.answered_by import PERSON_IN_DASHBOARD, AnsweredBy
+from helmsman.operations.program_call import ProgramCall
+from helmsman.operations.table import Deferred, Operation
 from helmsman.settings import ensure_state_dir
 from helmsman.shapes.contract import FleetStartInput, Input, NothingInput
 from helmsman.shapes.outcomes import INPUTS
@@ -34,7 +36,7 @@ from helmsman.shapes.safe_values import safe
 from helmsman.shapes.schedules import NewScheduleInput, run_as_dict, schedule_as_dict
 from helmsman.shapes.session_status import started
 from helmsman.steering.opening import PICTURES
-from helmsman.web.json_http import NotFound, TooLarge, body, respond, session_id, text
+from helmsman.web.json_http import Endpoint, NotFound, TooLarge, body, respond, session_id, text
 from helmsman.web.proof import Challenges, place
 from helmsman.web.review import coloured_diff
 
@@ -44,9 +46,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from helmsman.approvals.listed_rules import ListedRule
     from helmsman.approvals.policy import Ruling
-    from helmsman.capabilities.rewinding import Rewind
+    from helmsman.approvals.rule_book import ListedRule
     from helmsman.schedules.store import ScheduleRun
     from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Session
@@ -469,12 +470,6 @@ def _place(request: Request) -> str:
     return place(host, port)
 
 
-class MessageInput(Input):
-    message: str
-    images: list[str] = Field(default_factory=list[str])
-    when_busy: Literal["error", "steer", "queue"] = "error"
-
-
 class SteerInput(Input):
     message: str
 
@@ -506,21 +501,10 @@ class Acting:
 
     # --- sessions ----------------------------------------------------------------------------------------------------
 
-    async def say(self, request: Request) -> dict[str, Any]:
-        given = await body(request, MessageInput)
-        session = await self._helm.say(
-            session_id(request), given.message, images=given.images, when_busy=given.when_busy
-        )
-        return state_of(session) | present({"taskId": session.task_id})
-
     async def steer(self, request: Request) -> dict[str, Any]:
         given = await body(request, SteerInput)
         await self._helm.steer(session_id(request), given.message)
         return state_of(await self._helm.session(session_id(request)))
-
-    async def interrupt(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return state_of(await self._helm.interrupt(session_id(request)))
 
     async def answer(self, request: Request) -> dict[str, Any]:
         given = await body(request, AnswersInput)
@@ -577,24 +561,11 @@ def state_of(session: Session) -> dict[str, Any]:
     return {"sessionId": session.id, "status": session.status}
 
 
-# --- Routes of a session's menu: rename, hand over, archive, fork, forget turns, review, compact ----------------------
-
-
-class NameBody(Input):
-    name: str
+# --- Routes of a session's menu: hand over, review, label, and operations on a session ----------------------
 
 
 class HandBody(Input):
     to: str | None = None
-
-
-class ForkBody(Input):
-    message: str | None = None
-    from_turn: int | None = Field(None, ge=1)
-
-
-class RollBackBody(Input):
-    turns: int = Field(1, ge=1)
 
 
 class ReviewBody(Input):
@@ -620,22 +591,12 @@ class UpkeepRoutes:
         self._helm = helm
         self._live = live
 
-    async def rename(self, request: Request) -> dict[str, Any]:
-        given = await body(request, NameBody)
-        session = await self._helm.extras.upkeep.rename(session_id(request), given.name)
-        return {"sessionId": session.id, "name": session.state.name}
-
     async def hand(self, request: Request) -> dict[str, Any]:
         given = await body(request, HandBody)
         session = await self._helm.hand(session_id(request), given.to)
         self._live.mark(session.id, ["details"])
         owner = session.opened_by
         return present({"sessionId": session.id, "client": None if owner is None else owner.title})
-
-    async def archive(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        await self._helm.extras.upkeep.archive(session_id(request))
-        return {"sessionId": session_id(request)}
 
     async def archive_several(self, request: Request) -> dict[str, Any]:
         """Archive what can be archived, and say why the others cannot."""
@@ -655,25 +616,20 @@ class UpkeepRoutes:
         await self._helm.extras.upkeep.label(given.sessions, add=given.add, remove=given.remove)
         return {"labels": safe(await anyio.to_thread.run_sync(self._helm.labels.all))}
 
-    async def unarchive(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return state_of(await self._helm.extras.upkeep.unarchive(session_id(request)))
-
-    async def fork(self, request: Request) -> dict[str, Any]:
-        given = await body(request, ForkBody)
-        message = (given.message or "").strip() or None
-        return state_of(await self._helm.fork(session_id(request), message, from_turn=given.from_turn))
-
-    async def roll_back(self, request: Request) -> dict[str, Any]:
-        given = await body(request, RollBackBody)
-        return state_of(await self._helm.extras.upkeep.roll_back(session_id(request), given.turns))
-
     async def review(self, request: Request) -> dict[str, Any]:
         given = await body(request, ReviewBody)
         instructions = (given.instructions or "").strip() or None
         begun = await self._helm.extras.reviews.start(session_id=session_id(request), instructions=instructions)
         return {"nothing": begun.nothing} if begun.session is None else state_of(begun.session)
 
-    async def compact(self, request: Request) -> dict[str, Any]:
-        await body(request, NothingInput)
-        return state_of(await self._helm.extras.upkeep.compact(session_id(request)))
+
+def of_session(helm: HelmsmanService, operation: Operation[Any]) -> Endpoint:
+    """Return the endpoint of an operation on a session: its other arguments are the body."""
+
+    async def run(request: Request) -> dict[str, Any]:
+        given = await body(request, operation.input(), sessionId=session_id(request))
+        output = await operation.run(ProgramCall(helm, viewer="dashboard"), given)
+        assert not isinstance(output, Deferred)
+        return output.as_dict()
+
+    return run

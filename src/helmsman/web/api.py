@@ -195,19 +195,13 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
         unenforced} → 201 {sessionId, status, taskId?, worktree?, note?}
         A directory in another session's worktree is refused.
     POST /api/images {data*: base64 of a PNG, JPEG, GIF or WebP of at most 8 MiB} → 201 {path}: for `images`, for a week
-    POST /api/sessions/{id}/rename {name*} → {sessionId, name}
+    POST /api/sessions/{id}/say|interrupt|fork|rollback|compact|rename|archive|unarchive: the operation of that name, with
+        the arguments and the answer of its tool (`helmsman.operations`); `fork` → 201
     POST /api/sessions/{id}/hand {to: the name of an MCP client; without one it is taken back} → {sessionId, client?}
-    POST /api/sessions/{id}/archive {} → {sessionId}
-    POST /api/sessions/{id}/unarchive {} → {sessionId, status}
     POST /api/archive {sessions*} → {archived: [id], refused: [{sessionId, message}]}
     POST /api/labels {sessions*, add: [str], remove: [str]} → {labels: all that are in use}
-    POST /api/sessions/{id}/fork {message, fromTurn: the last turn it shares} → 201 {sessionId, status}
-    POST /api/sessions/{id}/rollback {turns: 1} → {sessionId, status}; files stay as they are
     POST /api/sessions/{id}/review {instructions} → {sessionId, status} of where it runs, or {nothing: why}
-    POST /api/sessions/{id}/compact {} → {sessionId, status}
-    POST /api/sessions/{id}/say {message*, images, whenBusy: error|steer|queue} → {sessionId, status, taskId?}
     POST /api/sessions/{id}/steer {message*} → {sessionId, status}
-    POST /api/sessions/{id}/interrupt {} → {sessionId, status}, once Codex has stopped
     POST /api/sessions/{id}/rewind {digest*, to, part: both|files|conversation, undo} → the same, done; 409 diff_changed
         where it is no longer what was shown, cannot_rewind
     POST /api/sessions/{id}/questions/{questionId} {answers: [str]*} → {sessionId, status}
@@ -254,10 +248,11 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.routing import Route
 
+from helmsman.operations import sessions, upkeep
 from helmsman.web.acting import (
     Acting,
     JobRoutes,
@@ -267,27 +262,36 @@ from helmsman.web.acting import (
     Rules,
     ScheduleRoutes,
     UpkeepRoutes,
+    of_session,
 )
 from helmsman.web.devices import DEVICE_LOGIN_PATH, DeviceRoutes
 from helmsman.web.hosts import HostRoutes
-from helmsman.web.json_http import NotFound, answering, text
-from helmsman.web.live import Live
-from helmsman.web.proof import CODE_PATH, PROOF_PATH
-from helmsman.web.publishing import PublishingRoutes
-from helmsman.web.reading import Reading
-from helmsman.web.review import ReviewRoutes
-from helmsman.web.transcripts import Transcripts
+from helmsman.web.json_http import Endpoint, NotFound, answering, text
+from helmsman.web.live import EventStream, Live
+from helmsman.web.proof import CODE_PATH, PROOF_PATH, Challenges
+from helmsman.web.reading import Reading, Transcripts
+from helmsman.web.review import PublishingRoutes, ReviewRoutes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request
 
+    from helmsman.operations.table import Operation
     from helmsman.service import HelmsmanService
-    from helmsman.web.json_http import Endpoint
-    from helmsman.web.live import EventStream
     from helmsman.web.login import Logins
-    from helmsman.web.proof import Challenges
+
+
+_OPERATIONS: Final[tuple[Operation[Any], ...]] = (
+    *(sessions.say, sessions.interrupt, upkeep.fork, upkeep.rollback, upkeep.compact),
+    *(upkeep.rename, upkeep.archive, upkeep.unarchive),
+)
+"""Operations on a session that the page calls as they are."""
+
+
+def _operation_route(helm: HelmsmanService, one: Operation[Any]) -> Route:
+    path = f"/api/sessions/{{session_id}}/{one.name.removeprefix('{tool}_')}"
+    return Route(path, answering(of_session(helm, one), status=201 if one is upkeep.fork else 200), methods=["POST"])
 
 
 class Dashboard:
@@ -303,7 +307,7 @@ class Dashboard:
         reading = Reading(helm, transcripts)
         acting = Acting(helm)
         new_sessions = NewSessions(helm)
-        upkeep = UpkeepRoutes(helm, self.live)
+        session_menu = UpkeepRoutes(helm, self.live)
         rules = Rules(helm)
         schedules = ScheduleRoutes(helm)
         jobs = JobRoutes(helm)
@@ -341,9 +345,7 @@ class Dashboard:
             "/api/in-force": new_sessions.in_force,
         }
         acts: Mapping[str, Endpoint] = {
-            "/api/sessions/{session_id}/say": acting.say,
             "/api/sessions/{session_id}/steer": acting.steer,
-            "/api/sessions/{session_id}/interrupt": acting.interrupt,
             "/api/sessions/{session_id}/questions/{question_id}": acting.answer,
             "/api/sessions/{session_id}/rewind": rewinds.do,
             "/api/sessions/{session_id}/apply": review.apply,
@@ -351,15 +353,10 @@ class Dashboard:
             "/api/sessions/{session_id}/discard-part": review.discard_part,
             "/api/sessions/{session_id}/commit": publishing.commit,
             "/api/sessions/{session_id}/pull-request": publishing.pull_request,
-            "/api/sessions/{session_id}/rename": upkeep.rename,
-            "/api/sessions/{session_id}/hand": upkeep.hand,
-            "/api/sessions/{session_id}/archive": upkeep.archive,
-            "/api/sessions/{session_id}/unarchive": upkeep.unarchive,
-            "/api/archive": upkeep.archive_several,
-            "/api/labels": upkeep.label,
-            "/api/sessions/{session_id}/rollback": upkeep.roll_back,
-            "/api/sessions/{session_id}/review": upkeep.review,
-            "/api/sessions/{session_id}/compact": upkeep.compact,
+            "/api/sessions/{session_id}/hand": session_menu.hand,
+            "/api/archive": session_menu.archive_several,
+            "/api/labels": session_menu.label,
+            "/api/sessions/{session_id}/review": session_menu.review,
             "/api/shown": acting.shown,
             "/api/notices/{notice_id}/shown": acting.notice_shown,
             "/api/tasks/{task_id}/cancel": acting.cancel,
@@ -377,10 +374,10 @@ class Dashboard:
             *(Route(path, answering(endpoint), methods=["GET"]) for path, endpoint in looks.items()),
             Route("/api/sessions", answering(new_sessions.start, status=201), methods=["POST"]),
             Route("/api/images", answering(new_sessions.image, status=201), methods=["POST"]),
-            Route("/api/sessions/{session_id}/fork", answering(upkeep.fork, status=201), methods=["POST"]),
             Route("/api/jobs/{kind}", answering(jobs.begin, status=201), methods=["POST"]),
             Route("/api/schedules", answering(schedules.add, status=201), methods=["POST"]),
             *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
+            *(_operation_route(helm, one) for one in _OPERATIONS),
             Route("/api/{path:path}", answering(_nothing_here)),
         ]
 

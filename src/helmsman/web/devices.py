@@ -10,7 +10,7 @@ from pydantic import Field
 
 from helmsman.base.json_values import iso_time
 from helmsman.errors import HelmsmanError, Unsupported
-from helmsman.notices.devices import DeviceNotFound
+from helmsman.notices.devices import DeviceBook, DeviceNotFound
 from helmsman.shapes.contract import Input, NothingInput
 from helmsman.web.json_http import body, respond
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-    from helmsman.notices.devices import DeviceBook
     from helmsman.service import HelmsmanService
     from helmsman.web.login import Logins
     from helmsman.web.proof import Challenges

@@ -119,8 +119,8 @@ async def whole_body(request: Request) -> bytes:
     return bytes(content)
 
 
-async def body(request: Request, takes: type[InputT]) -> InputT:
-    """Parse the JSON body of a request.
+async def body(request: Request, takes: type[InputT], **path: str) -> InputT:
+    """Parse the JSON body of a request, together with arguments of its path.
 
     Raises:
         InvalidInput: It is not a JSON object, or has other fields.
@@ -131,7 +131,7 @@ async def body(request: Request, takes: type[InputT]) -> InputT:
         given = json.loads(content or b"{}")
     except (ValueError, RecursionError):
         raise InvalidInput("The request is not JSON. Send a JSON object.") from None
-    return takes.read(given, whole="body")
+    return takes.read({**given, **path} if isinstance(given, dict) else given, whole="body")
 
 
 def session_id(request: Request) -> str:

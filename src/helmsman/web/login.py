@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from helmsman.base.files import replace_file
 from helmsman.base.json_values import json_object
-from helmsman.notices.devices import DeviceBook
+from helmsman.notices.devices import Device, DeviceBook
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from starlette.types import Scope
 
     from helmsman.base.processes import Process
-    from helmsman.notices.devices import Device
 
 CODE_SECONDS: Final = 600
 _COOKIE_SECONDS: Final = 30 * 86400

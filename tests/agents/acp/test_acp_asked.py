@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,15 +12,10 @@ from helmsman import Helmsman, load_settings
 from helmsman.base.structs import replace
 from helmsman.errors import EngineRefused, InvalidInput, InvalidSetting, SessionIdle
 from helmsman.model.events import ItemUpdated, QuestionAsked
-from helmsman.model.options import TurnInput
+from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, refuses, says, updates
 from tests.agents.acp.test_acp_engine import Fake, begin, engine_of, fake, options
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.model.options import SessionOptions
 
 pytestmark = pytest.mark.anyio
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +14,8 @@ import pytest
 
 from helmsman import Helmsman, load_settings
 from helmsman.agents.acp.dialect import clear_away
-from helmsman.agents.acp.profile import OwnAgent
+from helmsman.agents.acp.profile import OwnAgent, Profile
+from helmsman.agents.process_engine import AgentSession, ProcessEngine
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, InvalidInput, InvalidSetting, QuestionNotOpen
@@ -36,13 +39,6 @@ from helmsman.model.questions import Choice, Question
 from helmsman.shapes.session_status import session_status
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, dies, ends, refuses, runs, says, updates, waits
 from tests.sandboxes import acp_engine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.process_engine import AgentSession, ProcessEngine
 
 pytestmark = pytest.mark.anyio
 

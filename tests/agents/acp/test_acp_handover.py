@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import anyio
 import pytest
@@ -11,10 +12,6 @@ import pytest
 from helmsman import Helmsman, load_settings
 from helmsman.errors import InvalidInput, SessionBusy
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, says, updates, waits
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,18 +15,11 @@ from helmsman.agents.acp.updates import Asking, read_question, refusing, write_a
 from helmsman.base.structs import replace
 from helmsman.errors import EngineStartFailed, QuestionNotOpen, SessionIdle
 from helmsman.model.events import EngineGone, Notice, QuestionAsked
-from helmsman.model.options import TurnInput
+from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.question_text import describe
-from helmsman.model.questions import Choice
+from helmsman.model.questions import Choice, Question
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, says, updates, waits
 from tests.agents.acp.test_acp_engine import Fake, Followed, begin, engine_of, fake, options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from helmsman.model.options import SessionOptions
-    from helmsman.model.questions import Question
 
 __all__ = ["fake", "options"]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,10 +17,6 @@ from helmsman.base.json_values import timestamp
 from helmsman.errors import InvalidInput
 from helmsman.model.events import Usage
 from helmsman.model.options import SessionOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 CALL = Usage(100, 20, 10, 3)
 PLACE = "/work/repo"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -14,11 +16,13 @@ import pytest
 from helmsman import load_settings
 from helmsman.agents.acp.agent import AcpAgent
 from helmsman.agents.acp.copilot import Copilot
+from helmsman.agents.acp.profile import Profile
 from helmsman.agents.acp.updates import joined
 from helmsman.agents.process_engine import ProcessEngine
+from helmsman.agents.protocol import Engine
 from helmsman.agents.registry import Agents, EngineHolder
 from helmsman.agents.supervisor.client import Owner
-from helmsman.agents.supervisor.records import ask_supervisor, read_records
+from helmsman.agents.supervisor.records import ProcessRecord, ask_supervisor, read_records
 from helmsman.base.concurrency import background_tasks
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
@@ -35,18 +39,10 @@ from helmsman.model.events import (
 )
 from helmsman.model.options import SessionOptions, TurnInput
 from helmsman.model.questions import Choice
+from helmsman.settings import Settings
 from helmsman.testing.fake_acp_agent import FakeAcpAgent, asks, ends, runs, says, updates, waits
 from tests.agents.acp.test_acp_engine import SECONDS, Fake, Followed, _until
 from tests.hub_service import hub_service
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
-    from pathlib import Path
-
-    from helmsman.agents.acp.profile import Profile
-    from helmsman.agents.protocol import Engine
-    from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.settings import Settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.agents.acp.profile import AgentHome, Profile
+from helmsman.agents.process_engine import ProcessEngine
 from helmsman.base.json_values import optional_text
 from helmsman.base.processes import with_variable
 from helmsman.model.events import AgentMessage
 from helmsman.model.options import SessionOptions
 from helmsman.model.questions import Choice
-from helmsman.testing import always, run, say
+from helmsman.testing import ScriptedModel, always, run, say
 from tests.agents.acp.test_acp_engine import begin
 from tests.agents.acp.test_real_agents import SECONDS, Story, _until
 from tests.real_agents import adapter
 from tests.sandboxes import acp_engine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from helmsman.agents.process_engine import ProcessEngine
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
 

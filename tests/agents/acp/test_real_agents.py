@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -21,25 +21,17 @@ from helmsman.agents.supervisor.records import read_records
 from helmsman.base.processes import with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
-from helmsman.model.events import AgentMessage, EngineGone, QuestionAsked, TurnEnded, Usage, UsageReported
+from helmsman.model.events import AgentMessage, EngineGone, Event, QuestionAsked, TurnEnded, Usage, UsageReported
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.model.questions import Choice
-from helmsman.testing import ScriptedModel, add, always, call, patch, run, say
+from helmsman.model.questions import Choice, Question
+from helmsman.settings import Settings
+from helmsman.testing import ModelRequest, ScriptedModel, add, always, call, patch, run, say
 from helmsman.testing.agent_tools import SHELLS
+from helmsman.testing.script import Step
 from tests.agents.acp.test_acp_engine import Followed, begin
 from tests.hostile_repository import make_hostile
-from tests.real_agents import NAMES, real_agent
+from tests.real_agents import NAMES, RealAgent, real_agent
 from tests.sandboxes import acp_engine
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from helmsman.model.events import Event
-    from helmsman.model.questions import Question
-    from helmsman.settings import Settings
-    from helmsman.testing import ModelRequest
-    from helmsman.testing.script import Step
-    from tests.real_agents import RealAgent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix, pytest.mark.timeout(400)]
 

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from helmsman import Helmsman, load_settings
-from helmsman.testing import say
+from helmsman import Helmsman, Session, load_settings
+from helmsman.testing import CodexHome, ScriptedModel, say
 from tests.real_agents import NAMES, real_agent
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman import Session
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.matrix(changed_in=[]), pytest.mark.timeout(400)]
 

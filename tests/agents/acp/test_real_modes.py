@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman import Helmsman
-from helmsman.testing import call, run, say
+from helmsman.testing import ScriptedModel, call, run, say
 from tests.agents.test_permissions import real_settings
 from tests.agents.test_stories import ended, question_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
 
 
 @pytest.mark.anyio

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.agents.claude.normalise import usage_of
 from helmsman.agents.claude.storage import ClaudeSessions
+from helmsman.service import HelmsmanService
 from helmsman.tasks.registry import REGISTRY_NAME
-from helmsman.testing import run, say
-from tests.agents.claude.test_story import ended, opened, place
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
-    from tests.agents.claude.test_story import Place
+from helmsman.testing import ScriptedModel, run, say
+from tests.agents.claude.test_story import Place, ended, opened, place
 
 __all__ = ["place"]
 pytestmark = pytest.mark.anyio

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -27,13 +29,7 @@ from helmsman.agents.supervisor.directory import (
 from helmsman.agents.supervisor.records import ProcessRecord
 from helmsman.agents.supervisor.relay import OutputLog
 from helmsman.base.processes import Process
-from helmsman.model.events import TurnEnded
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from pathlib import Path
-
-    from helmsman.model.events import Event
+from helmsman.model.events import Event, TurnEnded
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 

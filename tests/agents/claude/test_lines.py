@@ -5,7 +5,8 @@ from __future__ import annotations
 import codecs
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,6 @@ from helmsman.model.events import (
 )
 from helmsman.model.question_text import describe
 from helmsman.model.questions import Choice
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SESSION = "0199a213-81c0-7800-8aa1-bbab2a035a53"
 HERE = "/src/repo"

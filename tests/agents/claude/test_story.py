@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
 import pytest
 
-from helmsman import load_settings
+from helmsman import Session, Settings, load_settings
 from helmsman.agents import sandbox
 from helmsman.agents.claude.access import own_project
 from helmsman.agents.claude.agent import ClaudeAgent
@@ -34,18 +36,23 @@ from helmsman.model.events import (
     UsageReported,
 )
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.model.questions import Choice
+from helmsman.model.questions import Choice, Question
 from helmsman.service import HelmsmanService
-from helmsman.testing import add, ask_user, call, fail, patch, question, run, say, think, update
+from helmsman.testing import (
+    CodexHome,
+    ScriptedModel,
+    add,
+    ask_user,
+    call,
+    fail,
+    patch,
+    question,
+    run,
+    say,
+    think,
+    update,
+)
 from tests.claude import claude_binary, claude_environment
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman import Session, Settings
-    from helmsman.model.questions import Question
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.anyio
 

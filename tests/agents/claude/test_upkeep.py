@@ -9,8 +9,9 @@ import re
 import signal
 import struct
 import uuid
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -20,16 +21,10 @@ from helmsman.agents.claude.storage import ClaudeSessions
 from helmsman.errors import SessionLocked
 from helmsman.model.events import ContextCompaction, ProposedPlan
 from helmsman.shapes.listed_sessions import listed_sessions
-from helmsman.testing import always, ask_user, call, patch, question, run, say, update
+from helmsman.testing import ModelRequest, ScriptedModel, always, ask_user, call, patch, question, run, say, update
+from helmsman.testing.script import Step
 from tests.agents.claude.test_story import SECONDS, Place, ended, next_question, opened, place
 from tests.claude import claude_binary
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.testing import ModelRequest, ScriptedModel
-    from helmsman.testing.script import Step
 
 __all__ = ["place"]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
 
+from helmsman import Session
 from helmsman.agents.agent_process import AgentProcess
 from helmsman.agents.claude.dialect import ClaudeDialect
 from helmsman.agents.claude.normalise import read_question
@@ -22,18 +23,11 @@ from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, with_variable
 from helmsman.base.structs import replace
 from helmsman.errors import InvalidInput
+from helmsman.model.questions import Question
 from helmsman.model.rules import Rule
-from helmsman.testing import always, call, run, say
-from tests.agents.claude.test_story import SECONDS, ended, next_question, opened, place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from helmsman import Session
-    from helmsman.model.questions import Question
-    from helmsman.testing import ModelRequest, ScriptedModel
-    from helmsman.testing.script import Step
-    from tests.agents.claude.test_story import Place
+from helmsman.testing import ModelRequest, ScriptedModel, always, call, run, say
+from helmsman.testing.script import Step
+from tests.agents.claude.test_story import SECONDS, Place, ended, next_question, opened, place
 
 __all__ = ["place"]
 

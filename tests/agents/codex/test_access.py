@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from helmsman.agents.codex.access import Access, plan_access
 from helmsman.agents.codex.binary import CodexBinary
+from helmsman.agents.codex.configuration import Configuration
 from helmsman.agents.codex.features import Version
 from helmsman.errors import InvalidInput
 from helmsman.model.options import SessionOptions
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.agents.codex.configuration import Configuration
 
 pytestmark = pytest.mark.anyio
 

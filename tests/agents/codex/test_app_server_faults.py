@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import anyio
 import pytest
@@ -41,10 +43,6 @@ from helmsman.testing.fake_app_server import (
     stop_reading,
 )
 from tests.engines import start_turn
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long]
 

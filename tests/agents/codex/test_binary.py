@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -14,9 +14,6 @@ from helmsman.agents.codex import binary as binary_module
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.errors import CodexNotFound, ProgramRefused, Unsupported
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,6 @@ from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.rollouts import NAMES, SESSIONS, CodexTranscripts
 from helmsman.agents.transcripts import NAME, PART_BYTES, OneFile, TranscriptPart
 from helmsman.errors import CannotMove
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ID, PARENT = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 NEW, OLD = Version.parse("0.163.0"), Version.parse("0.130.0")

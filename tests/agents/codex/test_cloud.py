@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from helmsman.agents.codex.binary import find_codex
+from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.cloud import CloudClient
 from helmsman.agents.codex.features import Version
 from helmsman.errors import (
@@ -24,12 +25,6 @@ from helmsman.errors import (
     Unsupported,
 )
 from helmsman.testing import CodexHome, HomeTemplates, ScriptedCloud, git
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
-
-    from helmsman.agents.codex.binary import CodexBinary
 
 pytestmark = [
     pytest.mark.anyio,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -30,10 +31,7 @@ from helmsman.errors import (
     Unsupported,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Replay = Callable[..., CloudClient]
+Replay = Callable[..., CloudClient]
 
 pytestmark = [
     pytest.mark.anyio,

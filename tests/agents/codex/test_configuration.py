@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -10,9 +11,6 @@ import pytest
 
 from helmsman.agents.codex.configuration import Configuration
 from helmsman.agents.protocol import AgentConfig, ConfigLayer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.anyio
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from helmsman.agents.codex.access import is_wider_approval, is_wider_sandbox
 from helmsman.agents.codex.app_servers import daemon_socket
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 READ_ONLY = {"type": "readOnly"}
 FULL = {"type": "dangerFullAccess"}

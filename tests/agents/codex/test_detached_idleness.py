@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -14,17 +14,11 @@ from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.supervisor import process as supervisor_process
 from helmsman.agents.supervisor.directory import mark_draining
 from helmsman.agents.supervisor.process import LOG_BYTES, Idleness, Log
-from helmsman.agents.supervisor.records import read_records
+from helmsman.agents.supervisor.records import ProcessRecord, read_records
 from helmsman.agents.supervisor.relay import Activity
 from helmsman.model.options import SessionOptions, TurnInput
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from tests.engines import start_turn
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.agents.supervisor.records import ProcessRecord
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no detached engines here.")
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import anyio
 import pytest
 
 from helmsman import Helmsman
 from helmsman.base.structs import replace
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="only Linux has bubblewrap")]
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import os
 import sys
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
 
 from helmsman.agents.codex.binary import find_codex
 from helmsman.agents.codex.exec import open_exec_engine
+from helmsman.agents.process_engine import ProcessEngine
 from helmsman.errors import (
     EngineLost,
     EngineStartFailed,
@@ -30,6 +32,7 @@ from helmsman.model.events import (
     CommandExecution,
     EngineGone,
     Event,
+    Item,
     ItemEnded,
     ItemStarted,
     Notice,
@@ -37,18 +40,10 @@ from helmsman.model.events import (
     TurnStarted,
     UsageReported,
 )
-from helmsman.model.options import WRITES, SessionOptions, TurnInput
+from helmsman.model.options import WRITES, SandboxMode, SessionOptions, TurnInput
 from helmsman.model.questions import Question
-from helmsman.testing import always, fail, hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, always, fail, hang, run, say
 from tests.engines import resume_turn, start_turn
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from helmsman.agents.process_engine import ProcessEngine
-    from helmsman.model.events import Item
-    from helmsman.model.options import SandboxMode
-    from helmsman.testing import CodexHome, ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="signals are a POSIX thing")]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import pytest
@@ -17,15 +17,11 @@ from helmsman.agents.codex import exec as module
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.exec import open_exec_engine
 from helmsman.agents.codex.features import Version
+from helmsman.agents.process_engine import ProcessEngine
 from helmsman.errors import EngineLost, EngineProtocolError, EngineStartFailed, SessionNotFound
 from helmsman.model.events import AgentMessage, Event, ItemEnded, TurnEnded
 from helmsman.model.options import SessionOptions, TurnInput
 from tests.engines import resume_turn, start_turn
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from helmsman.agents.process_engine import ProcessEngine
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="scripts are a POSIX thing")]
 

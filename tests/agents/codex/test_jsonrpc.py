@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from helmsman.base.jsonrpc import IncomingRequest, Peer, Resumed
+from helmsman.base.jsonrpc import IncomingRequest, Peer, RequestId, Resumed
 from helmsman.errors import EngineLost, EngineProtocolError, EngineRefused, EngineTimeout, HelmsmanError
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-
-    from helmsman.base.jsonrpc import RequestId
 
 pytestmark = pytest.mark.anyio
 

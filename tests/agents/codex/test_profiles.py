@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -18,9 +18,7 @@ from helmsman.agents.codex.connection import AppServer
 from helmsman.agents.codex.features import Feature, Version
 from helmsman.base.jsonrpc import Peer
 from helmsman.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from helmsman.testing.home import CodexHome
+from helmsman.testing.home import CodexHome
 
 
 def codex(version: str) -> CodexBinary:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,6 @@ from hypothesis import strategies as st
 
 from helmsman.agents.codex.rollout_turns import from_record, from_text, is_of, read_review
 from helmsman.agents.protocol import Finding
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SHOWN = """\
 It breaks the port.

@@ -14,7 +14,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import pytest
@@ -24,10 +24,7 @@ from hypothesis import strategies as st
 from helmsman.agents.codex.rollout_turns import read_turn, turns_of
 from helmsman.agents.codex.rollouts import lines_from_end
 from helmsman.model.events import Usage
-from helmsman.testing import fail, run, say, usage
-
-if TYPE_CHECKING:
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.testing import CodexHome, ScriptedModel, fail, run, say, usage
 
 RECORDED = sorted((Path(__file__).parent / "rollout_ends").glob("*.jsonl"))
 each_version = pytest.mark.parametrize("path", RECORDED, ids=[path.stem for path in RECORDED])

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.agents.codex.rollout_turns import read_history
 from helmsman.model.events import AgentMessage, CommandExecution, FileChange, PathChange, UserMessage
-from helmsman.testing import say
-
-if TYPE_CHECKING:
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, say
 
 SECONDS = 60
 PATCH = "*** Add File: a.txt\n+x\n"

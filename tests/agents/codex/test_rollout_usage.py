@@ -5,16 +5,14 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.agents.codex.rollout_turns import read_spending, turns_of
-
-if TYPE_CHECKING:
-    from helmsman.agents.spending import SessionSpending
+from helmsman.agents.spending import SessionSpending
 
 RECORDED = sorted((Path(__file__).parent / "rollout_ends").glob("*.jsonl"))
 each_version = pytest.mark.parametrize("path", RECORDED, ids=[path.stem for path in RECORDED])

@@ -8,9 +8,11 @@ import json
 import os
 import sys
 import uuid
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, BinaryIO
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import pytest
 from hypothesis import given
@@ -18,13 +20,8 @@ from hypothesis import strategies as st
 
 from helmsman.agents.codex import rollouts
 from helmsman.agents.codex.rollouts import PROMPT_LIMIT, RolloutIndex, read_head
+from helmsman.agents.protocol import SessionInfo
 from helmsman.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from helmsman.agents.protocol import SessionInfo
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

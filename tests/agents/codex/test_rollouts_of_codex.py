@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,14 +17,8 @@ from helmsman.agents.codex.connection import AppServer, ThreadSettings
 from helmsman.agents.codex.rollouts import RolloutIndex
 from helmsman.base.jsonrpc import Peer
 from helmsman.model.options import TurnInput
-from helmsman.testing import always, say, spawn_agent
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
-    from pathlib import Path
-
-    from helmsman.testing import ScriptedModel
-    from helmsman.testing.home import CodexHome
+from helmsman.testing import ScriptedModel, always, say, spawn_agent
+from helmsman.testing.home import CodexHome
 
 
 class Turns:

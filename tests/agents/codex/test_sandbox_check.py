@@ -1,16 +1,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.agents.codex.binary import CodexBinary, find_codex
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.sandbox import check_sandbox
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,9 +17,6 @@ from hypothesis import strategies as st
 
 from helmsman.agents.codex import questions
 from helmsman.agents.codex.questions import prove
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 THREAD = "01a1e084-6990-7203-9537-c9c87b8fbce8"  # of 2026-11-15
 PARAMS: dict[str, Any] = {

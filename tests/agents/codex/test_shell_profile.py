@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from helmsman.agents.codex.binary import CodexBinary
 from helmsman.agents.codex.features import Version
 from helmsman.agents.codex.processes import snapshot_options
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = [
     pytest.mark.anyio,

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman.agents.codex.rollout_turns import RolloutSpending
 from helmsman.agents.spending import SpendingIndex
 from tests.agents.codex.test_rollout_usage import HEAD, begin, count, written
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 ID = "0199a0f2-7c11-7d20-9f0a-3b2d5c8e1f0{}"
 

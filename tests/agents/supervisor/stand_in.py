@@ -11,12 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from helmsman.agents.supervisor.relay import Activity
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 GREETING = '{"id": "helmsman"}'
 

@@ -8,26 +8,21 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from helmsman.agents.supervisor.client import Owner, attach, attach_to, start_supervised
+from helmsman.agents.supervisor.client import Owner, SupervisedProcess, attach, attach_to, start_supervised
+from helmsman.agents.supervisor.records import ProcessRecord
 from helmsman.agents.supervisor.relay import OutputLog
 from helmsman.errors import EngineLost
 from tests.agents.supervisor import stand_in
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from helmsman.agents.supervisor.client import SupervisedProcess
-    from helmsman.agents.supervisor.records import ProcessRecord
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")]
 

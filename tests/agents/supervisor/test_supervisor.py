@@ -11,11 +11,12 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -36,9 +37,6 @@ from helmsman.base.process_ending import signal_all
 from helmsman.base.processes import KILL, Process, descendants, running_process
 from helmsman.errors import EngineLost
 from tests.agents.supervisor import stand_in
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="There are no supervisors here.")
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from helmsman.agents.agent_process import Greeting, Launch
-from helmsman.agents.process_engine import AgentDialect, AgentTurn, Conversation
+from helmsman.agents.agent_process import AgentProcess, Greeting, Launch
+from helmsman.agents.process_engine import (
+    AgentDialect,
+    AgentSession,
+    AgentTurn,
+    Conversation,
+    EngineContext,
+    LaunchConfig,
+)
 from helmsman.agents.protocol import Capabilities, Capability, Opened, Trust
 from helmsman.agents.supervisor.client import GREETING_ID
 from helmsman.errors import QuestionNotOpen
-from helmsman.model.events import AgentMessage, ItemEnded, QuestionAsked, TurnEnded, TurnStarted
-from helmsman.model.questions import APPROVE, DENY, Prompt, Question
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from helmsman.agents.agent_process import AgentProcess
-    from helmsman.agents.process_engine import AgentSession, EngineContext, LaunchConfig
-    from helmsman.model.events import PastTurn
-    from helmsman.model.options import SessionOptions, TurnInput
-    from helmsman.model.questions import Choice
+from helmsman.model.events import AgentMessage, ItemEnded, PastTurn, QuestionAsked, TurnEnded, TurnStarted
+from helmsman.model.options import SessionOptions, TurnInput
+from helmsman.model.questions import APPROVE, DENY, Choice, Prompt, Question
 
 
 class ToyConversation(Conversation):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from helmsman.agents.supervisor.relay import SessionWatcher, read_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class ToyWatcher(SessionWatcher):

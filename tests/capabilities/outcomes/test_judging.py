@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helmsman import load_settings
 from helmsman.capabilities.outcomes.judging import QUESTIONS, read_judgement
 from helmsman.service import HelmsmanService
-from helmsman.testing import run, say
+from helmsman.testing import CodexHome, ScriptedModel, run, say
 from helmsman.testing.messages_api import MessagesRequest
+from helmsman.testing.model_request import ModelRequest
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
     CAUSE,
@@ -26,13 +29,6 @@ from tests.capabilities.outcomes.played_jobs import (
     wanted,
 )
 from tests.claude import claude_binary, claude_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.model_request import ModelRequest
 
 BUGGY = {"calc.py": BROKEN, "test_calc.py": TESTS}
 DIFF = """\

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import add, patch, run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, patch, run, say
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
     CHECK,
@@ -20,12 +22,6 @@ from tests.capabilities.outcomes.played_jobs import (
     told,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
 

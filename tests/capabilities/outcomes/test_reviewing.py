@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from helmsman.testing import run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, run, say
 from helmsman.testing.repository import git
 from tests.capabilities.outcomes.played_jobs import BROKEN, FIXED, Answers, done, repository, told, wanted
 from tests.capabilities.test_reviews import answer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
 

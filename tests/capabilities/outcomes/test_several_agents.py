@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -10,8 +10,9 @@ from helmsman import load_settings
 from helmsman.capabilities.budgets import BudgetState
 from helmsman.capabilities.outcomes.agent_selection import choose
 from helmsman.service import HelmsmanService
-from helmsman.testing import fail, hang, run, say
+from helmsman.testing import CodexHome, ScriptedModel, fail, hang, run, say
 from helmsman.testing.messages_api import MessagesRequest
+from helmsman.testing.model_request import ModelRequest
 from tests.capabilities.outcomes.played_jobs import (
     BROKEN,
     CAUSE,
@@ -27,12 +28,6 @@ from tests.capabilities.outcomes.played_jobs import (
 )
 from tests.capabilities.test_reviews import answer
 from tests.claude import claude_binary, claude_environment
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.testing import CodexHome, ScriptedModel
-    from helmsman.testing.model_request import ModelRequest
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.rare]
 

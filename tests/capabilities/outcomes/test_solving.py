@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from helmsman.errors import InvalidInput
-from helmsman.testing import add, patch, run, say
+from helmsman.service import HelmsmanService
+from helmsman.testing import ScriptedModel, add, patch, run, say
 from helmsman.testing.repository import git
 from tests.capabilities.outcomes.conftest import write
 from tests.capabilities.outcomes.played_jobs import (
@@ -25,12 +26,6 @@ from tests.capabilities.outcomes.played_jobs import (
     told,
     wanted,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from helmsman.service import HelmsmanService
-    from helmsman.testing import ScriptedModel
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_git, pytest.mark.usefixtures("shared_engine")]
 

@@ -31,7 +31,7 @@ from helmsman.agents.codex.features import Feature
 from helmsman.base.caller_context import environment
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.errors import InvalidInput, PolicyWidened
-from helmsman.git.view import repository_root
+from helmsman.git.command import repository_root
 from helmsman.model.options import ApprovalPolicy, SandboxMode, SessionOptions
 
 if TYPE_CHECKING:

@@ -67,7 +67,7 @@ from helmsman.errors import (
     SessionLocked,
     SessionNotFound,
 )
-from helmsman.git.view import repository_root
+from helmsman.git.command import repository_root
 from helmsman.model.events import Failure, TurnEnded
 from helmsman.model.options import DEFAULT_AGENT, WRITES
 

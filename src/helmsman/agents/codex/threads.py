@@ -18,10 +18,10 @@ from helmsman.agents.codex.features import Feature
 from helmsman.agents.codex.watching import turn_id
 from helmsman.agents.protocol import Opened
 from helmsman.base.files import file_identity
-from helmsman.base.repositories import upwards
 from helmsman.base.structs import replace
+from helmsman.base.user_directories import upwards
 from helmsman.errors import EngineRefused, HelmsmanError, InvalidInput
-from helmsman.git.view import repository_root
+from helmsman.git.command import repository_root
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -123,7 +123,7 @@ async function fork({ sessionId, can, agent }) {
     fields: [field("Its first message (may be empty)", words), field("It knows", place)],
     yes: "Fork",
     act: async () => {
-      const made = await post(sessionPath(sessionId, "fork"), { message: words.value, ...(place.value ? { fromTurn: Number(place.value) } : {}) });
+      const made = await post(sessionPath(sessionId, "fork"), { message: words.value.trim() || null, ...(place.value ? { fromTurn: Number(place.value) } : {}) });
       location.hash = sessionPlace(made.sessionId);
     },
   });
