@@ -5,18 +5,17 @@ from __future__ import annotations
 import functools
 from contextlib import asynccontextmanager
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeAlias, TypeVar, cast
 
 from helmsman.base.concurrency import require_asyncio
 from helmsman.errors import InvalidSetting
 from helmsman.hub.service_client import client_of_host
-from helmsman.hub.verbs import VERBS
 from helmsman.model.events import EngineGone, TurnEnded
 from helmsman.model.inputs import refuse_placement
 from helmsman.steering.core import Steering
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
     from helmsman.capabilities import Extras
@@ -30,8 +29,26 @@ if TYPE_CHECKING:
     from helmsman.tasks.jobs import RunningJob
     from helmsman.tasks.model import Task
 
+P = ParamSpec("P")
+T = TypeVar("T")
 
 Holder: TypeAlias = "Callable[[Session, str, Callable[[], Awaitable[None]]], Awaitable[bool]]"
+
+
+def _or_by_fleet(
+    here: Callable[Concatenate[HelmsmanService, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[HelmsmanService, P], Coroutine[Any, Any, T]]:
+    """Return a verb that the fleet carries out, if there is one."""
+
+    @functools.wraps(here)
+    async def verb(self: HelmsmanService, /, *arguments: P.args, **named: P.kwargs) -> T:
+        if self._fleet is None:
+            refuse_placement(cast("Any", named.get("placement")))
+            return await here(self, *arguments, **named)
+        here(self, *arguments, **named).close()  # a wrong argument is an error of the call itself
+        return cast("T", await self._fleet.call(here.__name__, arguments, named))
+
+    return verb
 
 
 class HelmsmanService(Steering):
@@ -42,6 +59,21 @@ class HelmsmanService(Steering):
     """
 
     _fleet: Backend | None = None
+
+    installed = _or_by_fleet(Steering.installed)
+    capabilities = _or_by_fleet(Steering.capabilities)
+    start = _or_by_fleet(Steering.start)
+    say = _or_by_fleet(Steering.say)
+    steer = _or_by_fleet(Steering.steer)
+    interrupt = _or_by_fleet(Steering.interrupt)
+    respond = _or_by_fleet(Steering.respond)
+    give_up = _or_by_fleet(Steering.give_up)
+    fork = _or_by_fleet(Steering.fork)
+    hand = _or_by_fleet(Steering.hand)
+    history = _or_by_fleet(Steering.history)
+    list = _or_by_fleet(Steering.list)
+    session = _or_by_fleet(Steering.session)
+    last_statuses = _or_by_fleet(Steering.last_statuses)
 
     async def __aenter__(self) -> Self:
         require_asyncio()
@@ -201,22 +233,3 @@ class _InProcess:
 
     async def goes_on_alone(self) -> bool:
         return await self._service.goes_on_alone()
-
-
-def _or_by_fleet(name: str) -> Callable[..., Any]:
-    """Return a verb that the fleet carries out, if there is one."""
-    here = getattr(Steering, name)
-
-    @functools.wraps(here)
-    def verb(self: HelmsmanService, *arguments: Any, **named: Any) -> Awaitable[Any]:
-        if self._fleet is None:
-            refuse_placement(named.get("placement"))
-            return cast("Awaitable[Any]", here(self, *arguments, **named))
-        here(self, *arguments, **named).close()  # a wrong argument is an error of the call itself
-        return self._fleet.call(name, arguments, named)
-
-    return verb
-
-
-for _name in VERBS:
-    setattr(HelmsmanService, _name, _or_by_fleet(_name))

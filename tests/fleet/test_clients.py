@@ -129,7 +129,7 @@ async def test_where_and_when_is_said_only_where_there_is_a_fleet(tmp_path: Path
 
 
 def test_nobody_without_a_fleet_imports_anything_of_one() -> None:
-    doors = ("service", "cli.app", "cli.hub_process", "cli.rendering", "hub.interface", "mcp.server", "web.api")
+    doors = ("service", "cli.app", "cli.hub_process", "cli.rendering", "httpd.programs", "mcp.server", "web.api")
     look = f"import sys, {', '.join(f'helmsman.{one}' for one in doors)}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, timeout=SECONDS, check=True)
     fleets = ("helmsman.fleet", "psycopg")

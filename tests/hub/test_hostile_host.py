@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from helmsman.hub.bridge import GREETING
+from helmsman.hub.bridge import FRAME, GREETING
 from tests.hub.commands import SECONDS, done, on_terminal, whole
 from tests.hub.conftest import Place
 
@@ -22,7 +22,24 @@ os.read(0, 65536)
 os.write(1, {answer!r})
 os.read(0, 1)
 """
-WELCOME = b'{"version": "1.0", "pid": 1, "epoch": 1, "clock": 1.0}\n'
+
+
+def frame(data: bytes) -> bytes:
+    """What comes on the first channel."""
+    return FRAME.pack(1, len(data)) + data
+
+
+def refusal(body: bytes) -> bytes:
+    return frame(b"HTTP/1.1 409 Conflict\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def stream(*events: bytes) -> bytes:
+    """A stream of events that goes on."""
+    sent = b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events)
+    return frame(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + sent)
+
+
+WELCOME = b'event: welcome\ndata: {"version": "1.0", "pid": 1, "epoch": 1, "clock": 1.0}\n\n'
 
 
 class Liar:
@@ -54,7 +71,7 @@ def liar(bare_place: Place, tmp_path: Path) -> Liar:
 
 
 async def test_a_terminal_gets_no_control_characters_of_another_machine(bare_place: Place, liar: Liar) -> None:
-    liar.answers(b'{"refused": "\\u001b]52;c;aGk=\\u0007\\u001b[2J fine"}\n')
+    liar.answers(refusal(b'{"detail": "\\u001b]52;c;aGk=\\u0007\\u001b[2J fine"}'))
     async with on_terminal(whole("--host", "liar", "list"), bare_place, liar.env) as (terminal, process):
         await terminal.shows("fine")
         with anyio.fail_after(SECONDS):
@@ -63,7 +80,20 @@ async def test_a_terminal_gets_no_control_characters_of_another_machine(bare_pla
     assert "\x1b[2J" not in terminal.raw
 
 
-@pytest.mark.parametrize("answer", [b"[]\n", b'{"goTo": 7}\n', WELCOME + b"nonsense\n", b'{"epoch": 1e999}\n'])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"this is no frame",
+        frame(b"this is not HTTP\r\n\r\n"),
+        refusal(b"[]"),
+        refusal(b'{"stateDirectory": 7}'),
+        stream(b"event: welcome\ndata: []\n\n"),
+        stream(b'event: welcome\ndata: {"epoch": 1e999}\n\n'),
+        stream(WELCOME, b"event: event\ndata: nonsense\n\n"),
+        stream(WELCOME, b'event: copy\ndata: {"session": 7}\n\n', b"event: result\ndata: {}\n\n"),
+    ],
+    ids=range(8),
+)
 async def test_an_answer_that_makes_no_sense_is_an_error_of_one_line(
     bare_place: Place, liar: Liar, answer: bytes
 ) -> None:

@@ -343,9 +343,8 @@ async def test_what_a_hostile_machine_says_does_no_harm(known: Place, monkeypatc
     programs = Path(known.env["PATH"].partition(os.pathsep)[0])
     liar = f"#!{sys.executable} -IS\n{_LIAR}"
     (programs / "ssh").write_text(liar, encoding="utf-8")
-    welcome = '{"epoch": 1, "clock": 1.0}'
-    for lie in ("[]", "{}", '{"epoch": "x", "clock": 1}', f"{welcome}\nnonsense", f"{welcome}\n{{}}", "garbage"):
-        monkeypatch.setenv("LIE", lie)
+    for event in ("[]", "{}", '{"epoch": "x", "clock": 1}', "garbage"):
+        monkeypatch.setenv("LIE", f"event: welcome\ndata: {event}\n\n")
         async with HelmsmanService() as helm:
             with anyio.fail_after(SECONDS), pytest.raises(HostUnreachable):
                 await (await helm.hosts.get(NAME)).list()
@@ -363,10 +362,12 @@ async def test_what_a_hostile_machine_says_does_no_harm(known: Place, monkeypatc
 
 
 _LIAR = r"""
-import os, sys
+import os, struct, sys
 os.write(1, b"helmsman-host 1\t1.0\n")
 os.read(0, 65536)
-os.write(1, os.environ["LIE"].encode() + b"\n")
-while chunk := os.read(0, 65536):
-    os.write(1, b'{"id": 1, "result": 7}\n')
+lie = os.environ["LIE"].encode()
+said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(lie), lie)
+os.write(1, struct.pack(">II", 1, len(said)) + said)
+while os.read(0, 65536):
+    pass
 """

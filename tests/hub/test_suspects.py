@@ -36,13 +36,17 @@ MANY = 12
 class Visit:
     """One life of the hub. It ends when `Meet` returns."""
 
-    def __init__(self, number: int, connection: socket.socket) -> None:
+    def __init__(self, number: int, connection: socket.socket, listener: socket.socket) -> None:
         self.number = number
+        self.listener = listener
         self._connection = connection
         self._lines = connection.makefile("rb")
 
     def say(self, line: str) -> None:
         self._connection.sendall(line.encode() + b"\n")
+
+    def read(self, count: int) -> bytes:
+        return self._lines.read(count)
 
     def line(self, *, within: float | None = SECONDS) -> bytes | None:
         """The next line of the client; None where none comes in time."""
@@ -80,7 +84,7 @@ def hubs(meet: Meet, folder: Path) -> Iterator[Path]:
             except OSError:
                 return
             with connection:
-                meet(Visit(number, connection))
+                meet(Visit(number, connection, listener))
 
     threading.Thread(target=live, daemon=True).start()
     try:
@@ -198,17 +202,48 @@ def test_a_cancel_finds_the_call_that_is_held_back(tmp_path: Path) -> None:
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 
-def program_call(hub: Visit, *, first: float | None = SECONDS) -> dict[str, Any] | None:
-    """Let a program in, and return its call."""
-    hub.line()
-    hub.say(json.dumps({"epoch": hub.number, "version": __version__, "pid": os.getpid()}))
-    line = hub.line(within=first)
-    return None if line is None else json.loads(line)
+class Program:
+    """Program that has registered with a hub of the test."""
+
+    def __init__(self, hub: Visit) -> None:
+        self._hub = hub
+        self._listener = hub.listener
+        self._request(hub)
+        hub.say("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r")
+        self.say("welcome", {"epoch": hub.number, "version": __version__, "pid": os.getpid()})
+
+    def say(self, event: str, content: object) -> None:
+        self._hub.say(f"event: {event}\ndata: {json.dumps(content)}\n")
+
+    def call(self, *, first: float | None = SECONDS) -> int | None:
+        """Accept its call, and return the number of it."""
+        self._listener.settimeout(first)
+        try:
+            connection, _ = self._listener.accept()
+        except TimeoutError:
+            return None
+        finally:
+            self._listener.settimeout(None)
+        with connection:
+            calling = Visit(self._hub.number, connection, self._listener)
+            target = self._request(calling)
+            calling.say("HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r")
+        return int(target.rpartition("/")[2])
+
+    def _request(self, visit: Visit) -> str:
+        """Read a request, and return what it is for."""
+        first, *head = [line.decode().strip() for line in iter(visit.line, b"\r\n") if line is not None]
+        visit.read(next(int(line.partition(":")[2]) for line in head if line.lower().startswith("content-length:")))
+        return first.split()[1]
 
 
-async def asked(meet: Meet, folder: Path) -> Any:
+async def asked(meet: Callable[[Visit, Program], None], folder: Path) -> Any:
     """What a program is answered that asks for `list`."""
-    with hubs(meet, folder) as state:
+
+    def register_and_meet(hub: Visit) -> None:
+        meet(hub, Program(hub))
+
+    with hubs(register_and_meet, folder) as state:
         settings = replace(load_settings(env={}, cwd=folder), state_dir=state)
         client = HubClient(cast("Verbs", None), settings, {}, None)
         with anyio.fail_after(SECONDS):
@@ -219,10 +254,10 @@ async def asked(meet: Meet, folder: Path) -> Any:
 
 @pytest.mark.anyio
 async def test_a_program_is_answered_however_many_hubs_are_killed_by_something_else(tmp_path: Path) -> None:
-    def meet(hub: Visit) -> None:
-        call = program_call(hub, first=0.05 if hub.number else SECONDS)
-        if call is not None and hub.number >= MANY:
-            hub.say(json.dumps({"jsonrpc": "2.0", "id": call["id"], "result": {"value": encoded(["yes"])}}))
+    def meet(hub: Visit, program: Program) -> None:
+        number = program.call(first=0.05 if hub.number else SECONDS)
+        if number is not None and hub.number >= MANY:
+            program.say("result", {"number": number, "value": encoded(["yes"])})
             hub.line()
 
     assert await asked(meet, tmp_path) == ["yes"]
@@ -232,8 +267,8 @@ async def test_a_program_is_answered_however_many_hubs_are_killed_by_something_e
 async def test_a_programs_call_that_kills_every_hub_is_given_up(tmp_path: Path) -> None:
     lives: list[int] = []
 
-    def meet(hub: Visit) -> None:
-        if program_call(hub) is not None:
+    def meet(hub: Visit, program: Program) -> None:
+        if program.call() is not None:
             lives.append(hub.number)
 
     with pytest.raises(OutcomeUnknown, match="may have been done"):

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     from helmsman.base.processes import Process
     from helmsman.hub.connection import Connection
-    from helmsman.hub.interface import Pages
     from helmsman.hub.process import Hub, Serve, ServeHttp
-    from helmsman.service import HelmsmanService
     from helmsman.sessions.session import Verbs
     from helmsman.settings import ConfigFile
     from helmsman.steering.shared import OpenFleet, Shared
@@ -58,13 +56,11 @@ async def _run(state: str) -> None:
     from helmsman.agents.registry import Owner
     from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr
     from helmsman.hub.control import replace_older
-    from helmsman.hub.interface import ProgramDoors
     from helmsman.hub.launch import NEXT, PIPES, REPLACE, start_command
     from helmsman.hub.notifier import Notifier, death_of
     from helmsman.hub.process import Hub
     from helmsman.hub.recovery import Recovery
     from helmsman.hub.scheduler import Scheduler
-    from helmsman.hub.verbs import PROGRAM
     from helmsman.mcp.pipe import PROTOCOL as PIPE
     from helmsman.service import HelmsmanService
     from helmsman.steering.shared import Shared
@@ -117,13 +113,7 @@ async def _run(state: str) -> None:
         shared.tasks.start_soon(recovery.run)
         shared.tasks.start_soon(scheduler.run)
         shared.tasks.start_soon(notifier.run)
-        await hub.run(
-            {
-                PIPE: _serving(hub, _load_pipes, shared, calls),
-                PROGRAM: ProgramDoors(shared, HelmsmanService, calls, _pages).serve,
-            },
-            _serving_http(hub, shared, calls),
-        )
+        await hub.run({PIPE: _serving(hub, _load_pipes, shared, calls)}, _serving_http(hub, shared, calls))
 
 
 def _open_fleet(shared: Shared) -> OpenFleet:
@@ -204,19 +194,6 @@ async def _forget_gone(calls: CallLog) -> None:
         await calls.forget_gone()
     except RegistryUnavailable as error:
         log.warning("%s", error)
-
-
-async def _pages(helm: HelmsmanService) -> Pages:
-    """Return the dashboard pages of this machine, for the dashboard of another machine."""
-    import anyio.to_thread
-
-    def load() -> Callable[[HelmsmanService], Pages]:
-        from helmsman.web.page_calls import PageCalls
-
-        return PageCalls
-
-    make = await anyio.to_thread.run_sync(load)
-    return make(helm)
 
 
 def _load_pipes() -> MakeServe:

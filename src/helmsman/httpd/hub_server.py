@@ -32,8 +32,9 @@ from helmsman.httpd.limits import BoundedBody
 from helmsman.httpd.listeners import HttpListeners
 from helmsman.httpd.listening import http_token
 from helmsman.httpd.operation_routes import problem
+from helmsman.httpd.programs import ProgramRoutes
 from helmsman.httpd.unix_connection import UnixConnection, connection_of
-from helmsman.hub.control import HUB_PATH, LISTEN_PATH, RESTART_PATH, STAY_PATH, STOP_PATH
+from helmsman.hub.control import BRIDGES_PATH, HUB_PATH, LISTEN_PATH, PROGRAMS_PATH, RESTART_PATH, STAY_PATH, STOP_PATH
 from helmsman.hub.launch import LATER, NEXT, is_newer
 from helmsman.service import HelmsmanService
 from helmsman.settings import load_settings
@@ -74,6 +75,7 @@ class HubServer:
             *routes,
         ]
         self._application = Application(api_app(self._service, shared.task_writer, calls, control), self._serve_front)
+        self._programs = ProgramRoutes(hub, shared, calls)
         self._config = uvicorn.Config(
             BoundedBody(self._admitted),
             http=H11Protocol,
@@ -97,7 +99,8 @@ class HubServer:
         if refused is not None:
             await problem(403, "not_served", f"This process is not served: {refused}.")(scope, receive, send)
             return
-        await self._application(scope, receive, send)
+        is_program = scope["path"].startswith((PROGRAMS_PATH, BRIDGES_PATH))
+        await (self._programs.app if is_program else self._application)(scope, receive, send)
 
     async def _serve_front(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (await self._front.get("", self._open_front))(scope, receive, send)

@@ -8,14 +8,12 @@ the hub treats their answers like all others. The functions that a program offer
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import math
 import os
 import secrets
-import socket
 import time
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -26,7 +24,6 @@ from helmsman._version import __version__
 from helmsman.approvals.deadline import Deadline, TimeLeft
 from helmsman.base.caller_context import asking_client, current
 from helmsman.base.concurrency import background_tasks
-from helmsman.base.jsonrpc import Peer
 from helmsman.base.sanitize import one_line
 from helmsman.base.structs import pack, replace
 from helmsman.base.values import decoded, encoded
@@ -40,14 +37,23 @@ from helmsman.errors import (
     NotOpen,
     OutcomeUnknown,
 )
-from helmsman.hub.connection import Connection
-from helmsman.hub.hello import in_hex, text_in
+from helmsman.hub.channels import Channels
+from helmsman.hub.conversation import EVENTS, FUNCTION, SESSION, HubConversation, NotWelcome
 from helmsman.hub.hosts import HostFailed, SshConnector
-from helmsman.hub.launch import HubConnector, HubFailed, NoHub, client_environment, is_newer, start_successor
-from helmsman.hub.program_parts import CopiedSession, PartInHub, ProgramToolCall, run_own
+from helmsman.hub.http_client import NoStream, SocketStream
+from helmsman.hub.launch import (
+    LATER,
+    NEXT,
+    HubConnector,
+    HubFailed,
+    NoHub,
+    client_environment,
+    connect,
+    is_newer,
+    start_successor,
+)
+from helmsman.hub.program_parts import CopiedSession, ProgramToolCall, part_in_hub, run_own
 from helmsman.hub.suspects import GAVE_UP, Suspect
-from helmsman.hub.transport import ConnectionTransport
-from helmsman.hub.verbs import EVENTS, FUNCTION, LAST_WORDS, PROGRAM, SESSION
 from helmsman.model.client_tools import definitions_of, functions_of
 from helmsman.operations.nature import READING
 from helmsman.sessions.copies import apply_facts, by_own_clock, catch_up, from_wire
@@ -58,12 +64,13 @@ from helmsman.sessions.state import SessionState
 from helmsman.tasks.call_key import call_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from types import SimpleNamespace
 
     from anyio.abc import TaskGroup
 
-    from helmsman.base.jsonrpc import IncomingRequest
     from helmsman.hub.hosts import OtherHost
+    from helmsman.hub.http_client import HubEvents
     from helmsman.model.answered_by import AnsweredBy
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.events import Event
@@ -102,18 +109,19 @@ class HubClient:
         self._settings = settings
         self._on_question = on_question
         here = current()
+        self._id = secrets.token_hex(8)
         self._hello = {
-            "door": secrets.token_hex(8),
             "kind": "program",
             "version": __version__,
             "pid": os.getpid(),
             "directory": str(here.directory) if host is None else "",
             "environment": client_environment(environment) if host is None else {},
-            "settings": settings if host is None else None,
+            **({"settings": encoded(settings)} if host is None else {}),
         }
         self._connector: HubConnector | SshConnector = HubConnector(str(settings.state_dir))
         if host is not None:
             self._connector = SshConnector(host, environment, is_for_client_of_hub=environment is not os.environ)
+        self._parts = {path: part_in_hub(self, path) for path in ("tasks", "extras")}
         self._ahead = 0.0
         """Seconds by which our clock is ahead of the other machine's."""
         self._exit = AsyncExitStack()
@@ -125,8 +133,8 @@ class HubClient:
         """Number of calls that have a handler for a session without a known id yet. Until then no other handler is asked."""
         self._copies: dict[str, CopiedSession] = {}
         self._tool_calls: dict[str, ProgramToolCall] = {}
-        self._peer: Peer | None = None
-        self._answering: Peer | None = None
+        self._peer: HubConversation | None = None
+        self._answering: HubConversation
         """Same peer, set before this program has named the sessions that it follows."""
         self._epoch = 0
         self._asked: set[int] = set()
@@ -142,15 +150,17 @@ class HubClient:
 
     async def connect(self) -> bool:
         """Find or start the hub. Return False if this program cannot have one."""
+        self._tasks = await self._exit.enter_async_context(background_tasks())
         try:
-            connection = await self._connected()
+            peer = await self._connected()
         except BaseException:
             await self._leave()
+            await self._exit.aclose()
             raise
-        if connection is None:
+        if peer is None:
+            await self._exit.aclose()
             return False
-        self._tasks = await self._exit.enter_async_context(background_tasks())
-        self._tasks.start_soon(self._converse, connection)
+        self._tasks.start_soon(self._converse, peer)
         return True
 
     async def __aenter__(self) -> Self:
@@ -171,12 +181,11 @@ class HubClient:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._connector.close)
 
-    async def _connected(self) -> Connection | None:
-        """Return an accepted connection; None if the service must run inside this process."""
-        hello = f"{PROGRAM}\t{json.dumps(encoded(self._hello))}\n".encode()
+    async def _connected(self) -> HubConversation | None:
+        """Return an open conversation; None if the service must run inside this process."""
         while True:
             try:
-                found = await anyio.to_thread.run_sync(self._say_hello, hello, abandon_on_cancel=True)
+                found = await anyio.to_thread.run_sync(self._connector.connection, abandon_on_cancel=True)
             except NoHub as error:
                 log.info("the service runs in this process: %s", error)
                 return None
@@ -184,28 +193,26 @@ class HubClient:
                 raise HostUnreachable(str(error)) from error
             except HubFailed as error:
                 raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
-            if found is None:
-                continue
-            connection = Connection(found)
+            peer = await self._conversation(await SocketStream.of(found))
             try:
-                said = await self._welcome(connection)
+                said = await self._welcome(peer)
+            except NotWelcome as refusal:
+                peer.close()
+                if not isinstance(self._connector, SshConnector):
+                    log.info("the service runs in this process: the hub refused it, %s", refusal.why)
+                    return None
+                if refusal.state_directory is None:
+                    why = one_line(refusal.why)[:_TOLD_CHARS]
+                    raise HostUnreachable(f"{self._host} does nothing for us: {why}.") from None
+                state = refusal.state_directory
+                self._connector = await anyio.to_thread.run_sync(self._connector.to_state, state)
+                continue
             except BaseException:
-                connection.close()
+                peer.close()
                 raise
             if said is None:  # it ended just now
-                connection.close()
+                peer.close()
                 continue
-            if "goTo" in said and isinstance(self._connector, SshConnector):
-                connection.close()
-                self._connector = await anyio.to_thread.run_sync(self._connector.to_state, text_in(said["goTo"]))
-                continue
-            if "refused" in said:
-                connection.close()
-                if isinstance(self._connector, SshConnector):
-                    why = one_line(str(said["refused"]))[:_TOLD_CHARS]
-                    raise HostUnreachable(f"{self._host} does nothing for us: {why}.")
-                log.info("the service runs in this process: the hub refused it, %s", said["refused"])
-                return None
             self._connector.welcomed()
             self._epoch = said["epoch"]
             if isinstance(self._connector, SshConnector):
@@ -213,26 +220,48 @@ class HubClient:
             elif is_newer(__version__, said["version"]) and said["pid"] != self._outdated:
                 self._outdated = said["pid"]
                 await anyio.to_thread.run_sync(start_successor, self._connector.state)
-            return connection
+            return peer
 
-    async def _welcome(self, connection: Connection) -> dict[str, Any] | None:
+    async def _conversation(self, stream: SocketStream) -> HubConversation:
+        """Return a conversation over a connection, and over others like it."""
+        program = self._id
+        if isinstance(self._connector, SshConnector):
+            channels = Channels(stream)
+            assert self._tasks is not None
+            self._tasks.start_soon(self._run_channels, channels)
+            return HubConversation(channels.connect, program, _MOST_BYTES)
+        first, state = [stream], self._connector.state
+
+        async def another() -> SocketStream:
+            if first:
+                return first.pop()
+            connected = await anyio.to_thread.run_sync(connect, state)
+            if connected is None:
+                raise ConnectionRefusedError
+            return await SocketStream.of(connected)
+
+        return HubConversation(another, program)
+
+    async def _run_channels(self, channels: Channels) -> None:
+        try:
+            await channels.run()
+        except EngineProtocolError as error:
+            log.warning("%s is left alone: %s", self._host, error)
+
+    async def _welcome(self, peer: HubConversation) -> dict[str, Any] | None:
         """Return the hub's answer to our hello, or None if the hub ended first."""
+        follow = {
+            session_id: min(copied.committed, copied.session.feed.cursor) for session_id, copied in self._copies.items()
+        }
+        hello = {**self._hello, "follow": follow}
         if not isinstance(self._connector, SshConnector):
-            answer = await connection.line()
-            return None if answer is None or answer in LAST_WORDS else dict(json.loads(answer))
+            return await peer.open(hello)
         with anyio.move_on_after(_WELCOME_SECONDS):
-            answer = await connection.line(_MOST_BYTES)
-            if answer is None or answer in LAST_WORDS:
-                return None
             try:
-                said = dict(json.loads(answer))
-                if "goTo" in said:
-                    text_in(said["goTo"])
-                elif "refused" not in said:
-                    said = {"epoch": int(said["epoch"]), "clock": float(said["clock"])}
-            except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+                said = await peer.open({**hello, "bridge": self._connector.bridge})
+                return None if said is None else {"epoch": int(said["epoch"]), "clock": float(said["clock"])}
+            except (ValueError, TypeError, KeyError, OverflowError, EngineProtocolError) as error:
                 raise self._nonsense() from error
-            return said
         raise HostUnreachable(f"The hub on {self._host} says nothing. Look at it there: helmsman hub log")
 
     def _nonsense(self) -> HostUnreachable:
@@ -260,45 +289,24 @@ class HubClient:
         """Return whether the client has given up reconnecting."""
         return self._lost is not None
 
-    def _say_hello(self, hello: bytes) -> socket.socket | None:
-        """Blocks. None where the hub ended in the middle of it."""
-        connection = socket.socket(fileno=self._connector.connection().detach())
-        try:
-            connection.sendall(hello)
-        except OSError:
-            connection.close()
-            return None
-        return connection
-
-    async def _converse(self, connection: Connection | None) -> None:
+    async def _converse(self, peer: HubConversation | None) -> None:
         """Speak with one hub after the other."""
         try:
-            while connection is not None:
-                transport = ConnectionTransport(
-                    connection, _MOST_BYTES if isinstance(self._connector, SshConnector) else math.inf
-                )
-                peer = Peer(
-                    transport,
-                    other="Helmsman's hub",
-                    on_notification=self._on_notification,
-                    on_request=self._run_tool,
-                )
+            while peer is not None:
                 self._answering = peer
-                with closing(connection):
-                    async with background_tasks() as tasks:
-                        tasks.start_soon(connection.write_all)
-                        tasks.start_soon(self._resume, peer)
-                        await peer.run()
+                async with background_tasks() as tasks:
+                    tasks.start_soon(self._resume, peer)
+                    await peer.run(self._on_event)
                 self._peer = None
-                if transport.last_word not in LAST_WORDS:
+                if peer.last_word not in (NEXT, LATER):
                     self._deaths[self._epoch] = time.monotonic()
                 self._wake()
                 if isinstance(peer.closed, EngineProtocolError):
                     log.warning("%s is left alone: %s", self._host, peer.closed)
                     raise self._nonsense()
-                if transport.last_word == LAST_WORDS[1]:
+                if peer.last_word == LATER:
                     await self._until_needed()
-                connection = await self._connected()
+                peer = await self._connected()
             self._lost = HelmsmanError("The hub has ended, and no other serves this process. Open Helmsman again.")
         except HelmsmanError as error:
             self._lost = error
@@ -313,11 +321,9 @@ class HubClient:
         while not self._calls and not any(copied.session.state.is_running for copied in self._copies.values()):
             await self._news.wait()
 
-    async def _resume(self, peer: Peer) -> None:
-        """Let a new hub know what this program follows; then let others ask it."""
-        for session_id, copied in list(self._copies.items()):
-            cursor = min(copied.committed, copied.session.feed.cursor)
-            peer.notify("follow", {"session": session_id, "cursor": cursor})
+    async def _resume(self, peer: HubConversation) -> None:
+        """Ask a new hub for the sessions that this program follows; then let others ask it."""
+        for session_id in list(self._copies):
             try:
                 await self._ask(peer, next(self._numbers), "session", (session_id,), {})
             except _HubGone:
@@ -326,7 +332,7 @@ class HubClient:
                 log.warning("session %s is not followed any more: %s", session_id, error)
                 self._copies.pop(session_id).session.feed.close()
             else:
-                self._offer_tools(peer, session_id)
+                await self._offer_tools(peer, session_id)
         self._peer, self._asked = peer, set()
         self._wake()
 
@@ -373,7 +379,7 @@ class HubClient:
                         asked.discard(number)
                 if tools:
                     self._copies[value.id].tools |= functions_of(tools)
-                    self._offer_tools(peer, value.id)
+                    await self._offer_tools(peer, value.id)
                 if handler is not None:
                     value.handle_questions(handler)
                 return value
@@ -385,16 +391,16 @@ class HubClient:
                 for copied in self._copies.values():
                     self._offer_questions(copied)
 
-    async def _dies_within(self, peer: Peer, seconds: float) -> bool:
+    async def _dies_within(self, peer: HubConversation, seconds: float) -> bool:
         """Return whether this hub dies without the call that is held back from it."""
         with anyio.move_on_after(seconds):
             while self._peer is peer and peer.closed is None:
                 await self._news.wait()
         return self._peer is not peer or peer.closed is not None
 
-    def part(self, path: str) -> PartInHub:
+    def part(self, path: str) -> SimpleNamespace:
         """Return a part that is built on the verbs."""
-        return PartInHub(self, path)
+        return self._parts[path]
 
     def _once(self, verb: str) -> tuple[str, int] | None:
         """Return the id of a call to another machine, which stays the same for every hub that repeats it."""
@@ -402,7 +408,7 @@ class HubClient:
         reads = verb == EVENTS or verb in READING
         return None if called is None or reads or isinstance(self._connector, HubConnector) else called.next_elsewhere()
 
-    async def _reached(self) -> Peer:
+    async def _reached(self) -> HubConversation:
         while self._peer is None or self._peer.closed is not None:
             if self._lost is not None:
                 raise self._lost.again()
@@ -411,7 +417,7 @@ class HubClient:
 
     async def _ask(
         self,
-        peer: Peer,
+        peer: HubConversation,
         number: int,
         verb: str,
         arguments: Sequence[Any],
@@ -428,31 +434,29 @@ class HubClient:
                 return os.fspath(part)
             raise TypeError(f"{type(part).__name__} cannot be given to the hub")
 
-        request = {
-            "number": number,
+        request: dict[str, Any] = {
             "verb": verb,
             "arguments": encoded(list(arguments), stand_in),
             "named": encoded(dict(named), stand_in),
         }
         if isinstance(self._connector, HubConnector):
-            request["directory"] = in_hex(self._directory()).decode()
+            request["directory"] = self._directory()
         if once is not None:
             request["once"] = list(once)
         if (client := asking_client()) is not None:
             request["client"] = pack(client)
         looks_elsewhere = isinstance(self._connector, SshConnector) and verb in _LOOKS
         try:
-            result = await peer.request("call", request, timeout=_LOOK_SECONDS if looks_elsewhere else math.inf)
+            result = await peer.call(number, request, _LOOK_SECONDS if looks_elsewhere else math.inf)
         except EngineLost as error:
             raise _HubGone from error
         except EngineTimeout as error:
-            peer.notify("cancel", {"number": number})
             raise HostUnreachable(f"{self._host} does not answer. Look at its hub there: helmsman hub log") from error
         except EngineProtocolError as error:
             raise self._nonsense() from error
         except anyio.get_cancelled_exc_class():
             if peer.closed is None:
-                peer.notify("cancel", {"number": number})
+                await peer.cancel(number)
             raise
         try:
             failed = decoded(result["error"]) if "error" in result else None
@@ -468,6 +472,44 @@ class HubClient:
     async def goes_on_alone(self) -> bool:
         return True
 
+    # --- dashboard ---------------------------------------------------------------------------------------------------
+
+    async def page(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+        """Have the hub's dashboard answer a request. Return the status and the content.
+
+        Raises:
+            HostUnreachable: The hub is gone.
+            OutcomeUnknown: It ended before it answered a request that changes something.
+        """
+        peer = await self._reached()
+        try:
+            return await peer.http.request(method, target, body, is_repeatable=method == "GET")
+        except OSError as error:
+            if method == "GET":
+                raise HostUnreachable(f"{self._host} does not answer.") from error
+            raise OutcomeUnknown(
+                f"{self._host} does not answer. It may have been done: look before you repeat it."
+            ) from error
+        except EngineProtocolError as error:
+            raise self._nonsense() from error
+
+    @asynccontextmanager
+    async def page_changes(self, target: str, last_event_id: str | None) -> AsyncIterator[HubEvents]:
+        """Open the stream of changes of the hub's dashboard.
+
+        Raises:
+            HostUnreachable: The hub is gone, or makes no sense.
+        """
+        peer = await self._reached()
+        try:
+            stream = await peer.http.events("GET", target, Last_Event_ID=last_event_id or "")
+            with closing(stream):
+                yield stream
+        except OSError as error:
+            raise HostUnreachable(f"{self._host} does not answer.") from error
+        except (EngineProtocolError, NoStream) as error:
+            raise self._nonsense() from error
+
     def listen(self, listener: Callable[[Session, Event], None]) -> Callable[[], None]:
         """Call a listener for every event of a copied session. The returned function ends it."""
         self._listeners.append(listener)
@@ -475,29 +517,29 @@ class HubClient:
 
     # --- functions that agents call ----------------------------------------------------------------------------------
 
-    def _offer_tools(self, peer: Peer, session_id: str) -> None:
+    async def _offer_tools(self, peer: HubConversation, session_id: str) -> None:
         """Let a hub know that this program runs them."""
-        if (tools := self._copies[session_id].tools) and peer.closed is None:
-            peer.notify("tools", {"session": session_id, "names": list(tools)})
+        if tools := self._copies[session_id].tools:
+            await _tell(peer, "PUT", f"tools/{session_id}", {"names": list(tools)})
 
-    def _run_tool(self, request: IncomingRequest) -> bool:
+    def _run_tool(self, about: Mapping[str, Any]) -> None:
         """Run a function for an agent. A call that an earlier hub has asked for is the same call, and is done once."""
-        copied = self._copies.get(str(request.params.get("session")))
-        function = copied.tools.get(str(request.params.get("tool"))) if copied is not None else None
-        if request.method != "tool" or function is None or self._tasks is None:
-            return False
-        key = f"{request.params['session']} {request.params['call']}"
+        assert self._tasks is not None
+        copied = self._copies.get(about["session"])
+        function = None if copied is None else copied.tools.get(about["tool"])
+        key = f"{about['session']} {about['call']}"
         call = self._tool_calls.get(key)
-        if call is None:
-            call = self._tool_calls[key] = ProgramToolCall(function, request.params["arguments"])
+        if call is None and function is not None:
+            call = self._tool_calls[key] = ProgramToolCall(function, about["arguments"])
             self._tasks.start_soon(call.run)
-        self._tasks.start_soon(self._send_result, self._answering, request, call)
-        return True
+        self._tasks.start_soon(self._send_result, self._answering, about["number"], call)
 
-    async def _send_result(self, peer: Peer | None, request: IncomingRequest, call: ProgramToolCall) -> None:
-        await call.done.wait()
-        if call.result is not None and peer is not None:
-            peer.respond(request.id, {"text": call.result.text, "success": call.result.success})
+    async def _send_result(self, peer: HubConversation, number: int, call: ProgramToolCall | None) -> None:
+        if call is not None:
+            await call.done.wait()
+        if call is None or call.result is not None:
+            result = {} if call is None or call.result is None else pack(call.result)
+            await _tell(peer, "PUT", f"tool-results/{number}", result)
 
     def _forget_tool_calls(self, copied: CopiedSession) -> None:
         """Forget tool calls of a turn that has ended."""
@@ -518,43 +560,44 @@ class HubClient:
     def sessions(self) -> Mapping[str, Session]:
         return {session_id: copied.session for session_id, copied in self._copies.items()}
 
-    def _on_notification(self, method: str, params: Mapping[str, Any]) -> None:
+    def _on_event(self, name: str, content: Mapping[str, Any]) -> None:
         try:
-            self._apply_notification(method, params)
+            self._apply_event(name, content)
         except Exception:
-            log.exception("what %s says makes no sense: %s", self._host, method)
+            is_own = isinstance(self._connector, HubConnector)
+            level = logging.ERROR if is_own else logging.INFO
+            log.log(level, "what %s says makes no sense: %s", self._host, name, exc_info=True)
             # Our own hub is asked for its sessions anew, on another connection, unless they are what makes no sense.
-            error = (
-                EngineLost if isinstance(self._connector, HubConnector) and method != "copy" else EngineProtocolError
-            )
-            if self._answering is not None:
-                self._answering.give_up(error(f"{self._host} tells what makes no sense."))
+            error = EngineLost if is_own and name != "copy" else EngineProtocolError
+            self._answering.give_up(error(f"{self._host} tells what makes no sense."))
 
-    def _apply_notification(self, method: str, params: Mapping[str, Any]) -> None:
-        match method:
-            case "event" | "facts" if params["session"] not in self._copies:
+    def _apply_event(self, name: str, content: Mapping[str, Any]) -> None:
+        match name:
+            case "event" | "facts" if content["session"] not in self._copies:
                 pass  # the caller did not wait for the answer
             case "event":
-                copied = self._copies[params["session"]]
-                copied.session.apply(from_wire(params["event"]))
-                copied.committed = params["committed"]
-                if "facts" in params:
-                    self._apply_facts(copied, decoded(params["facts"]))
+                copied = self._copies[content["session"]]
+                copied.session.apply(from_wire(content["event"]))
+                copied.committed = content["committed"]
+                if "facts" in content:
+                    self._apply_facts(copied, decoded(content["facts"]))
                 self._notice(copied)
             case "facts":
-                copied = self._copies[params["session"]]
-                self._apply_facts(copied, decoded(params["facts"]))
+                copied = self._copies[content["session"]]
+                self._apply_facts(copied, decoded(content["facts"]))
                 self._notice(copied)
             case "copy":
-                if self._calls or params["session"] in self._copies:  # otherwise no caller waits for it
-                    copied = self._apply_copy(params["session"], params["copy"])
-                    copied.committed = params["committed"]
+                if self._calls or content["session"] in self._copies:  # otherwise no caller waits for it
+                    copied = self._apply_copy(content["session"], content["copy"])
+                    copied.committed = content["committed"]
                     self._notice(copied)
             case "called":
-                if (function := self._functions.get(params["number"])) is not None:
-                    run_own(function, *decoded(params["arguments"]))
+                if (function := self._functions.get(content["number"])) is not None:
+                    run_own(function, *decoded(content["arguments"]))
+            case "tool":
+                self._run_tool(content)
             case _:
-                log.debug("the hub said %s, which means nothing here", method)
+                log.debug("the hub said %s, which means nothing here", name)
 
     def _apply_facts(self, copied: CopiedSession, facts: Mapping[str, Any]) -> None:
         facts = by_own_clock(facts, self._ahead)
@@ -619,9 +662,9 @@ class HubClient:
                 self._tasks.start_soon(self._ask_handler, copied, question)
 
     def _send_shown(self, question: Question, viewer: str, seconds: float) -> None:
-        if self._peer is not None and self._peer.closed is None:
-            told = {"session": question.session_id, "question": question.id, "viewer": viewer, "seconds": seconds}
-            self._peer.notify("shown", told)
+        if self._peer is not None and self._tasks is not None:
+            shown = {"session": question.session_id, "question": question.id, "viewer": viewer, "seconds": seconds}
+            self._tasks.start_soon(_tell, self._peer, "POST", "shown", shown)
 
     async def _ask_handler(self, copied: CopiedSession, question: Question) -> None:
         session = copied.session
@@ -639,6 +682,14 @@ class HubClient:
         call_key.set(None)  # an answer is no part of the call that found the question
         with scope:
             await ask_handler(handler, session, question, answer, give_up)
+
+
+async def _tell(peer: HubConversation, method: str, path: str, content: Mapping[str, Any]) -> None:
+    """Let a hub know something. If it is gone, the next one hears it in another way, or need not."""
+    try:
+        await peer.tell(method, path, content)
+    except HelmsmanError as error:
+        log.debug("the hub does not hear of %s: %s", path, error)
 
 
 class _HubGone(Exception):

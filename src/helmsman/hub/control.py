@@ -28,6 +28,8 @@ STAY_PATH: Final = f"{HUB_PATH}/stay"
 LISTEN_PATH: Final = f"{HUB_PATH}/listeners"
 STOP_PATH: Final = f"{HUB_PATH}/stop"
 RESTART_PATH: Final = f"{HUB_PATH}/restart"
+BRIDGES_PATH: Final = "/v1/bridges"
+PROGRAMS_PATH: Final = "/v1/programs"
 
 _SECONDS: Final = 10.0
 _REPLACE_SECONDS: Final = 30.0

@@ -1,9 +1,9 @@
 """Other machines by SSH: the list of them, and the connection from a client here to the hub of one of them.
 
-The protocol is the one that clients and hubs use on one machine. The system's `ssh` runs `helmsman hub connect` there
-(`helmsman.hub.bridge`), and its two streams are one end of a pair of sockets; the other end is the connection. So the code
-that speaks to a hub does not know where it is. The machines are listed in the user's own file, never in a project's: a
-repository must not send a user's work elsewhere.
+The protocol is the HTTP API that clients use on one machine. The system's `ssh` runs `helmsman hub connect` there
+(`helmsman.hub.bridge`), and its two streams are one end of a pair of sockets. All connections to the hub there go over the
+other end (`helmsman.hub.channels`), so the code that speaks to a hub does not know where it is. The machines are listed in
+the user's own file, never in a project's: a repository must not send a user's work elsewhere.
 
 A lost connection is retried for a while. Calls on it are repeated under the same id, and the hub there does each once.
 Imported by thin commands where a host is named, so it imports little.
@@ -218,6 +218,8 @@ class SshConnector:
         self.host = host
         self.version = ""
         """Version of Helmsman there, once it has answered."""
+        self.bridge = ""
+        """Name of the bridge in the hub there."""
         self._env = env
         self._state = state
         self._is_for_door_of_hub = is_for_client_of_hub
@@ -323,8 +325,8 @@ class SshConnector:
                 raise HostFailed(self._why_not())
         connection.settimeout(None)
         self._is_known = True
-        version = said.splitlines()[-1].decode("utf-8", "replace").partition("\t")[2]
-        self.version = version if _WORD.fullmatch(version) else "?"
+        _, version, bridge, *_ = [*said.splitlines()[-1].decode("utf-8", "replace").split("\t"), "", ""]
+        self.version, self.bridge = version if _WORD.fullmatch(version) else "?", bridge
 
     def _why_not(self) -> str:
         """Why the other end did not greet us."""

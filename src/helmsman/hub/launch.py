@@ -91,10 +91,6 @@ def state_directory(env: Mapping[str, str]) -> str:
     return os.path.join(os.getcwd(), named)  # noqa: PTH109, PTH118
 
 
-OF_TERMINAL = ("TERM", "COLORTERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
-"""Variables of a client that are sent to another machine, and accepted there: they describe its terminal."""
-
-
 def client_environment(env: Mapping[str, str]) -> dict[str, str]:
     """Return the client's environment for the hub, with its umask, so that files made for it there get the same modes."""
     umask = os.umask(0o077)

@@ -1,16 +1,18 @@
-"""Proxies between a program and its hub: parts of the hub for the program, and functions of the program for the hub."""
+"""Parts of the hub for a program, and functions of the program for the hub."""
 
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 
 from helmsman.model.client_tools import result_of
+from helmsman.operations.nature import VERBS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from helmsman.approvals.deadline import TimeLeft
     from helmsman.model.client_tools import ToolFunction, ToolResult
@@ -61,15 +63,15 @@ class ProgramToolCall:
         self.done.set()
 
 
-class PartInHub:
-    """Proxy for a part of the Helmsman in a hub. Every call on it runs in the hub."""
+def part_in_hub(hub: _Asks, path: str) -> SimpleNamespace:
+    """Return a part of the service, such as `tasks`. Every method of it runs in the hub."""
+    names = {verb.removeprefix(f"{path}.").partition(".")[0] for verb in VERBS if verb.startswith(f"{path}.")}
+    methods = {name: _method(hub, verb) for name in names if (verb := f"{path}.{name}") in VERBS}
+    return SimpleNamespace(**{name: methods.get(name) or part_in_hub(hub, f"{path}.{name}") for name in names})
 
-    def __init__(self, hub: _Asks, path: str) -> None:
-        self._hub = hub
-        self._path = path
 
-    def __getattr__(self, name: str) -> PartInHub:
-        return PartInHub(self._hub, f"{self._path}.{name}")
+def _method(hub: _Asks, verb: str) -> Callable[..., Awaitable[Any]]:
+    async def method(*arguments: Any, **named: Any) -> Any:
+        return await hub.call(verb, arguments, named)
 
-    async def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return await self._hub.call(self._path, arguments, named)
+    return method

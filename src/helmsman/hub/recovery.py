@@ -19,7 +19,7 @@ import os
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import anyio
 import anyio.to_thread
@@ -42,9 +42,8 @@ from helmsman.tasks.images import forget_images, images_kept
 from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
-    from helmsman.hub.interface import OpenView
     from helmsman.sessions.session import Session
     from helmsman.settings import Settings
     from helmsman.steering.shared import Shared
@@ -65,6 +64,14 @@ _NO_CLIENT: Final = "nobody"
 _NOT_UNDERSTOOD: Final = HelmsmanError(
     "It cannot be run: this version cannot read the record of an earlier one. Start it again."
 )
+
+
+class OpenView(Protocol):
+    """Creates the `Helmsman` of one client."""
+
+    def __call__(
+        self, settings: Settings, *, env: Mapping[str, str], shared: Shared, in_place_of: str | None = None
+    ) -> Steering: ...
 
 
 class Recovery:

@@ -22,7 +22,6 @@ from helmsman.errors import NOT_OPEN, InvalidInput, NotOpen
 from helmsman.hub.client import HubClient
 from helmsman.hub.host_pool import HostPool
 from helmsman.hub.hosts import HostFailed, named_host
-from helmsman.hub.verbs import PAGE, PAGE_CHANGES
 from helmsman.model.answered_by import PROGRAM, AnsweredBy
 from helmsman.model.inputs import takes_start_options, takes_turn_options
 from helmsman.model.options import LIST_LIMIT
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
     from helmsman.hub.hosts import OtherHost
+    from helmsman.hub.http_client import HubEvents
     from helmsman.hub.remote_trees import RemoteTrees
     from helmsman.model.client_tools import ClientTool, ToolDefinition
     from helmsman.model.events import Event, PastTurn
@@ -185,8 +185,13 @@ class ServiceClient:
             raise NOT_OPEN.again()
         return self._backend
 
-    # --- connection
-    # ------------------------------------------------------------------------------------------------------
+    @property
+    def _hub(self) -> HubClient:
+        if not isinstance(self._backend, HubClient):
+            raise NOT_OPEN.again()
+        return self._backend
+
+    # --- connection --------------------------------------------------------------------------------------------------
 
     @property
     def asks_hub(self) -> bool:
@@ -272,13 +277,13 @@ class ServiceClient:
         """Return a job that runs in this process."""
         return None
 
-    async def page(self, method: str, path: str, query: str, body: str) -> tuple[int, Any]:
-        """For the dashboard: have that of another machine answer a request. Return the status and the JSON content."""
-        return cast("tuple[int, Any]", await self._service.call(PAGE, (method, path, query, body), {}))
+    async def page(self, method: str, target: str, body: bytes) -> tuple[int, bytes]:
+        """For the dashboard: have that of another machine answer a request. Return the status and the content."""
+        return await self._hub.page(method, target, body)
 
-    async def page_changes(self, last_event_id: str | None) -> Mapping[str, Any]:
-        """For the dashboard: return what has changed on another machine since an event. Waits a while if nothing has."""
-        return cast("Mapping[str, Any]", await self._service.call(PAGE_CHANGES, (last_event_id,), {}))
+    def page_changes(self, target: str, last_event_id: str | None) -> AbstractAsyncContextManager[HubEvents]:
+        """For the dashboard: open the stream of what changes on another machine after an event."""
+        return self._hub.page_changes(target, last_event_id)
 
     def on_event(self, session: Session, event: Event) -> None:
         """Not called: the engines of these sessions are the hub's."""

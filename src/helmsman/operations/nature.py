@@ -1,7 +1,8 @@
 """Effects of a call, and whether it may be repeated.
 
-Every operation has a nature, and so has every verb that a program may ask of the hub. Lists of what changes nothing or may
-run again are derived from it. This module imports little: every program that connects to a hub loads it.
+Every operation has a nature, and so has every verb that a program may ask of the hub: what is not listed here cannot be
+asked. The parts of the library (`Helmsman.tasks`, `Helmsman.extras`) and the lists of what changes nothing or may run again
+are derived from it. This module imports little: every program that connects to a hub loads it.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ _BY_VERB: Final = {
                 "tasks.of_sessions",
                 "tasks.wait",
                 "tasks.results",
+                "tasks.in_cloud",
             ),
             *(
                 "extras.account.models",
@@ -66,7 +68,13 @@ _BY_VERB: Final = {
                 "extras.account.skills",
             ),
             *("extras.configuration.read", "extras.configuration.in_force", "extras.configuration.plan"),
-            *("extras.changes.diff", "extras.changes.unsaved", "extras.changes.worktrees", "extras.changes.leftovers"),
+            *(
+                "extras.changes.diff",
+                "extras.changes.view",
+                "extras.changes.unsaved",
+                "extras.changes.worktrees",
+                "extras.changes.leftovers",
+            ),
             "extras.rewinding.preview",
             *("extras.publishing.look", "extras.publishing.target", "extras.publishing.news"),
             "extras.publishing.issue_prompt",
@@ -77,9 +85,37 @@ _BY_VERB: Final = {
             *("extras.schedules.list", "extras.schedules.get", "extras.schedules.runs"),
             *("extras.workspaces.known", "extras.workspaces.result", "extras.workspaces.read"),
             *("tasks.cloud.results", "tasks.cloud.environments", "tasks.cloud.usual_seconds"),
-            *("tasks.local.now", "tasks.local.follow"),
+            *(
+                "tasks.local.now",
+                "tasks.local.follow",
+                "tasks.cloud.now",
+                "tasks.cloud.page",
+                "tasks.cloud.cannot_cancel",
+            ),
+            *("extras.fleet", "extras.notices.for_pages", "extras.usage.of_session", "extras.usage.spent_since"),
         ),
         READS,
+    ),
+    **dict.fromkeys(
+        (
+            *("steer", "give_up", "fork", "hand"),
+            *("tasks.cancel", "tasks.local.cancel", "tasks.cloud.submit"),
+            *("extras.account.log_in", "extras.configuration.write", "extras.limits.go_on"),
+            *("extras.changes.discard_part", "extras.changes.prune", "extras.changes.stop_work"),
+            *("extras.notices.shown", "extras.notices.test", "extras.plans.start", "extras.reviews.start"),
+            *(
+                "extras.publishing.answer",
+                "extras.publishing.commit",
+                "extras.publishing.open",
+                "extras.publishing.push",
+            ),
+            *("extras.rewinding.rewind", "extras.workspaces.stop_work"),
+            *("extras.schedules.add", "extras.schedules.confirm", "extras.schedules.pause", "extras.schedules.remove"),
+            *("extras.schedules.resume", "extras.schedules.run_now"),
+            *("extras.upkeep.archive", "extras.upkeep.clear_goal", "extras.upkeep.compact", "extras.upkeep.rename"),
+            *("extras.upkeep.roll_back", "extras.upkeep.set_goal", "extras.upkeep.unarchive"),
+        ),
+        ACTS,
     ),
     **dict.fromkeys(("start", "say", "tasks.local.run", "tasks.local.follow_up", "extras.outcomes.start"), STARTS),
     **dict.fromkeys(("respond",), ANSWERS),
@@ -93,8 +129,9 @@ _BY_VERB: Final = {
 
 
 def nature_of(verb: str) -> Nature:
-    """Return the nature of a verb that programs ask of the hub. A verb that is not listed runs once."""
-    return _BY_VERB.get(verb, ACTS)
+    """Return the nature of a verb that programs ask of the hub."""
+    return _BY_VERB[verb]
 
 
+VERBS: Final = frozenset(_BY_VERB)
 READING: Final = frozenset(verb for verb, nature in _BY_VERB.items() if nature.reads)

@@ -267,7 +267,7 @@ from helmsman.web.acting import (
 from helmsman.web.devices import DEVICE_LOGIN_PATH, DeviceRoutes
 from helmsman.web.hosts import HostRoutes
 from helmsman.web.json_http import Endpoint, NotFound, answering, text
-from helmsman.web.live import EventStream, Live
+from helmsman.web.live import LIVE_PATH, EventStream, Live
 from helmsman.web.proof import CODE_PATH, PROOF_PATH, Challenges
 from helmsman.web.reading import Reading, Transcripts
 from helmsman.web.review import PublishingRoutes, ReviewRoutes
@@ -404,7 +404,7 @@ def api_routes(helm: HelmsmanService, logins: Logins, challenges: Challenges) ->
     }
     return [
         *(Route(path, answering(endpoint), methods=["POST"]) for path, endpoint in acts.items()),
-        Route("/api/live", answering(dashboard.stream), methods=["GET"]),
+        Route(LIVE_PATH, answering(dashboard.stream), methods=["GET"]),
         Route("/api/hosts", answering(hosts.listed), methods=["GET"]),
         Route("/api/devices", answering(devices.listed), methods=["GET"]),
         Route("/api/push", answering(devices.push_key), methods=["GET"]),

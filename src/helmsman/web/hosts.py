@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import anyio
 from starlette.requests import Request
@@ -24,12 +25,14 @@ from helmsman.hub.host_pool import elsewhere
 from helmsman.shapes.safe_values import safe
 from helmsman.web.acting import ShownInput
 from helmsman.web.json_http import answering, body, respond, text, whole_body
+from helmsman.web.live import LIVE_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.types import ASGIApp
 
+    from helmsman.hub.http_client import HubEvents
     from helmsman.service import HelmsmanService
     from helmsman.web.live import Live
 
@@ -41,14 +44,15 @@ _AWAY_SECONDS: Final = 3.0
 """Seconds that a read waits for a connection in progress."""
 _ACT_SECONDS: Final = 600.0
 _SHOWN_SECONDS: Final = 5.0
-_POLL_SECONDS: Final = 40.0
-"""Timeout of a poll. A working machine answers within half of this, even without changes."""
-_POLL_PAUSE_SECONDS: Final = 0.25
-"""Minimum pause between polls, however often a machine has changes."""
+_SILENT_SECONDS: Final = 40.0
+"""Time after which a machine that says nothing is lost. A working one gives a sign of life in less than half of it."""
+_PAUSE_SECONDS: Final = 0.25
+"""Minimum pause between changes, however often a machine has some."""
 _STATE_SECONDS: Final = 1.0
 _PAUSES: Final = (1.0, 2.0, 5.0, 10.0, 30.0)
 _MOST_CHANGES: Final = 200
 """Limit of changes that are forwarded one by one. Beyond it, only the fact that there are changes is."""
+_NUMBER: Final = re.compile(r"[0-9a-f]{1,64}-[0-9]{1,20}")
 _KINDS: Final = frozenset({"status", "items", "text", "question", "details", "tasks", "sessions"})
 _VERBATIM: Final = frozenset({"options", "details", "labels", "descriptions"})
 """Fields that return to the machine unchanged, so they are not sanitized. The page shows them as text."""
@@ -107,14 +111,14 @@ class HostRoutes:
 
     async def _ask(self, host: str, request: Request) -> ASGIApp:
         """Have the dashboard of another machine answer a request."""
-        content = (await whole_body(request)).decode("utf-8", "surrogatepass")
+        content = await whole_body(request)
         path = "/".join(part.removeprefix(f"{host}:") for part in request.scope["path"].split("/"))
         query = urlencode([pair for pair in request.query_params.multi_items() if pair[0] != "host"])
         status, told = await self._answer(host, request.method, path, query, content)
         return respond(told, status)
 
     async def _answer(
-        self, host: str, method: str, path: str, query: str, content: str
+        self, host: str, method: str, path: str, query: str, content: bytes
     ) -> tuple[int, Mapping[str, Any]]:
         if host in self._followed and (problem := self._problems.get(host)) is not None:
             raise HostUnreachable(problem)
@@ -122,8 +126,8 @@ class HostRoutes:
         seconds = _ACT_SECONDS if method != "GET" else _LOOK_SECONDS if helm.is_connected else _AWAY_SECONDS
         with anyio.move_on_after(seconds):
             try:
-                status, told = await helm.page(method, path, query, content)
-                return HTTPStatus(status), dict(self._told(host, told))
+                status, told = await helm.page(method, f"{quote(path)}?{query}", content)
+                return HTTPStatus(status), dict(self._told(host, json.loads(told or b"{}")))
             except (TypeError, ValueError, KeyError, RecursionError) as error:
                 log.info("%s gave an answer that makes no sense", host, exc_info=True)
                 raise _nonsense(host) from error
@@ -168,7 +172,7 @@ class HostRoutes:
         async def pass_on(host: str, part: dict[str, Any]) -> None:
             with anyio.move_on_after(_SHOWN_SECONDS):
                 try:
-                    _, answer = await self._answer(host, "POST", "/api/shown", "", json.dumps(part))
+                    _, answer = await self._answer(host, "POST", "/api/shown", "", json.dumps(part).encode())
                     told.extend(answer.get("questions", ()))
                 except HelmsmanError as error:
                     log.debug("%s is not told what is on a screen: %s", host, error)
@@ -212,13 +216,11 @@ class HostRoutes:
             while self._live.has_readers and name in self._helm.hosts.known():
                 try:
                     helm = await self._helm.hosts.get(name)
-                    with anyio.move_on_after(_POLL_SECONDS) as asking:
-                        last = self._take_changes(name, await helm.page_changes(last))
-                    if asking.cancelled_caught:
-                        raise HostUnreachable(f"{name} does not answer." if helm.is_connected else _LOST)
-                    self._problems.pop(name, None)
-                    tries = 0
-                    await anyio.sleep(_POLL_PAUSE_SECONDS)
+                    async with helm.page_changes(LIVE_PATH, last) as changes:
+                        tries = 0
+                        while self._live.has_readers:
+                            last = await self._take_next(name, changes, last)
+                            self._problems.pop(name, None)
                 except HelmsmanError as error:
                     self._problems[name] = error.message
                 except (TypeError, ValueError, KeyError, AttributeError):
@@ -230,16 +232,26 @@ class HostRoutes:
             self._followed.discard(name)
             self._problems.pop(name, None)
 
-    def _take_changes(self, name: str, told: Mapping[str, Any]) -> str:
-        last, changes = told["id"], told["changes"]
-        if not isinstance(last, str):
-            raise TypeError("these are no changes")
-        if not told["resumed"] or len(changes) > _MOST_CHANGES:
+    async def _take_next(self, name: str, changes: HubEvents, last: str | None) -> str | None:
+        """Pass on the next changes on a machine. Return their number."""
+        event = None
+        with anyio.move_on_after(_SILENT_SECONDS):
+            event = await changes.next()
+        if event is None:
+            raise HostUnreachable(_LOST)
+        kind, data, number = event
+        if kind:
+            self._take_changes(name, json.loads(data))
+            await anyio.sleep(_PAUSE_SECONDS)
+        return number if _NUMBER.fullmatch(number) else last
+
+    def _take_changes(self, name: str, told: Mapping[str, Any]) -> None:
+        changes = told.get("changes", ())
+        if not told.get("resumed", True) or len(changes) > _MOST_CHANGES:
             self._live.mark(f"{name}:", _KINDS)
             changes = ()
         for change in changes:
             self._live.mark(f"{name}:{change.get('sessionId') or ''!s:.200}", _KINDS.intersection(change["kinds"]))
-        return last
 
 
 def _nonsense(host: str) -> HostUnreachable:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LIVE_PATH: Final = "/api/live"
 HEARTBEAT_SECONDS: Final = 15.0
 _MIN_INTERVAL: Final = 0.25
 _WATCH_SECONDS: Final = 1.0
@@ -140,24 +141,6 @@ class Live:
                 changes, told = self._since(told), self._count
                 yield _message("changes", {"changes": changes}, self._id(told))
                 await anyio.sleep(_MIN_INTERVAL)
-        finally:
-            self._readers -= 1
-
-    async def changes(self, last_event_id: str | None, patience: float) -> dict[str, Any]:
-        """Return the changes after an event, for a polling reader; wait if there are none."""
-        self._readers += 1
-        self._watch()
-        try:
-            told = self._known_place(last_event_id)
-            if told is None:
-                return {"id": self._id(self._count), "resumed": False, "changes": []}
-            changed = self._changed
-            if told == self._count:
-                with anyio.move_on_after(patience):
-                    await changed.wait()
-                    await anyio.sleep(_MIN_INTERVAL)  # so that further changes are included
-            changes = self._since(told) if told < self._count else []
-            return {"id": self._id(self._count), "resumed": True, "changes": changes}
         finally:
             self._readers -= 1
 
