@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.to_thread
 
 from helmsman.hub.control import ask_hub
 from tests import warm
-from tests.hub.conftest import Place
 from tests.pseudo_terminal import PseudoTerminal
+
+if TYPE_CHECKING:
+    from tests.hub.conftest import Place  # it imports this module
 
 SECONDS = 60
 
