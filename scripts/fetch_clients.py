@@ -26,6 +26,11 @@ PACKAGES = {
     "@anthropic-ai/claude-code": "2.1.325",
     "acpx": "0.19.1",
     "axe-core": "4.14.0",
+    "@modelcontextprotocol/ext-apps": "2.0.4",  # a host of MCP Apps, with what it is bundled from and by
+    "@modelcontextprotocol/core": "2.4.0",
+    "@modelcontextprotocol/server": "2.4.0",
+    "zod": "4",
+    "esbuild": "0.28",
 }
 CACHE = Path(os.environ.get("HELMSMAN_CLIENTS_CACHE") or REPOSITORY / ".cache" / "clients").absolute()
 INSTALLED = CACHE / "installed.json"

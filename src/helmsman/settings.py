@@ -256,6 +256,7 @@ class Settings(SecretValue, frozen=True, kw_only=True):
     detach: bool
     expose_primitives: bool
     require_confirmation: bool = False
+    otel: bool = False
     claude_path: Path | None = None
     claude_home: Path = Path()
     engine_idle: float = 900.0
@@ -707,6 +708,13 @@ _SETTINGS: Final[Mapping[str, _Setting]] = {
         "variables with secrets that agents in Codex's sandbox get, separated by commas, such as GH_TOKEN or NPM_* (in the "
         "file: a list)",
         variable_names,
+        only_yours,
+    ),
+    "otel": _Setting(
+        "HELMSMAN_OTEL",
+        False,
+        "the hub sends traces and metrics of sessions by OpenTelemetry, without prompts and commands (extra `otel`)",
+        switch,
         only_yours,
     ),
     "detach": _Setting("HELMSMAN_DETACH", True, "engines outlive the process that started them", switch, _off),

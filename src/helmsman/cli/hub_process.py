@@ -86,7 +86,7 @@ async def _run(state: str) -> None:
     gc.enable()
     if REPLACE in words and not replace_older(state):
         return
-    files, days, store = _own_settings(state_dir)
+    files, days, store, is_observed = _own_settings(state_dir)
     with closing(open_store(state_dir / REGISTRY_NAME, store)) as database:
         hub = Hub(state_dir, supervisors, database.newest_epoch())
     hub.store = store
@@ -100,6 +100,8 @@ async def _run(state: str) -> None:
         shared.tasks.start_soon(_keep_lease, shared.task_writer.database, fence)
         shared.open_fleet = _open_fleet(shared)
         hub.on_stop = lambda: shared.need_engines(none=True)
+        if is_observed:
+            _observe(hub, shared)
         calls = CallLog(shared.task_writer)
         shared.tasks.start_soon(_forget_gone, calls)
         recovery = Recovery(shared, HelmsmanService)
@@ -142,8 +144,23 @@ def _open_fleet(shared: Shared) -> OpenFleet:
     return open_fleet
 
 
-def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int, str | None]:
-    """Return the user's file with agent definitions, the retention of transcripts in days, and the address of the store.
+def _observe(hub: Hub, shared: Shared) -> None:
+    """Send telemetry of all sessions, until the hub ends."""
+    from helmsman.errors import InvalidSetting
+    from helmsman.hub.telemetry import Telemetry
+
+    try:
+        telemetry = Telemetry.by_environment()
+    except InvalidSetting as error:
+        log.warning("%s", error)
+        return
+    shared.session_registry.listeners.append(telemetry.on_event)
+    hub.flush = telemetry.close
+
+
+def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int, str | None, bool]:
+    """Return the user's file with agent definitions, the retention of transcripts in days, the address of the store, and
+    whether telemetry is wanted.
 
     Clients report an invalid file. Retention is then the maximum, because the file may ask for more than the default.
     """
@@ -152,15 +169,15 @@ def _own_settings(state_dir: Path) -> tuple[tuple[ConfigFile, ...], int, str | N
     from helmsman.errors import InvalidSetting
     from helmsman.settings import LONGEST_RETENTION_DAYS, load_settings
 
-    days, store = LONGEST_RETENTION_DAYS, os.environ.get(STORE)
+    days, store, is_observed = LONGEST_RETENTION_DAYS, os.environ.get(STORE), False
     try:
         settings = load_settings({}, os.environ, state_dir)
-        days, store = settings.retention_days, settings.store
+        days, store, is_observed = settings.retention_days, settings.store, settings.otel
         Agents(files=settings.files)
     except InvalidSetting as error:
         log.warning("agents of your own are left out: %s", error)
-        return (), days, store
-    return settings.files, days, store
+        return (), days, store, is_observed
+    return settings.files, days, store, is_observed
 
 
 async def _keep_lease(database: Database, fence: Fence) -> None:

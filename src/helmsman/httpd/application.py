@@ -16,6 +16,7 @@ from helmsman.httpd.api import Application, api_app
 from helmsman.httpd.guard import Guard
 from helmsman.httpd.listening import MCP_PATH
 from helmsman.httpd.mcp_sessions import McpSessions, RecentEvents
+from helmsman.httpd.public import public_routes
 from helmsman.mcp.server import build_server
 from helmsman.tasks.calls import CallLog
 from helmsman.web.api import api_routes
@@ -49,6 +50,7 @@ class Front:
             # Host and Origin are checked before, for every path.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             custom_starlette_routes=[
+                *public_routes(helm),
                 *api_routes(helm, logins or Logins(secure=False), Challenges(token)),
                 Route("/{path:path}", static_file, methods=["GET"]),
             ],

@@ -17,6 +17,7 @@ from starlette.responses import JSONResponse
 
 from helmsman.httpd.limits import admitted
 from helmsman.httpd.listening import MCP_PATH
+from helmsman.httpd.public import OPEN_PATHS
 from helmsman.web.devices import DEVICE_LOGIN_PATH
 from helmsman.web.json_http import STRANGERS_BODY, STRANGERS_BODY_BYTES
 from helmsman.web.login import is_from_page, is_same_site
@@ -90,6 +91,8 @@ class Guard:
         if self._has_token(headers):
             return "member"
         is_read = scope["method"] in _READS
+        if is_read and path in OPEN_PATHS:
+            return "stranger"
         if is_read and path in self._page:
             return "member" if self._logins.knows(scope, headers) and is_same_site(headers) else "stranger"
         if scope["method"] == "POST" and path in _OPEN_POSTS:

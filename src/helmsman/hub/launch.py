@@ -53,9 +53,9 @@ _BACKLOG = 256
 _ADDRESS_BYTES = 100
 """Limit for the address of a Unix socket: 104 bytes on macOS, 108 on Linux."""
 _TAIL_BYTES = 2000
-_PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH", "HELMSMAN_STORE")
+_PASSED_ON = ("HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "PATH", "HELMSMAN_STORE", "HELMSMAN_OTEL")
 """Variables that a hub inherits from its first client. All others come with the clients, only for their own calls."""
-_PASSED_ON_PREFIXES = ("LC_", "XDG_")
+_PASSED_ON_PREFIXES = ("LC_", "XDG_", "OTEL_")
 _SCRIPTS = (b"helmsman", b"codex-helmsman")
 _ON = ("", "1", "true", "yes", "on")
 

@@ -101,6 +101,8 @@ class Hub:
         """Return the number of notices that wait to be sent."""
         self.on_stop: Callable[[], None] = lambda: None
         """Called when this hub ends and none is wanted after it."""
+        self.flush: Callable[[], None] = lambda: None
+        """Called last. It may block for a bounded time."""
         self._installed = _installed()
         self._supervisors = supervisors
         self._used_at = time.monotonic()
@@ -191,6 +193,7 @@ class Hub:
             self.on_stop()
         for connection in list(self.clients):
             connection.last_word(word)
+        self.flush()
         logging.shutdown()
         os._exit(0)
 

@@ -20,6 +20,8 @@ from mcp.shared.subscriptions import ResourceUpdated
 from helmsman.base.truncate import LINE_CHARS, TEXT_CHARS, cut, within
 from helmsman.capabilities.shown_diffs import fits_in_an_answer
 from helmsman.errors import HelmsmanError
+from helmsman.mcp.apps import SCHEME as CARDS
+from helmsman.mcp.apps import card_content
 from helmsman.mcp.skills import SCHEME, skill_content
 from helmsman.shapes.listed_sessions import listed_sessions
 from helmsman.shapes.rendering import task_as_dict
@@ -90,6 +92,8 @@ class Resources:
         uri = str(params.uri)
         if uri.startswith(SCHEME):
             return types.ReadResourceResult(contents=[skill_content(uri)])
+        if uri.startswith(CARDS):
+            return types.ReadResourceResult(contents=[card_content(uri)])
         try:
             mime_type, text = await self._content(context, uri)
         except HelmsmanError as error:

@@ -11,6 +11,7 @@ from mcp_types import PaginatedRequestParams, RequestParams
 
 from helmsman._version import __version__
 from helmsman.base.concurrency import background_tasks
+from helmsman.mcp.apps import EXTENSION as APPS
 from helmsman.mcp.current_call import ATTACH
 from helmsman.mcp.elicitation import Elicitor
 from helmsman.mcp.prompts import Prompts
@@ -167,6 +168,7 @@ def build_server(helm: HelmsmanService) -> Server[None]:
     server.add_request_handler("tasks/cancel", CancelTaskParams, tasks.cancel)
     server.add_request_handler(ATTACH, RequestParams, elicitor.attach)
     if not {"sessions", "agents"}.isdisjoint(helm.settings.tools):  # the tools that the skills name
+        server.extensions[APPS] = {}
         server.extensions[SKILLS] = {}
         server.add_request_handler("skills/list", PaginatedRequestParams, list_skills)
         server.add_request_handler("skills/get", GetSkillParams, get_skill)

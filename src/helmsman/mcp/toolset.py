@@ -20,6 +20,7 @@ from helmsman.base.structs import replace
 from helmsman.base.truncate import TEXT_CHARS, cut, session_file, within
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput
 from helmsman.hub.host_pool import NAMING, elsewhere
+from helmsman.mcp.apps import with_card
 from helmsman.mcp.current_call import NumberedCall, current_call
 from helmsman.mcp.waiting import ClientCall
 from helmsman.operations.nature import ACTS, Nature
@@ -194,7 +195,7 @@ class Toolbox:
             if isinstance(tool, Tool) and tool.agent is not None
         }
 
-    async def list(self, _context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list(self, context: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Return all tools. A tool of an agent is listed only if the agent is installed."""
         here: set[str | None] = {None}
         if any(_agent_of(tool) is not None for tool in self._tools.values()):
@@ -207,7 +208,7 @@ class Toolbox:
         said = partial(naming_only, {tool.name for tool in offered})
         known = {tool.name: tool for tool in offered if isinstance(tool, Tool)}
         listed = [_with_host(tool, _listed_beside(tool, first[_definition(tool)], known), hosts) for tool in offered]
-        return types.ListToolsResult(tools=[_in_words_of(one, said) for one in listed])
+        return types.ListToolsResult(tools=[with_card(context, _in_words_of(one, said)) for one in listed])
 
     def _named(self, name: str) -> ToolLike | None:
         """Return a tool by name, or by a common variant: an agent's title (`claude-code`), a primitive without its `_`."""

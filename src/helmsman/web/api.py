@@ -215,8 +215,8 @@ too_many_sessions; 502 engine trouble; 503 the rest that may work later. `messag
     POST /api/sessions/{id}/discard {losing*: the key of `unsaved`} → {worktree, branchKept?}
     POST /api/shown {page*, questions: [questionId], sessions: [sessionId], hidden: [either]} → {questions: [{id, deadline}]}
         `page` names a window (random). `questions` are on its screen, visible to a person: their deadlines stand still for
-        15 seconds, so say it again every few; `hidden` are not any more. The answer has those that are open. Nobody is told
-        of the end of a turn whose session is on a screen (`sessions`).
+        15 seconds, so say it again every few; `hidden` no longer are. The answer has those that are open. No notification
+        is sent at the end of a turn whose session is on a screen (`sessions`).
     POST /api/notices/{id}/shown {} → {ok}
     POST /api/jobs/debug|review|plan|refactor|test {request, workingDirectory, agent, check, candidates, apply, …: what the
         tool of that name takes} → 201 {taskId, status, agent, why}

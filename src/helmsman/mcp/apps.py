@@ -1,0 +1,51 @@
+"""MCP Apps (`io.modelcontextprotocol/ui`): a card for a question, in clients that render it.
+
+The card shows what the text of the result shows. Its buttons call the tool with which the model answers, so the server's
+checks are the same: who may not answer by the tool cannot by the card.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import mcp_types as types
+from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID, client_supports_apps
+from mcp.shared.exceptions import MCPError
+
+if TYPE_CHECKING:
+    from helmsman.mcp.elicitation import Context
+
+EXTENSION: Final = EXTENSION_ID
+SCHEME: Final = "ui://"
+_CARD: Final = Path(__file__).with_name("question_card.html")
+_URI: Final = "ui://helmsman/{tool}/question"
+_VOICES: Final = ("codex", "agent")
+_WITH_CARD: Final = ("status", "wait")
+_META: Final[dict[str, Any]] = {"ui": {"prefersBorder": True}}
+
+
+def with_card(context: Context, tool: types.Tool) -> types.Tool:
+    """Return the listing of a tool, linked to the card if the client shows it."""
+    voice, _, verb = tool.name.partition("_")
+    if voice not in _VOICES or verb not in _WITH_CARD or not client_supports_apps(context):
+        return tool
+    return tool.model_copy(update={"meta": {"ui": {"resourceUri": _URI.format(tool=voice)}}})
+
+
+def card_content(uri: str) -> types.TextResourceContents:
+    """Return the card for the tools of a voice.
+
+    Raises:
+        MCPError: There is none with this URI.
+    """
+    voice = next((one for one in _VOICES if uri == _URI.format(tool=one)), None)
+    if voice is None:
+        raise MCPError(types.INVALID_PARAMS, f"There is no resource {uri}.", {"uri": uri})
+    return types.TextResourceContents(uri=uri, mime_type=APP_MIME_TYPE, text=_card(voice), _meta=_META)
+
+
+@cache
+def _card(voice: str) -> str:
+    return _CARD.read_text(encoding="utf-8").replace("{respond}", f"{voice}_respond")

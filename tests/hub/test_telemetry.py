@@ -1,0 +1,100 @@
+"""Telemetry of a real hub, to a receiver of OTLP: spans, metrics, and nothing of what was said."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import pytest
+from mcp.client import Client
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from helmsman.testing import run, say
+from tests.notices.receivers import Receiver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+    from helmsman.testing import ScriptedModel
+    from tests.hub.conftest import Place
+
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform == "win32", reason="there is no hub")]
+
+SECONDS = 60
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        yield receiver
+
+
+def bodies(receiver: Receiver, path: str) -> list[bytes]:
+    found = [one for one in receiver.received if one.path == path]
+    return [gzip.decompress(one.body) if one.headers.get("content-encoding") == "gzip" else one.body for one in found]
+
+
+def spans(receiver: Receiver) -> list[Span]:
+    requests = [ExportTraceServiceRequest.FromString(body) for body in bodies(receiver, "/v1/traces")]
+    return [
+        span
+        for one in requests
+        for resource in one.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
+
+
+def metrics(receiver: Receiver) -> set[str]:
+    requests = [ExportMetricsServiceRequest.FromString(body) for body in bodies(receiver, "/v1/metrics")]
+    return {
+        metric.name
+        for one in requests
+        for resource in one.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    }
+
+
+async def test_a_call_with_a_traceparent_and_its_turn_are_one_trace(
+    place: Place, receiver: Receiver, model: ScriptedModel
+) -> None:
+    model.on("touch", run("echo top-secret-output"), say("It is done, secretly."))
+    env = {
+        "HELMSMAN_OTEL": "1",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+        "OTEL_METRIC_EXPORT_INTERVAL": "200",
+    }
+    async with Client(replace(place, env={**place.env, **env}).on_stdio()) as client:
+        meta: Any = {"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}
+        started = await client.call_tool(
+            "codex_start", {"prompt": "touch nothing, top secret", "workingDirectory": str(place.directory)}, meta=meta
+        )
+        assert started.structured_content is not None
+        session_id = started.structured_content["sessionId"]
+        with anyio.fail_after(SECONDS):
+            while (await client.call_tool("codex_wait", {"sessionId": session_id})).structured_content[
+                "status"
+            ] == "active":
+                pass
+            while not {"gen_ai.client.token.usage", "helmsman.turns.running"} <= metrics(receiver):
+                await anyio.sleep(0.05)
+            while not any(one.name == "invoke_agent codex" for one in spans(receiver)):
+                await anyio.sleep(0.05)
+    made = {one.name: one for one in spans(receiver)}
+    turn, tool, call = made["invoke_agent codex"], made["execute_tool shell"], made["tools/call codex_start"]
+    told = {one.key: one.value for one in turn.attributes}
+    assert turn.trace_id.hex() == tool.trace_id.hex() == call.trace_id.hex() == TRACE
+    assert (tool.parent_span_id, turn.parent_span_id) == (turn.span_id, call.span_id)
+    assert told["gen_ai.conversation.id"].string_value == session_id
+    assert told["gen_ai.provider.name"].string_value == "openai"
+    assert told["gen_ai.usage.input_tokens"].int_value > 0
+    assert not any(b"secret" in body for path in ("/v1/traces", "/v1/metrics") for body in bodies(receiver, path))
