@@ -64,11 +64,17 @@ def tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
+@cache
+def nodes(file: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file. Cached, because a dozen tests look at all of them."""
+    return tuple(ast.walk(tree(file)))
+
+
 def imports(file: Path, known: dict[str, Path]) -> set[str]:
     """The modules that a file imports, wherever in it."""
     found: set[str] = set()
     started = started_programs(file)
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] == "helmsman":
             base = node.module.removeprefix("helmsman").removeprefix(".")
             named = {f"{base}.{alias.name}".removeprefix(".") for alias in node.names}
@@ -82,9 +88,10 @@ def imports(file: Path, known: dict[str, Path]) -> set[str]:
     return found & known.keys()
 
 
+@cache
 def started_programs(file: Path) -> set[str]:
     """Return the modules that a file runs as programs: the words after `-m` in its commands."""
-    commands = [node.elts for node in ast.walk(tree(file)) if isinstance(node, ast.List | ast.Tuple)]
+    commands = [node.elts for node in nodes(file) if isinstance(node, ast.List | ast.Tuple)]
     pairs = [pair for words in commands for pair in pairwise(words)]
     named = [_module_in(word) for flag, word in pairs if isinstance(flag, ast.Constant) and flag.value == "-m"]
     return {name for name in named if name is not None}

@@ -17,6 +17,7 @@ from tests.architecture import (
     graph,
     imports,
     modules,
+    nodes,
     page_with_drawing,
     room_of,
     started_programs,
@@ -65,7 +66,7 @@ def test_no_import_is_relative() -> None:
     relative = {
         f"{module}:{node.lineno}"
         for module, file in modules().items()
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if isinstance(node, ast.ImportFrom) and node.level > 0
     }
     assert relative == set()
@@ -200,7 +201,7 @@ def test_no_module_outside_sessions_assigns_an_attribute_of_a_session() -> None:
         f"{path.relative_to(SOURCE)}:{node.lineno} {ast.unparse(target)}"
         for path in FILES
         if path.parent != SOURCE / "sessions"
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete)
         for target in assigned(node)
         if is_of_a_session(target, properties)
@@ -229,7 +230,7 @@ def is_of_a_session(target: ast.expr, properties: Mapping[str, property]) -> boo
 
 def test_git_is_started_in_one_place() -> None:
     """The one that keeps it from running what a repository names. The doctor asks for its version only."""
-    starting = {str(file.relative_to(SOURCE)) for file in FILES if any(map(_names_git, ast.walk(tree(file))))}
+    starting = {str(file.relative_to(SOURCE)) for file in FILES if any(map(_names_git, nodes(file)))}
     assert starting == {"git/command.py", "cli/checks.py", "testing/repository.py"}
 
 
@@ -278,7 +279,7 @@ def _shipped() -> list[Path]:
 
 
 def _starts(file: Path) -> Iterator[ast.Call]:
-    for node in ast.walk(tree(file)):
+    for node in nodes(file):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _STARTERS:
             owner = node.func.value
             if isinstance(owner, ast.Name) and owner.id in _OF_MODULES:
@@ -304,7 +305,7 @@ def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
     shells = {
         str(file.relative_to(SOURCE))
         for file in _shipped()
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if (isinstance(node, ast.keyword) and node.arg == "shell")
         or (isinstance(node, ast.Constant) and node.value == "/bin/sh")
         or (isinstance(node, ast.Attribute) and node.attr in ("echo_via_pager", "create_subprocess_shell"))
@@ -319,7 +320,7 @@ def test_programs_are_looked_up_in_one_place() -> None:
     looking = {
         str(file.relative_to(SOURCE))
         for file in _shipped()
-        for node in ast.walk(tree(file))
+        for node in nodes(file)
         if (isinstance(node, ast.Attribute) and node.attr == "which" and isinstance(node.value, ast.Name))
         or (
             isinstance(node, ast.ImportFrom)

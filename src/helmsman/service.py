@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
     from pathlib import Path
 
-    from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.extras import Extras
     from helmsman.errors import BudgetExceeded
     from helmsman.hub.host_pool import HostPool
     from helmsman.hub.service_client import Backend, ServiceClient
@@ -113,7 +113,7 @@ class HelmsmanService(Steering):
         """Capabilities of agents beyond starting and messages."""
         if self._fleet is not None:
             return cast("Extras", self._fleet.part("extras"))
-        from helmsman.capabilities import Extras
+        from helmsman.capabilities.extras import Extras
 
         return Extras(self, self.tasks)
 

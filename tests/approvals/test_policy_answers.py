@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helmsman.approvals.policy import RuleSet, Workspace, decide
-from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
+from helmsman.approvals.rule_book import prefixes_for, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.structs import replace
 from helmsman.errors import AnswerInvalid
 from helmsman.model.questions import Prompt, Question, QuestionType

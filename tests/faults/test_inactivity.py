@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from helmsman.base.structs import replace
-from helmsman.capabilities import local_tasks
+from helmsman.capabilities import all_tasks
 from helmsman.model.events import OptionsChanged
 from helmsman.model.options import TurnLimits
 from helmsman.service import HelmsmanService
@@ -40,7 +40,7 @@ async def test_a_silent_turn_of_the_exec_engine_is_ended_and_the_session_goes_on
 async def test_tasks_have_limits_of_their_own_and_sessions_have_none(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_tasks, "FIRST_EVENT_SECONDS", 0.5)
+    monkeypatch.setattr(all_tasks, "FIRST_EVENT_SECONDS", 0.5)
     scene.model.on("hang", hang())
     async with scene.helmsman() as helm:
         session = await helm.start("hang", cwd=scene.repo)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from helmsman.base.structs import replace
+from helmsman.capabilities.cloud_tasks import CloudSettings
 from helmsman.errors import InvalidSetting
 from helmsman.settings import ConfigFile, load_settings
-from helmsman.tasks.cloud_settings import CloudSettings
 
 OWN = """
 [cloud]

@@ -127,7 +127,7 @@ class KnownWorktree:
 
 
 class Changes:
-    """Diff, apply, discard. Made by `helmsman.capabilities.Extras`."""
+    """Diff, apply, discard. Made by `helmsman.capabilities.extras.Extras`."""
 
     def __init__(self, helm: Steering, tasks: Tasks) -> None:
         self._helm = helm
@@ -484,7 +484,7 @@ def _directory(session: Session) -> Path:
 
 
 class Workspaces:
-    """Made by `helmsman.capabilities.Extras`."""
+    """Made by `helmsman.capabilities.extras.Extras`."""
 
     def __init__(self, helm: Steering, changes: Changes) -> None:
         self._state_dir = helm.settings.state_dir

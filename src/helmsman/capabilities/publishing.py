@@ -88,7 +88,7 @@ class PullRequestNews:
 
 
 class Publishing:
-    """Commits, branches and pull requests of sessions. Made by `helmsman.capabilities.Extras`."""
+    """Commits, branches and pull requests of sessions. Made by `helmsman.capabilities.extras.Extras`."""
 
     def __init__(self, helm: Steering, changes: Changes) -> None:
         self._helm = helm

@@ -31,10 +31,13 @@ from helmsman.git.turn_snapshots import (
     TurnSnapshot,
     Undo,
     change_undo,
+    git_of,
     keep_undo,
     plan_rewind,
     read_snapshots,
     rewind_files,
+    take_after,
+    take_before,
 )
 from helmsman.model.events import PastTurn, RewindRequested, TurnRequested, UserMessage
 from helmsman.model.options import ASKS, DEFAULT_AGENT, WRITES
@@ -84,8 +87,6 @@ class Snapshots:
             return not is_late
 
         def take() -> None:
-            from helmsman.git.turn_snapshots import take_before
-
             git = self.git_of(session)
             if git is not None:
                 in_time = partial(anyio.from_thread.run_sync, all_is_read)
@@ -116,8 +117,6 @@ class Snapshots:
             return
 
         def take() -> None:
-            from helmsman.git.turn_snapshots import take_after
-
             git = self.git_of(session)
             if git is not None:
                 take_after(git, session.id, task_id, leave_out=leave_out_of(session))
@@ -131,8 +130,6 @@ class Snapshots:
         Raises:
             WorktreeError: Git refuses to use it.
         """
-        from helmsman.git.turn_snapshots import git_of, read_snapshots
-
         state_dir = self._helm.settings.state_dir
         directory = None if session.directory is None else Path(session.directory)
         if directory is None or not directory.is_dir():

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from helmsman.agents.found_programs import Installed
     from helmsman.agents.protocol import Capabilities, SessionInfo
     from helmsman.agents.registry import Agents
-    from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.extras import Extras
     from helmsman.model.events import Event, PastTurn
     from helmsman.sessions.session import Session
     from helmsman.sessions.state import SessionStatus

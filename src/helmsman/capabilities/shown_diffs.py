@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from helmsman.base.structs import Value
 from helmsman.base.truncate import TEXT_CHARS, cut
 from helmsman.errors import ConfirmationNeeded, DiffChanged, InvalidInput
-from helmsman.git.diff import files_of, stat_of
+from helmsman.git.diff import FILE_LINE, file_patches, files_of, stat_of
 from helmsman.git.patches import diff_digest
 from helmsman.tasks.call_key import is_repeated
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 1000
 _NAMED_FILES: Final = 10
-_FILE: Final = b"diff --git "
 SHOWN_CHARS: Final = TEXT_CHARS // 2
 """Characters of a diff in one answer. A longer answer than `TEXT_CHARS` would be cut."""
 _PART: Final = re.compile(r"\d{1,12}-[0-9a-f]{32}")
@@ -167,12 +166,12 @@ class ShownDiffs:
 def _sections(patch: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Return the files of a diff by their first line. A file that became a link has two parts with the same name."""
     found: dict[bytes, bytes] = {}
-    for part in (b"\n" + patch).split(b"\n" + _FILE)[1:]:
-        name = part.partition(b"\n")[0]
-        found[name] = found.get(name, b"") + _FILE + part.rstrip(b"\n") + b"\n"
+    for part in file_patches(patch):
+        name = part.partition(b"\n")[0].removeprefix(FILE_LINE)
+        found[name] = found.get(name, b"") + part
     yield from found.items()
 
 
 def _path(name: bytes) -> str:
-    files = files_of((_FILE + name).decode("utf-8", "replace"))
+    files = files_of((FILE_LINE + name).decode("utf-8", "replace"))
     return files[0].path if files else name.decode("utf-8", "replace")

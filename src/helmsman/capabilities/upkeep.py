@@ -270,7 +270,7 @@ _TAKEN_BACK = "It was taken back before it was sent."
 
 
 class MessageQueue:
-    """The queues of all sessions. Made by `helmsman.capabilities.Extras`."""
+    """The queues of all sessions. Made by `helmsman.capabilities.extras.Extras`."""
 
     def __init__(self, helm: Steering) -> None:
         self._helm = helm

@@ -369,7 +369,7 @@ _UNITS: Final = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta
 
 
 class UsageReports:
-    """Reports on the spending of these agents, in Helmsman and in other programs. Created by `capabilities.Extras`."""
+    """Reports on the spending of these agents, in Helmsman and in other programs."""
 
     def __init__(self, helm: Steering, prices: Prices) -> None:
         self._helm = helm

@@ -183,7 +183,7 @@ def respond_command(
 
 def _agree_to_rule(session: str, question: str, answers: tuple[str, ...], *, as_json: bool) -> None:
     """Ask the user to confirm the rule that the answer creates. Invalid answers are refused later."""
-    from helmsman.approvals.rules_from_answers import rule_shown_for_always
+    from helmsman.approvals.rule_book import rule_shown_for_always
     from helmsman.model.questions import read_answers
 
     async def look(helm: Helmsman, session_id: str) -> str | None:

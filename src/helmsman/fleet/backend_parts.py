@@ -10,11 +10,10 @@ import anyio
 import anyio.to_thread
 
 from helmsman.base.structs import replace
-from helmsman.capabilities import Extras
-from helmsman.capabilities.all_tasks import CANDIDATES, TaskResults, Tasks
+from helmsman.capabilities.all_tasks import CANDIDATES, LocalTasks, TaskResults, Tasks
 from helmsman.capabilities.budgets import Budgets
 from helmsman.capabilities.changes import AppliedSession, Changes, SessionDiff
-from helmsman.capabilities.local_tasks import LocalTasks
+from helmsman.capabilities.extras import Extras
 from helmsman.capabilities.notices import Notices
 from helmsman.capabilities.schedules import Schedules
 from helmsman.capabilities.usage_report import UsageReports
@@ -366,22 +365,8 @@ class FleetExtras(Extras):
             "tasks": tasks,
         }
 
-    @cached_property
-    def schedules(self) -> Schedules:
-        return _BackendSchedules(cast("Steering", self._own), self._door)
-
-    @cached_property
-    def budgets(self) -> Budgets:
-        return _BackendBudgets(self._door, self._own, self._tasks)
-
-    @cached_property
-    def notices(self) -> Notices:
-        return _BackendNotices(self._door, self._own)
-
-    @cached_property
-    def changes(self) -> Changes:
-        return _BackendChanges(self._door, self._own, self._tasks)
-
-    @cached_property
-    def usage(self) -> UsageReports:
-        return _BackendUsage(self._door, self._own, self._tasks)
+    schedules = cached_property(lambda self: _BackendSchedules(cast("Steering", self._own), self._door))
+    budgets = cached_property(lambda self: _BackendBudgets(self._door, self._own, self._tasks))
+    notices = cached_property(lambda self: _BackendNotices(self._door, self._own))
+    changes = cached_property(lambda self: _BackendChanges(self._door, self._own, self._tasks))
+    usage = cached_property(lambda self: _BackendUsage(self._door, self._own, self._tasks))

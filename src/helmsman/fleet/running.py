@@ -18,7 +18,7 @@ import anyio.to_thread
 from helmsman.approvals.deadline import LONGEST_SECONDS
 from helmsman.base.concurrency import sleep_until
 from helmsman.base.structs import unpack
-from helmsman.capabilities.local_tasks import cancelled
+from helmsman.capabilities.all_tasks import cancelled
 from helmsman.capabilities.schedules import unanswered
 from helmsman.errors import (
     AnswerInvalid,

@@ -20,7 +20,7 @@ import threading
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from helmsman.base import caller_context
 from helmsman.base.files import temporary_directory
@@ -267,6 +267,28 @@ _ANY: Final = range(256)
 _LIST_SETTINGS: Final = ("config", "-z", "--list", "--show-scope")
 
 
+SUBMODULE: Final = "160000"
+"""Mode of a submodule in a tree."""
+
+
+class TreeDifference(NamedTuple):
+    """Path on which two trees differ, with modes and objects. Those of a side without the path are zeros."""
+
+    path: str
+    old_mode: str
+    new_mode: str
+    old_id: str
+    new_id: str
+
+    @property
+    def is_deletion(self) -> bool:
+        return self.new_mode.strip("0") == ""
+
+    @property
+    def is_submodule(self) -> bool:
+        return SUBMODULE in (self.old_mode, self.new_mode)
+
+
 class Git(Value, frozen=True, kw_only=True):
     """Working tree with its git directory. `index` and `objects` replace the repository's own, if given.
 
@@ -404,6 +426,14 @@ class Git(Value, frozen=True, kw_only=True):
     def names(self, *arguments: str) -> list[str]:
         """Return the NUL-separated entries of git's output: paths and their prefixes."""
         return [os.fsdecode(name) for name in self.run(*arguments).output.split(b"\0") if name]
+
+    def differences(self, before: str, after: str) -> list[TreeDifference]:
+        """Return the paths on which two trees differ. A rename is a deletion and an addition."""
+        raw = self.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
+        return [
+            TreeDifference(path, *about.removeprefix(":").split(" ")[:4])
+            for about, path in zip(raw[::2], raw[1::2], strict=True)
+        ]
 
     def has(self, revision: str) -> bool:
         return self.run("rev-parse", "--verify", "--quiet", revision, accept=(0, 1, 128)).code == 0

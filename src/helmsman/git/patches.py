@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from helmsman.base.files import file_lock, put_file, release_lock, remove_file, replace_file, take_lock
 from helmsman.base.structs import replace
 from helmsman.errors import ApplyConflict, DirtyTree, InvalidInput, WorktreeError
-from helmsman.git.command import Git, find_git
+from helmsman.git.command import Git, TreeDifference, find_git
 from helmsman.git.snapshot import index_files, nul_separated, scratch
 from helmsman.settings import ensure_state_dir
 
@@ -44,8 +44,6 @@ _LOCK_SECONDS: Final = 150
 """Longer than one git command may take."""
 _NAMED_FILES: Final = 10
 """Maximum number of files that a message names; `details` has all of them."""
-SUBMODULE: Final = "160000"
-"""Mode of a submodule in a tree."""
 _ANY: Final = range(256)
 _JOURNAL: Final = "writing-"
 _NOT_PUT_BACK: Final = "not-put-back-"
@@ -183,15 +181,6 @@ def _apply_to_index(git: Git, diff: str) -> bool:
 # --- a tree ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """Path that differs between two trees; a rename is a deletion and an addition."""
-
-    path: str
-    is_deletion: bool
-    is_submodule: bool
-
-
 def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bool = False) -> list[str]:
     """Make the working tree match the tree `wanted` where that differs from HEAD. Return the paths.
 
@@ -204,7 +193,7 @@ def apply_tree(git: Git, wanted: str, *, allow_dirty: bool, refuse_untracked: bo
         WorktreeError: Git fails, or a file cannot be written. Nothing was changed, or everything was restored.
     """
     head = git.text("rev-parse", "--verify", "HEAD^{tree}")
-    changes = _changes(git, head, wanted)
+    changes = git.differences(head, wanted)
     refuse_repositories(change.path for change in changes if change.is_submodule)
     missing = _not_there_yet(git, head, wanted, changes, allow_dirty=allow_dirty, refuse_untracked=refuse_untracked)
     if missing:
@@ -221,22 +210,12 @@ def exchange_trees(git: Git, now: str, wanted: str) -> None:
         ApplyConflict: A file is in the way. Nothing was changed.
         WorktreeError: A file cannot be written. Everything was restored.
     """
-    changes = _changes(git, now, wanted)
+    changes = git.differences(now, wanted)
     conflicts = _obstacles(git.work_tree, changes)
     if conflicts.reasons:
         raise conflicts.error(git.work_tree)
     if changes:
         _write(git, wanted, changes)
-
-
-def _changes(git: Git, before: str, after: str) -> list[_Change]:
-    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
-    return [_change(about, path) for about, path in zip(raw[::2], raw[1::2], strict=True)]
-
-
-def _change(about: str, path: str) -> _Change:
-    old_mode, new_mode, *_ = about.removeprefix(":").split(" ")
-    return _Change(path, new_mode.strip("0") == "", SUBMODULE in (old_mode, new_mode))
 
 
 def refuse_repositories(paths: Iterable[str]) -> None:
@@ -249,8 +228,8 @@ def refuse_repositories(paths: Iterable[str]) -> None:
 
 
 def _not_there_yet(
-    git: Git, head: str, wanted: str, changes: Sequence[_Change], *, allow_dirty: bool, refuse_untracked: bool
-) -> list[_Change]:
+    git: Git, head: str, wanted: str, changes: Sequence[TreeDifference], *, allow_dirty: bool, refuse_untracked: bool
+) -> list[TreeDifference]:
     """Return the missing changes, after checking that no uncommitted work is in their way."""
     conflicts = _obstacles(git.work_tree, changes)
     paths = [change.path for change in changes if change.path not in conflicts.reasons]
@@ -279,7 +258,7 @@ def _not_there_yet(
     return [change for change in changes if change.path in still_to_do]
 
 
-def _obstacles(root: Path, changes: Sequence[_Change]) -> Conflicts:
+def _obstacles(root: Path, changes: Sequence[TreeDifference]) -> Conflicts:
     """Return the obstacles to writing: a file in place of a directory, or a directory that has other files."""
     going = {change.path for change in changes if change.is_deletion}
     conflicts = Conflicts()
@@ -311,7 +290,7 @@ def _differing(git: Git, tree: str) -> set[str]:
 # or one that was changed since by another program, which is left alone.
 
 
-def _write(git: Git, wanted: str, changes: Sequence[_Change]) -> None:
+def _write(git: Git, wanted: str, changes: Sequence[TreeDifference]) -> None:
     """Write the files of these changes as in the tree `wanted`.
 
     The caller holds `one_at_a_time` and has checked for obstacles.

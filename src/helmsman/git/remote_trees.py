@@ -40,7 +40,6 @@ from helmsman.git.command import Git, init_bare
 from helmsman.git.included_files import unpack_included
 from helmsman.git.lifecycle import made_inside, remove_folder, write_files
 from helmsman.git.patches import (
-    SUBMODULE,
     Conflicts,
     exchange_trees,
     left_out_by_sparse_checkout,
@@ -493,23 +492,24 @@ def apply_result(
         diff = compare(git, remote.base, remote.result or remote.base)
         if check is not None:
             check(diff)
-        changed = _differing(git, base, result)
-        refuse_repositories(path for path, modes in changed.items() if SUBMODULE in modes)
+        differences = git.differences(base, result)
+        refuse_repositories(one.path for one in differences if one.is_submodule)
+        changed = {one.path for one in differences}
         own = replace(git, index=None, objects=None)
         uncommitted = {entry[3:] for entry in own.names("status", "--porcelain=v1", "-z", "-uno", "--no-renames")}
         sparse = left_out_by_sparse_checkout(own)
         looked_at: set[str] = set()
-        more = {*changed, *_differing(git, head, base), *uncommitted}
+        more = changed | _differing(git, head, base) | uncommitted
         while True:
             looked_at |= more
             now = _tree_of(git, head, looked_at - sparse)
             wanted = result if now == base else merged(git, base, now, result)
-            to_do = {*_differing(git, now, wanted)}
+            to_do = _differing(git, now, wanted)
             more = to_do - looked_at  # a merge may move a new file to another path
             if not more:
                 break
-        since = {*_differing(git, base, now)}
-        unexpected = sorted((uncommitted & since) - ({*changed} - to_do))
+        since = _differing(git, base, now)
+        unexpected = sorted((uncommitted & since) - (changed - to_do))
         if unexpected and not allow_dirty:
             raise DirtyTree(
                 f"The working tree {remote.repository} has uncommitted changes that it did not have when it was sent: "
@@ -517,7 +517,7 @@ def apply_result(
                 files=[shown(path) for path in unexpected],
             )
         conflicts = Conflicts()
-        for path in to_do & since & {*_differing(git, head, now)}:
+        for path in to_do & since & _differing(git, head, now):
             tracked = path in uncommitted
             conflicts.reasons[path] = "uncommitted changes in it" if tracked else "an untracked file is in its place"
         if conflicts.reasons:
@@ -534,7 +534,5 @@ def _tree_of(git: Git, head: str, paths: Collection[str]) -> str:
     return git.text("write-tree")
 
 
-def _differing(git: Git, before: str, after: str) -> dict[str, list[str]]:
-    """Return the paths on which two trees differ, with both modes."""
-    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
-    return {path: about.removeprefix(":").split(" ")[:2] for about, path in zip(raw[::2], raw[1::2], strict=True)}
+def _differing(git: Git, before: str, after: str) -> set[str]:
+    return {one.path for one in git.differences(before, after)}

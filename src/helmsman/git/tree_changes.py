@@ -13,7 +13,7 @@ from helmsman.base.files import temporary_directory
 from helmsman.base.structs import replace
 from helmsman.errors import DiffChanged, InvalidInput, WorktreeError
 from helmsman.git.command import Git, find_git
-from helmsman.git.diff import FileDiff, FileKind, FileStat, read_diff
+from helmsman.git.diff import FileDiff, FileKind, FileStat, file_patches, read_diff
 from helmsman.git.patches import (
     Conflicts,
     apply_tree,
@@ -609,7 +609,6 @@ def _author(git: Git) -> dict[str, str]:
 # A part is computed among git's objects: the tree before the change, with the chosen files taken from the tree after
 # it, and chosen hunks applied by `git apply`. No working tree is read or written here. All functions block.
 
-_FILE: Final = b"diff --git "
 _HUNK: Final = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
 
@@ -681,13 +680,11 @@ def _check_hunks(path: str, sections: list[_Section], hunks: Collection[int]) ->
 
 def _take_files(git: Git, before: str, after: str, paths: Collection[str]) -> None:
     """Put these files into the index as they are in the tree `after`."""
-    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
     lines, found = bytearray(), set[str]()
-    for about, path in zip(raw[::2], raw[1::2], strict=True):
-        if shown(path) in paths:
-            _, mode, _, name, _ = about.removeprefix(":").split(" ")
-            lines += f"{mode} {name}\t".encode() + os.fsencode(path) + b"\0"
-            found.add(shown(path))
+    for one in git.differences(before, after):
+        if shown(one.path) in paths:
+            lines += f"{one.new_mode} {one.new_id}\t".encode() + os.fsencode(one.path) + b"\0"
+            found.add(shown(one.path))
     if missing := sorted({*paths} - found):  # its name is shown in another way than git has it
         raise InvalidInput(f"{missing[0]} cannot be taken alone. Take all changes.", parameter="only")
     if lines:
@@ -704,8 +701,7 @@ class _Section(NamedTuple):
 def _sections(patch: bytes) -> dict[str, list[_Section]]:
     """Return the parts of a patch by the path that is shown for them."""
     found: dict[str, list[_Section]] = {}
-    for part in (b"\n" + patch).split(b"\n" + _FILE)[1:]:
-        section = _FILE + part.removesuffix(b"\n") + b"\n"
+    for section in file_patches(patch):
         file = read_diff(section.decode("utf-8", "replace"))[0]
         found.setdefault(file.path, []).append(_Section(file, section))
     return found

@@ -35,8 +35,8 @@ from helmsman.base.files import file_lock, replace_file
 from helmsman.base.json_values import json_object_in
 from helmsman.base.structs import Value, pack, replace, unpack
 from helmsman.errors import WorktreeError
-from helmsman.git.command import Git, find_git, repository_root
-from helmsman.git.patches import SUBMODULE, exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
+from helmsman.git.command import SUBMODULE, Git, find_git, repository_root
+from helmsman.git.patches import exchange_trees, is_file, left_out_by_sparse_checkout, one_at_a_time, shown
 from helmsman.git.snapshot import TreeState, index_files, nul_separated, scratch
 from helmsman.git.tree_changes import TreeDiff, compare
 from helmsman.settings import ensure_state_dir
@@ -641,11 +641,9 @@ def _planned(
 
 def _differing(git: Git, before: str, after: str) -> dict[str, tuple[str, str]]:
     """Return the paths on which two trees differ, with both modes; an absent file has an empty mode."""
-    raw = git.names("diff-tree", "-r", "--no-renames", "--ignore-submodules=none", "--raw", "-z", before, after)
-    modes = (about.removeprefix(":").split(" ")[:2] for about in raw[::2])
     return {
-        path: (old.strip("0") and old, new.strip("0") and new)
-        for path, (old, new) in zip(raw[1::2], modes, strict=True)
+        one.path: (one.old_mode.strip("0") and one.old_mode, one.new_mode.strip("0") and one.new_mode)
+        for one in git.differences(before, after)
     }
 
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from helmsman.agents.found_programs import Installed
     from helmsman.agents.protocol import Capabilities, SessionInfo
     from helmsman.agents.registry import Agents
-    from helmsman.capabilities import Extras
     from helmsman.capabilities.all_tasks import Tasks
+    from helmsman.capabilities.extras import Extras
     from helmsman.hub.hosts import OtherHost
     from helmsman.hub.http_client import HubEvents
     from helmsman.hub.remote_trees import RemoteTrees

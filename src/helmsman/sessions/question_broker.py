@@ -30,8 +30,7 @@ from helmsman.approvals.policy import (
     led_elsewhere,
     sandbox_of,
 )
-from helmsman.approvals.rule_book import rule_as_toml
-from helmsman.approvals.rules_from_answers import prefixes_for, rule_for_always, rule_for_session, with_prefix
+from helmsman.approvals.rule_book import prefixes_for, rule_as_toml, rule_for_always, rule_for_session, with_prefix
 from helmsman.base.structs import replace
 from helmsman.base.truncate import QUESTION_CHARS
 from helmsman.errors import AnswerInvalid, HelmsmanError, QuestionNotOpen

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from helmsman.approvals.deadline import countdown
-from helmsman.approvals.rules_from_answers import rule_shown_for_always
+from helmsman.approvals.rule_book import rule_shown_for_always
 from helmsman.base.sanitize import exact, one_line, visible
 from helmsman.model import questions
 from helmsman.model.answered_by import PERSON_AT_TERMINAL, Answered
