@@ -60,7 +60,7 @@ async def test_another_agent_goes_on_where_one_has_worked(
     await ended(other)
     assert (other.options.agent, other.result) == ("claude", "Both are there.")
     assert (other.options.writes, other.options.asks) == ("workspace", "when_needed")
-    assert (other.handed_over_from, other.worktree) == (first.id, first.worktree)
+    assert (other.state.handed_over_from, other.worktree) == (first.id, first.worktree)
     assert f"Handed over from session {first.id} of Codex" in " ".join(other.notes)
     told = model.requests[-2].user_texts[-1]
     for line in ("Asked: Make a file", "Ran: echo hi (exit 0)", "Changed: add made.txt", "Answered: I made it."):
@@ -75,7 +75,7 @@ async def test_another_agent_goes_on_where_one_has_worked(
     assert {file.path for file in changed.diff.files} == {"made.txt", "second.txt"}
     async with Helmsman(here, env=env, inside=True) as later:  # who knows it from disk alone
         known = await later.session(other.id)
-        assert (known.handed_over_from, known.worktree and known.worktree.branch) == (
+        assert (known.state.handed_over_from, known.worktree and known.worktree.branch) == (
             first.id,
             first.worktree and first.worktree.branch,
         )

@@ -133,11 +133,11 @@ async def test_a_session_has_used_the_same_after_a_restart_a_fork_and_a_rollback
         fork = await ended(await helm.fork(session.id, "fork"))
         assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
         assert await seen(helm, fork.id) == Usage(1000, 400, 200, 100)
-        worked_at = session.changed_at
+        worked_at = session.state.changed_at
     async with HelmsmanService(settings, env=codex_home.env) as helm:
         assert await seen(helm, session.id) == Usage(10114, 44, 23, 11)
         again = await helm.session(session.id)
-        assert abs(again.changed_at - worked_at) < timedelta(seconds=1), "when it worked, not when it was loaded"
+        assert abs(again.state.changed_at - worked_at) < timedelta(seconds=1), "when it worked, not when it was loaded"
         await ended(await helm.say(session.id, "two"))
         assert await seen(helm, session.id) == Usage(10214, 84, 43, 21)
         await helm.extras.upkeep.roll_back(session.id)

@@ -180,10 +180,10 @@ async def test_who_finds_a_turn_running_holds_it_to_the_terms_it_was_begun_under
         assert isinstance(found.verbs, HelmsmanService)
         assert found.verbs.settings.approval_timeout == 77.0
         assert found.verbs.allowed_roots == begun_with.session_roots
-        assert found.limits == TurnLimits(inactivity=88.0, on_limit="ask")
+        assert found.state.limits == TurnLimits(inactivity=88.0, on_limit="ask")
         (question,) = found.questions
         assert found.deadlines[question.id].seconds <= 67, "it goes on from when it was asked"
-        assert found.asked_at[question.id] == begun
+        assert found.state.asked_at[question.id] == begun
         await helm.respond(found.id, question.id, ["deny"])
         planned = await helm.session(plan.id)
         gate.release()

@@ -97,10 +97,27 @@ def logged() -> Logged:
 
 def facts(session: Session) -> tuple[object, ...]:
     return (
-        *(session.options, session.limits, session.worktree, session.place, session.opened_by, session.notes),
-        *(session.goal, session.rules, session.handed_over_from, tuple(session.task_ids), tuple(session.queue)),
-        *(session.output_schema, session.planning, session.is_message, dict(session.asked_at)),
-        session.changed_at,
+        *(
+            session.options,
+            session.state.limits,
+            session.worktree,
+            session.state.place,
+            session.opened_by,
+            session.notes,
+        ),
+        *(
+            session.state.goal,
+            session.state.rules,
+            session.state.handed_over_from,
+            tuple(session.task_ids),
+            tuple(session.queue),
+        ),
+        *(
+            session.state.output_schema,
+            session.state.turn_kind,
+            dict(session.state.asked_at),
+        ),
+        session.state.changed_at,
     )
 
 
@@ -130,7 +147,7 @@ def test_a_loaded_session_has_the_same_facts(logged: Logged) -> None:
     assert [queued.task_id for queued in loaded.queue] == ["T-4", "T-2"]
     assert loaded.notes == ("one", "two")
     assert facts(loaded) == facts(session)
-    assert loaded.created_at == datetime.fromtimestamp(logged.log[0].at / 1e6, UTC)
+    assert loaded.state.created_at == datetime.fromtimestamp(logged.log[0].at / 1e6, UTC)
     assert loaded.turn_seconds is not None
     assert loaded.turn_seconds < 60
 
@@ -162,15 +179,15 @@ def test_a_rule_with_a_secret_is_not_half_stored(logged: Logged) -> None:
     logged.session.apply(
         RuleAdded(session_id=S, rule=Rule(effect="allow", command=("curl", "-u", "me:hunter2hunter2")))
     )
-    assert len(logged.session.rules) == 1
-    assert logged.loaded().rules == ()
+    assert len(logged.session.state.rules) == 1
+    assert logged.loaded().state.rules == ()
 
 
 def test_a_schema_with_a_secret_is_not_half_stored(logged: Logged) -> None:
     schema = {"type": "object", "default": SECRET}
     logged.session.apply(TurnRequested(session_id=S, text=f"Use {SECRET}", output_schema=schema))
     loaded = logged.loaded()
-    assert (loaded.output_schema, loaded.state.prompt) == (None, "Use [redacted]")
+    assert (loaded.state.output_schema, loaded.state.prompt) == (None, "Use [redacted]")
 
 
 def test_options_that_make_no_sense_take_earlier_ones_away(logged: Logged) -> None:

@@ -43,7 +43,7 @@ from helmsman.tasks.model import BUDGET, Task
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from helmsman.model.options import TurnInput
+    from helmsman.model.options import TurnInput, TurnKind
     from helmsman.sessions.session import Session
     from helmsman.steering.core import Steering
     from helmsman.tasks.prices import Prices
@@ -359,7 +359,7 @@ class Budgets:
         await session.until_begun()
         if not session.is_pausing or session.engine is None or not usable(session.engine):
             return
-        if not session.is_message:  # it cannot be gone on with by another message
+        if session.state.turn_kind == "other":  # it cannot be gone on with by another message
             error = _refused(states)
             failure = Failure(code=error.code, message=error.message)
             session.apply(InterruptRequested(session_id=session.id, failure=failure))
@@ -374,9 +374,10 @@ class Budgets:
         is_ours = session.is_pausing
         session.pause(is_pausing=False)
         task_id = self._helm.task_writer.running_task(session.id)
-        if not is_ours or ended.outcome != "interrupted" or task_id is None or not session.is_message:
+        if not is_ours or ended.outcome != "interrupted" or task_id is None or session.state.turn_kind == "other":
             return False
-        turn = turn_input(MORE_GRANTED, output_schema=session.output_schema, kind="plan" if session.planning else None)
+        kind: TurnKind | None = "plan" if session.state.turn_kind == "plan" else None
+        turn = turn_input(MORE_GRANTED, output_schema=session.state.output_schema, kind=kind)
         engine = None if session.engine is None else session.engine.id
         spec = replace(session.request(turn), engine=engine).packed()
         self._helm.task_writer.go_on_later(session.id, {"spec": spec, "note": _WAITS, "waiting_for": BUDGET})

@@ -22,6 +22,7 @@ from helmsman.sessions.session import QueuedTurn, Session
 from helmsman.tasks.model import QUOTA, Task, TaskChanges
 
 if TYPE_CHECKING:
+    from helmsman.model.options import TurnKind
     from helmsman.steering.core import Steering
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ class UsageLimits:
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Return whether a person is asked to wait, before a session receives the end of its turn by a usage limit."""
         failure = ended.failure
-        if failure is None or failure.code != USAGE_LIMIT or not session.is_message:
+        if failure is None or failure.code != USAGE_LIMIT or session.state.turn_kind == "other":
             return False
         if self._helm.task_writer.running_task(session.id) is None:
             return False
@@ -56,7 +57,7 @@ class UsageLimits:
         resumes_at = self._helm.agents[session.options.agent].resets_at(failure) or (failure.at or now) + _UNKNOWN
         if resumes_at <= now and failure.at is None:  # the limit would be reached again immediately
             resumes_at = now + _SHORTEST
-        match session.limits.on_limit or self._helm.settings.on_limit:
+        match session.state.limits.on_limit or self._helm.settings.on_limit:
             case "wait":
                 self._wait(session, resumes_at, failure.at or now)
             case "ask":
@@ -110,7 +111,8 @@ class UsageLimits:
         """Keep the task of the turn that is about to end open, to resume later."""
         task_id = self._helm.task_writer.running_task(session.id)
         assert task_id is not None
-        turn = turn_input(GO_ON, output_schema=session.output_schema, kind="plan" if session.planning else None)
+        kind: TurnKind | None = "plan" if session.state.turn_kind == "plan" else None
+        turn = turn_input(GO_ON, output_schema=session.state.output_schema, kind=kind)
         engine = self._helm.task_writer.engine_of(session.id)
         request = replace(session.request(turn), engine=engine)
         note = waits_until(resumes_at)

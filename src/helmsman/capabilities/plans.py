@@ -82,7 +82,7 @@ class Plans:
 
     def asks(self, session: Session, ended: TurnEnded) -> bool:
         """Return whether a plan must be approved before the session reports the end of its turn."""
-        if not session.planning or ended.outcome != "completed":
+        if session.state.turn_kind != "plan" or ended.outcome != "completed":
             return False
         answered = partial(self._answered, session, ended)
         session.ask_own(_VERIFYING, answered)  # who stops it now has stopped the plan
@@ -145,9 +145,9 @@ def _next_turn(session: Session, choice: Choice) -> TurnInput:
     if choice.value == REVISE:
         if choice.reason is None:
             raise AnswerInvalid("Say after a colon what should change, for example `revise: keep the old name`.")
-        return turn_input(choice.reason, output_schema=session.output_schema, kind="plan")
+        return turn_input(choice.reason, output_schema=session.state.output_schema, kind="plan")
     also = f"\n\n{choice.reason}" if choice.reason is not None else ""
-    return turn_input(_CARRY_OUT + also, output_schema=session.output_schema, kind="work")
+    return turn_input(_CARRY_OUT + also, output_schema=session.state.output_schema, kind="work")
 
 
 def _look(directory: Path, state_dir: Path) -> dict[str, str] | None:

@@ -144,7 +144,13 @@ class Snapshots:
         writes = options.writes or WRITES.get(sandbox or "")
         asks = options.asks or ASKS.get(session.state.approval_policy or "")
         only_reads = writes == "nothing" and asks == "never"  # a session that may ask can write after an approval
-        if not settings.snapshots or is_elsewhere or session.planning or only_reads or session.directory is None:
+        if (
+            not settings.snapshots
+            or is_elsewhere
+            or session.state.turn_kind == "plan"
+            or only_reads
+            or session.directory is None
+        ):
             return False
         return repository_root(session.directory) is not None  # outside of git there are none: no thread need find out
 

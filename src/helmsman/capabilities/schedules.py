@@ -121,7 +121,7 @@ class Schedules:
     async def _policy(self, _options: SessionOptions) -> dict[str, Any]:
         """Return the policy of its runs, that of the client that adds it. Their questions wait for an answer."""
         settings = self._helm.settings
-        limits = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
+        limits = TurnLimits.of(settings)
         policy = TurnPolicy.of(settings, limits, hub_fingerprint(settings))
         return dict(pack(replace(policy, client=None)))  # what its runs ask is for people
 

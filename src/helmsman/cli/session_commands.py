@@ -658,8 +658,8 @@ def say_command(
     def print_sent(known: Session, sent: Session, task_id: str | None) -> int:
         shown = {"sessionId": sent.id, "status": sent.status, "taskId": task_id}
         words = "Sent."
-        if agent is not None and sent.id != known.id and sent.handed_over_from is not None:
-            shown |= {"handedOverFrom": sent.handed_over_from, "note": " ".join(sent.notes) or None}
+        if agent is not None and sent.id != known.id and sent.state.handed_over_from is not None:
+            shown |= {"handedOverFrom": sent.state.handed_over_from, "note": " ".join(sent.notes) or None}
             words = f"Handed over to {agent}."
         print_result(f"{words} Follow it: helmsman watch {short_id(sent.id)}", present(shown), as_json=as_json)
         return ExitCode.OK

@@ -232,7 +232,7 @@ def turn_request(
 def _turn_limits(limits: TurnLimits | None, on_limit: OnLimit | None, settings: Settings) -> TurnLimits | None:
     if on_limit is None:
         return limits
-    usual = TurnLimits.of(settings.first_event_timeout, settings.inactivity_timeout)
+    usual = TurnLimits.of(settings)
     return replace(usual if limits is None else limits, on_limit=on_limit)
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 from helmsman.base.redaction import redact_value
 from helmsman.base.structs import Value, pack, replace
 from helmsman.model.client_tools import ToolDefinition
-from helmsman.settings import OnLimit
+from helmsman.settings import OnLimit, Settings
 
 Writes = Literal["nothing", "workspace", "anything"]
 """Write access of a session: nothing, its directory and its writable roots, or anything. The last runs without a sandbox.
@@ -186,9 +186,9 @@ class TurnLimits(Value, frozen=True):
                 force_setattr(self, name, math.inf)  # JSON has no infinity, so the default is left out
 
     @classmethod
-    def of(cls, first_event: float, inactivity: float) -> TurnLimits:
+    def of(cls, settings: Settings) -> TurnLimits:
         """Return the limits of the settings, where 0 means no limit."""
-        return cls(first_event or math.inf, inactivity or math.inf)
+        return cls(settings.first_event_timeout or math.inf, settings.inactivity_timeout or math.inf)
 
     def __bool__(self) -> bool:
         return not (math.isinf(self.first_event) and math.isinf(self.inactivity))

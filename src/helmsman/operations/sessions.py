@@ -91,7 +91,7 @@ async def say(call: OperationCall, args: contract.SayInput) -> contract.SayOutpu
     # Use this client's settings, not those of the session's previous user.
     session = await call.helm.say(args.session_id, args.message, on_question=call.on_question, **args.options())
     before = done_before()
-    handed_over_from = session.handed_over_from if session.id != args.session_id else None
+    handed_over_from = session.state.handed_over_from if session.id != args.session_id else None
     return contract.SayOutput(
         session_id=session.id,
         status=session.status,

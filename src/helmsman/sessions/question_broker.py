@@ -150,7 +150,7 @@ class QuestionBroker:
             by = AnsweredBy("rule", ruling.rule.describe() if ruling.rule is not None else ruling.reason)
             return partial(self._answer_unasked, session, asked, choices, answer, by, ruling.reason)
         now = datetime.now(UTC)
-        asked_ago = max(0.0, (now - session.asked_at.get(question.id, now)).total_seconds())
+        asked_ago = max(0.0, (now - session.state.asked_at.get(question.id, now)).total_seconds())
         deadline = Deadline(TimeLeft.new(timeout, time.monotonic(), asked_ago))
         session.set_deadline(question.id, deadline)
         # Before the agent receives the question: it must not answer for a person who is about to see a form.
@@ -262,7 +262,7 @@ class QuestionBroker:
         """Return the ruling of the rules on a question of a session."""
         workspace = _workspace(session)
         known = self._rules.rules_for(workspace.directory)
-        return decide(question, replace(known, rules=(*known.rules, *session.rules)), workspace)
+        return decide(question, replace(known, rules=(*known.rules, *session.state.rules)), workspace)
 
     async def record_ruling(self, question: Question, ruling: Ruling) -> None:
         """Record a decision by rules alone, where no person can be asked. A question that no rule allows is denied."""

@@ -54,14 +54,12 @@ if TYPE_CHECKING:
     from helmsman.agents.protocol import Engine
     from helmsman.approvals.deadline import Deadline
     from helmsman.base.clients import McpClient
-    from helmsman.base.files import DirectoryIdentity
     from helmsman.git.worktree import Worktree
     from helmsman.model.answered_by import Answered, AnsweredBy
     from helmsman.model.client_tools import ToolResult
     from helmsman.model.events import Event, Failure, Item, Source, ToolCalled, Usage
-    from helmsman.model.options import PathLike, SessionOptions, TurnInput, TurnLimits
+    from helmsman.model.options import PathLike, SessionOptions, TurnInput
     from helmsman.model.questions import Choice, Question
-    from helmsman.model.rules import Rule
     from helmsman.sessions.feed import Feed
     from helmsman.sessions.state import QueuedMessage, SessionState, SessionStatus, StateView
 
@@ -242,31 +240,6 @@ class Session:
         return self._state.options
 
     @property
-    def limits(self) -> TurnLimits:
-        """Limits on silence in its turns, and the action at a usage limit."""
-        return self._state.limits
-
-    @property
-    def output_schema(self) -> Mapping[str, Any] | None:
-        """JSON schema of the result of the current (or last) turn."""
-        return self._state.output_schema
-
-    @property
-    def planning(self) -> bool:
-        """Return whether the turn makes a plan, which the user approves at its end (`helmsman.capabilities.plans`)."""
-        return self._state.turn_kind == "plan"
-
-    @property
-    def is_message(self) -> bool:
-        """Return whether the turn answers a message, so that another message can continue it. A compaction does not."""
-        return self._state.turn_kind != "other"
-
-    @property
-    def goal(self) -> str | None:
-        """Objective that the agent pursues turn after turn."""
-        return self._state.goal
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Remarks of Helmsman and the agent for the caller."""
         return self._state.notes
@@ -275,16 +248,6 @@ class Session:
     def worktree(self) -> Worktree | None:
         """Git worktree of the session."""
         return self._state.worktree
-
-    @property
-    def place(self) -> DirectoryIdentity | None:
-        """Working directory of the last turn, for comparison."""
-        return self._state.place
-
-    @property
-    def handed_over_from(self) -> str | None:
-        """Session of another agent that this one continues."""
-        return self._state.handed_over_from
 
     @property
     def opened_by(self) -> McpClient | None:
@@ -300,21 +263,6 @@ class Session:
     def queue(self) -> Sequence[QueuedMessage]:
         """Messages to send when the turn has ended."""
         return self._state.queue
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """Rules that hold for this session."""
-        return self._state.rules
-
-    @property
-    def created_at(self) -> datetime:
-        """Time at which Helmsman first saw the session."""
-        return self._state.created_at
-
-    @property
-    def changed_at(self) -> datetime:
-        """Time of the last event."""
-        return self._state.changed_at
 
     @property
     def elsewhere(self) -> str | None:
@@ -370,11 +318,6 @@ class Session:
         return self._deadlines
 
     @property
-    def asked_at(self) -> Mapping[str, datetime]:
-        """Times at which the open questions were first asked, by this hub or an earlier one."""
-        return self._state.asked_at
-
-    @property
     def own_question(self) -> tuple[str, OwnAnswer] | None:
         """Question that Helmsman asks before the session receives the end of its turn, and the handler of its answer."""
         return self._own_question
@@ -401,7 +344,7 @@ class Session:
 
     def request(self, turn: TurnInput) -> TurnRequest:
         """Return a turn with the options and limits of the session, as a request."""
-        return TurnRequest(turn=turn, options=self.options, limits=self.limits)
+        return TurnRequest(turn=turn, options=self.options, limits=self._state.limits)
 
     def attach_queued(self, task_id: str, queued: QueuedTurn) -> None:
         """Let this process run a message that waits."""

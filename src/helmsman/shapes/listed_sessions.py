@@ -79,7 +79,10 @@ def listed_session(
         shown |= present({"directory": session.directory, "name": state.name, "summary": state.about})
         shown |= present({"enforced": state.enforced})
         shown |= {"sessionId": session.id, "agent": session.options.agent, "model": session.model}
-        shown |= {"timestamp": iso_time(session.changed_at.astimezone(UTC)), "questions": len(state.questions) or None}
+        shown |= {
+            "timestamp": iso_time(session.state.changed_at.astimezone(UTC)),
+            "questions": len(state.questions) or None,
+        }
         shown |= {"note": state.note or state.timed_out_note or state.left_running_note}
     if info is not None:
         shown |= present(

@@ -362,7 +362,7 @@ class Steering(TurnRunner):
                 f"A hub that has died was to put this into the turn of session {session.id}, and nobody can tell whether "
                 "it did. Look at the session before you send it again."
             )
-        request = self._request(message, narrowed, options, session.limits)
+        request = self._request(message, narrowed, options, session.state.limits)
         require_place(session.id, session.directory)
         if session.engine is None:
             await self.agent_records.refuse_archived(session.id)
@@ -388,14 +388,14 @@ class Steering(TurnRunner):
                 )
             case "steer":
                 await self.steer(session.id, request.turn.text)
-                if request.limits != session.limits:
+                if request.limits != session.state.limits:
                     session.apply(OptionsChanged(session_id=session.id, limits=request.limits))
             case "error":
                 raise busy(session.id)
         return session
 
     async def _enqueue(self, session: Session, request: TurnRequest) -> Session:
-        policy = self.policy(session.limits if request.limits is None else request.limits)
+        policy = self.policy(session.state.limits if request.limits is None else request.limits)
         task_id, draft = draft_task(request, session_id=session.id, policy=policy)
         self._writer.hold_to_cost(task_id, request.max_cost_usd)
         spec = await self._spec(task_id, request, session.engine)

@@ -63,7 +63,7 @@ def refuse_unasked(session: Session, settings: Settings, doing: str, *, changes_
     has_full_access = options.writes == "anything" or state.sandbox == "danger-full-access"
     if has_full_access or options.unenforced or state.enforced is False:
         why = "has full access"
-    elif session.rules:
+    elif session.state.rules:
         why = "has answers that were given for the whole session"
     else:
         return

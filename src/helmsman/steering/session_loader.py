@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ import anyio
 import anyio.to_thread
 
 from helmsman.agents.registry import usable
-from helmsman.base.clients import McpClient
 from helmsman.base.files import is_inside, refuse_outside
 from helmsman.base.structs import Value, replace
 from helmsman.errors import RegistryUnavailable, SessionBusy, SessionNotFound
@@ -53,8 +51,10 @@ from helmsman.tasks.model import Task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from datetime import datetime
 
     from helmsman.agents.protocol import SessionIndex, SessionInfo
+    from helmsman.base.clients import McpClient
     from helmsman.sessions.session import Listeners, Verbs
     from helmsman.settings import Settings
     from helmsman.steering.shared import SessionRegistry
@@ -67,25 +67,18 @@ log = logging.getLogger(__name__)
 class StoredSession(Value, frozen=True, kw_only=True):
     """Session as another process left it. `running` is its running task, if a process or engine still works on it.
 
-    `logged` is its log. If no task runs, `last_turn` has the events of its last turn, from its last task and its agent's
-    record; `is_outside` says that the agent's own program ran it, so the log lacks it.
+    `state` is what its tasks and its agent say, and `logged` is its log. If no task runs, `last_turn` has the events of its
+    last turn, from its last task and its agent's record; `is_outside` says that the agent's own program ran it, so the log
+    lacks it.
     """
 
-    options: SessionOptions
-    directory: str | None
-    model: str | None
-    name: str | None
-    task_ids: tuple[str, ...]
+    state: SessionState
     running: Task | None
     logged: StoredEvents
     last_turn: tuple[Event, ...]
     is_outside: bool
     unfinished: frozenset[str]
     """Its tasks that run or wait."""
-    opened_by: McpClient | None
-    created_at: datetime
-    changed_at: datetime
-    """Time of its last event."""
     spent: Sequence[SpentTurn]
 
 
@@ -121,8 +114,7 @@ class SessionLoader:
     ) -> Session:
         """Return a session that has just been opened. Listeners get its events when its first turn is under way (`add`)."""
         session = self._make(SessionState(session_id, directory=directory), listeners=None)
-        usual = TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout)
-        held = usual if limits is None else limits
+        held = TurnLimits.of(self._settings) if limits is None else limits
         session.apply(OptionsChanged(session_id=session_id, options=options, limits=held))
         return session
 
@@ -162,7 +154,7 @@ class SessionLoader:
                 await self._bring_up_to_date(session, newer)
 
     async def _bring_up_to_date(self, session: Session, now: StoredSession, *, again: bool = True) -> None:
-        for task_id in now.task_ids:
+        for task_id in now.state.task_ids:
             session.fold(TaskLinked(session_id=session.id, task_id=task_id))
         self._registry.elsewhere.pop(session.id, None)
         task, logged = now.running, now.logged.after(session.feed.cursor)
@@ -220,22 +212,11 @@ class SessionLoader:
         known = await self.stored(session_id)
         if known is None:
             raise SessionNotFound(f"There is no session {session_id}. List the sessions to see which there are.")
-        tree = await anyio.to_thread.run_sync(lifecycle.adopt, self._settings.state_dir, session_id, known.directory)
+        state_dir, place = self._settings.state_dir, known.state.directory
+        tree = await anyio.to_thread.run_sync(lifecycle.adopt, state_dir, session_id, place)
         if session_id in self._registry.by_id:  # it was started here in the meantime
             return self._registry.by_id[session_id]
-        state = SessionState(
-            session_id,
-            directory=known.directory,
-            model=known.model,
-            name=known.name,
-            options=known.options,
-            limits=TurnLimits.of(self._settings.first_event_timeout, self._settings.inactivity_timeout),
-            opened_by=known.opened_by,
-            task_ids=known.task_ids,
-            created_at=known.created_at,
-            changed_at=known.changed_at,
-        )
-        session = self._make(state, self._registry.listeners)
+        session = self._make(known.state, self._registry.listeners)
         session.replay(known.logged.events, known.logged.cursor, known.logged.source)
         if session.worktree != tree:  # it was made or removed while the session was not loaded
             session.fold(WorktreeAssigned(session_id=session_id, worktree=tree))
@@ -271,21 +252,26 @@ class SessionLoader:
         waiting = {task.id for task in tasks if task.is_waiting}
         logged = with_unsent_queued(await self.log_of(session_id), waiting)
         last_turn = () if running is not None else events_of_last_turn(session_id, last, turn)
-        return StoredSession(
-            options=self._options(directory, tasks, info),
+        state = SessionState(
+            session_id,
             directory=directory,
             model=info.model if info is not None else tasks[0].model,
             name=info.name if info is not None else None,
+            options=self._options(directory, tasks, info),
+            limits=TurnLimits.of(self._settings),
+            opened_by=await self._owner(session_id),
             task_ids=tuple(task.id for task in reversed(tasks)),
+            created_at=_created_at(info, tasks),
+            changed_at=_changed_at(info, tasks),
+        )
+        return StoredSession(
+            state=state,
             running=running,
             logged=logged,
             last_turn=last_turn,
             is_outside=bool(last_turn) and is_unlogged(logged, turn),
             unfinished=frozenset(task.id for task in tasks if task.is_running),
-            created_at=_created_at(info, tasks),
-            changed_at=_changed_at(info, tasks),
             spent=await self._spent_by(session_id),
-            opened_by=await self._owner(session_id),
         )
 
     async def statuses(

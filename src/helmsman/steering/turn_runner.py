@@ -316,7 +316,7 @@ class TurnRunner(Verbs, Hooks):
                 await anyio.to_thread.run_sync(lifecycle.discard, fresh.made)
             raise
         if turn is not None:
-            self._writer.begin(task_id, session, engine=engine.id, asked_at=session.created_at)
+            self._writer.begin(task_id, session, engine=engine.id, asked_at=session.state.created_at)
         self._loader.add(session)
         self.attach(session, engine)
         if session.opened_by is not None:
@@ -346,15 +346,15 @@ class TurnRunner(Verbs, Hooks):
         self._check_room(session)
         _ = self.agents[session.options.agent]  # or it is refused before anything is registered
         is_message = begin is None and turn.review is None
-        before = OptionsChanged(session_id=session.id, options=session.options, limits=session.limits)
+        before = OptionsChanged(session_id=session.id, options=session.options, limits=session.state.limits)
         wanted = OptionsChanged(
             session_id=session.id,
             options=request.options,
-            limits=session.limits if request.limits is None else request.limits,
+            limits=session.state.limits if request.limits is None else request.limits,
         )
         if wanted != before:
             session.apply(wanted)
-        policy = self.policy(session.limits, is_message=is_message)
+        policy = self.policy(session.state.limits, is_message=is_message)
         task_id, draft = draft_task(request, session_id=session.id, policy=policy)
         task_id = queued_as or task_id
         self._request_turn(session, turn, task_id, is_message=is_message)
@@ -565,11 +565,11 @@ class TurnRunner(Verbs, Hooks):
         """Warn if another directory is where the session worked last, and remember the one that is there now."""
         if (place := session.options.cwd) is None:
             return
-        if session.place is not None and (warning := session.place.replaced_at(place)) is not None:
+        if session.state.place is not None and (warning := session.state.place.replaced_at(place)) is not None:
             session.remark(warning)
             session.warn((warning,))
         now = await anyio.to_thread.run_sync(DirectoryIdentity.at, place)
-        if now != session.place:
+        if now != session.state.place:
             session.apply(PlaceRecorded(session_id=session.id, place=now))
 
     def as_known(self, error: Exception, agent: str) -> HelmsmanError:
@@ -613,8 +613,8 @@ class TurnRunner(Verbs, Hooks):
 
     def watch(self, session: Session) -> None:
         """Watch the running turn for silence."""
-        if session.limits:
-            self._shared.tasks.start_soon(watch_turn, session, session.limits)
+        if session.state.limits:
+            self._shared.tasks.start_soon(watch_turn, session, session.state.limits)
 
     async def session(self, session_id: str) -> Session:
         """Return a session by its id, known or found on disk.
@@ -626,8 +626,7 @@ class TurnRunner(Verbs, Hooks):
 
     def policy(self, limits: TurnLimits | None = None, *, is_message: bool = True) -> dict[str, Any]:
         """Return the policy of a turn that begins here, for the registry."""
-        usual = TurnLimits.of(self.settings.first_event_timeout, self.settings.inactivity_timeout)
-        held = usual if limits is None else limits
+        held = TurnLimits.of(self.settings) if limits is None else limits
         return dict(pack(TurnPolicy.of(self.settings, held, self.environment_fingerprint, goes_on=is_message)))
 
     async def _spec(self, task_id: str, request: TurnRequest, engine: Engine | None = None) -> dict[str, Any] | None:
@@ -766,7 +765,7 @@ class TurnRunner(Verbs, Hooks):
         """
         text = None
         if isinstance(event, TurnStarted):
-            text = None if session.goal is None else towards(session.goal)
+            text = None if session.state.goal is None else towards(session.state.goal)
         elif isinstance(event.item, UserMessage) and session.state.is_running and not is_theirs(session, self._writer):
             text = event.item.text
         if text is None or self._writer.running_task(session.id) is not None or session.id in self._shared.registering:
@@ -777,7 +776,7 @@ class TurnRunner(Verbs, Hooks):
     async def _register(self, session: Session, text: str) -> None:
         try:
             request = session.request(TurnInput(text=text))
-            task_id, draft = draft_task(request, session_id=session.id, policy=self.policy(session.limits))
+            task_id, draft = draft_task(request, session_id=session.id, policy=self.policy(session.state.limits))
             await self._writer.enter(draft)
         finally:
             self._shared.registering.discard(session.id)
