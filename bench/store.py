@@ -121,7 +121,7 @@ async def _appends(folder: Path, clock: Callable[[], float]) -> tuple[Sample, Sa
 
         def by_store() -> None:
             body = event.body.replace("item-1", f"item-{next(numbers)}")  # no text is looked through twice
-            registry.write(partial(append, events={"bench": [event._replace(body=body).redacted()]}))
+            registry.database.write(partial(append, events={"bench": [event._replace(body=body).redacted()]}))
 
         contenders = {"store": partial(_each, by_store, clock), "bare": partial(_each, by_sqlite, clock)}
         taken = await by_turns(contenders, ROUNDS)
@@ -180,7 +180,7 @@ def _fill(path: Path, sessions: int) -> int:
     with closing(Registry(path)) as registry:
         for first in range(0, sessions, _AT_ONCE):
             events = {_id(number): old if number % 2 else new for number in range(first, first + _AT_ONCE)}
-            registry.write(partial(append, events=events))
+            registry.database.write(partial(append, events=events))
     return sum(len(event.body) for event in new) * sessions
 
 
@@ -190,7 +190,7 @@ def _opened(path: Path) -> Sample:
         began = time.perf_counter()
         with closing(Registry(path)) as registry:
             registry.running()
-            found = registry.read(partial(read, session_id=_id(number * 100)))
+            found = registry.database.read(partial(read, session_id=_id(number * 100)))
             taken.append(time.perf_counter() - began)
         assert len(found.events) == EVENTS, found
     return Sample(tuple(taken))
@@ -202,7 +202,7 @@ def _listed(path: Path, sessions: int) -> Sample:
     with closing(Registry(path)) as registry:
         for _ in range(ROUNDS):
             began = time.perf_counter()
-            found = registry.read(lambda connection: connection.execute(sql).fetchall())
+            found = registry.database.read(lambda connection: connection.execute(sql).fetchall())
             taken.append(time.perf_counter() - began)
             assert len(found) == sessions
     return Sample(tuple(taken))
@@ -214,9 +214,9 @@ def _compacted(path: Path) -> tuple[float, float, int]:
     now = datetime.now(UTC)
     with closing(Registry(path)) as registry:
         began = time.perf_counter()
-        while registry.read(lambda connection: is_due(connection, now, RETENTION)):
+        while registry.database.read(lambda connection: is_due(connection, now, RETENTION)):
             before = time.perf_counter()
-            registry.write(lambda connection: compact_some(connection, now, RETENTION))
+            registry.database.write(lambda connection: compact_some(connection, now, RETENTION))
             taken.append(time.perf_counter() - before)
         registry.database.reclaim()
         return max(taken), time.perf_counter() - began, SqliteDatabase(path).size().bytes

@@ -39,8 +39,8 @@ def registry(path: Path) -> Iterator[Registry]:
         task, _ = registry.add(TaskDraft(instruction="Fix it", session_id=OLD))
         registry.update(task.id, status="completed", result="Fixed.")
         long_ago = NOW - timedelta(days=100)
-        registry.write(lambda to: put_session(to, OLD, long_ago, ("Fix it", "x" * 3_000_000)))
-        registry.write(lambda to: put_session(to, NEW, NOW, ("Test it", "Again", "Done")))
+        registry.database.write(lambda to: put_session(to, OLD, long_ago, ("Fix it", "x" * 3_000_000)))
+        registry.database.write(lambda to: put_session(to, NEW, NOW, ("Test it", "Again", "Done")))
         yield registry
 
 
@@ -107,8 +107,8 @@ async def test_the_time_is_a_setting(bare_cli: Cli, registry: Registry) -> None:
 
 async def test_events_that_are_missing_or_belong_to_no_session_are_found(bare_cli: Cli, registry: Registry) -> None:
     assert (await bare_cli.run("hub", "store", "check")).stderr == "The store is whole.\n"
-    registry.write(lambda to: to.execute("DELETE FROM events WHERE seq = 2 AND session = 2"))
-    registry.write(lambda to: to.execute("UPDATE events SET session = 77 WHERE session = 1 AND seq = 2"))
+    registry.database.write(lambda to: to.execute("DELETE FROM events WHERE seq = 2 AND session = 2"))
+    registry.database.write(lambda to: to.execute("UPDATE events SET session = 77 WHERE session = 1 AND seq = 2"))
     done = await bare_cli.run("hub", "store", "check", "--json")
     (said,) = done.json
     assert (done.exit_code, said["ok"]) == (1, False)

@@ -231,7 +231,7 @@ async def test_what_nobody_has_come_for_in_a_week_is_given_up_with_words(
 
 
 def test_terms_are_read_as_they_were_written() -> None:
-    policy = TurnPolicy(3.5, (Path("/work"),), TurnLimits(first_event=2.0), "/home/me/.codex", "a fingerprint", 7)
+    policy = TurnPolicy(3.5, (Path("/work"),), TurnLimits(first_event=2.0), Path("/home/me/.codex"), "a fingerprint", 7)
     assert unpack(json.loads(json.dumps(pack(policy))), TurnPolicy) == policy
     for nonsense in (None, {}, {"limits": 3}, {**pack(policy), "allowedRoots": None}):
         assert unpack_if_valid(nonsense, TurnPolicy) is None

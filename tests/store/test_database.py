@@ -249,11 +249,11 @@ def test_who_is_no_hub_is_not_kept_from_writing(path: Path) -> None:
 
 
 def test_what_others_have_written_shows_and_what_we_have_does_not(registry: Registry, path: Path) -> None:
-    assert registry.version_of_others() is None, "it is not open yet"
+    assert registry.database.version_of_others() is None, "it is not open yet"
     registry.add(draft())
-    before = registry.version_of_others()
+    before = registry.database.version_of_others()
     registry.add(draft())
-    assert registry.version_of_others() == before is not None
+    assert registry.database.version_of_others() == before is not None
     with closing(Registry(path)) as another:
         another.add(draft())
-    assert registry.version_of_others() not in (None, before)
+    assert registry.database.version_of_others() not in (None, before)

@@ -23,7 +23,7 @@ LONG = RETENTION + timedelta(hours=1)
 
 
 def put(registry: Registry, session_id: str, clock: Clock, ago: timedelta = LONG, **more: Any) -> None:
-    registry.write(lambda connection: put_session(connection, session_id, clock.now - ago, **more))
+    registry.database.write(lambda connection: put_session(connection, session_id, clock.now - ago, **more))
 
 
 def add(registry: Registry, **fields: Any) -> Task:
@@ -32,7 +32,7 @@ def add(registry: Registry, **fields: Any) -> Task:
 
 def count(registry: Registry, session_id: str) -> int:
     sql = "SELECT count(*) FROM events JOIN sessions ON session = sessions.number WHERE id = ?"
-    return int(registry.read(lambda connection: connection.execute(sql, (session_id,)).fetchone()[0]))
+    return int(registry.database.read(lambda connection: connection.execute(sql, (session_id,)).fetchone()[0]))
 
 
 def test_a_session_that_was_not_used_for_the_retention_time_loses_its_events_and_results(
@@ -45,7 +45,7 @@ def test_a_session_that_was_not_used_for_the_retention_time_loses_its_events_and
     put(registry, "new", clock, ago=timedelta())
     assert registry.compact() == Compacted()
     clock.pass_by(days=1, hours=1)
-    assert registry.read(lambda connection: due(connection, clock.now, RETENTION)) == Compacted(1, 2, 1)
+    assert registry.database.read(lambda connection: due(connection, clock.now, RETENTION)) == Compacted(1, 2, 1)
     assert registry.compact() == Compacted(1, 2, 1)
     assert (count(registry, "old"), count(registry, "new")) == (0, 2)
     compacted = registry.get(task.id)
@@ -60,7 +60,7 @@ def test_the_events_of_a_continued_session_are_numbered_on(registry: Registry, c
     registry.compact()
     assert registry.events("old")[:2] == ((), 2)
     put(registry, "old", clock, texts=("Again",))
-    rows = registry.read(lambda connection: connection.execute("SELECT seq FROM events").fetchall())
+    rows = registry.database.read(lambda connection: connection.execute("SELECT seq FROM events").fetchall())
     assert [tuple(row) for row in rows] == [(3,)], "a reader's cursor never meets a number again"
     assert len(registry.events("old").after(2).events) == 1
 
@@ -119,7 +119,7 @@ def test_one_transaction_deletes_whole_sessions_and_not_too_many(
         put(registry, f"s-{number}", clock)
 
     def some() -> Compacted:
-        return registry.write(lambda connection: compact_some(connection, clock.now, RETENTION))[0]
+        return registry.database.write(lambda connection: compact_some(connection, clock.now, RETENTION))[0]
 
     assert some() == Compacted(100, 200)
     monkeypatch.setattr(upkeep, "_EVENTS_AT_ONCE", 50)
@@ -135,7 +135,7 @@ def test_what_is_to_be_written_does_not_fail_because_nothing_can_be_deleted(
 ) -> None:
     put(registry, "old", clock)
     refuse = "CREATE TRIGGER refuse BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the disk says no'); END"
-    registry.write(lambda connection: connection.execute(refuse))
+    registry.database.write(lambda connection: connection.execute(refuse))
     with caplog.at_level(logging.WARNING):
         task = add(registry)
     assert registry.get(task.id) == task

@@ -228,12 +228,12 @@ def test_what_has_expired_is_dropped_with_the_next_thing_that_is_written(path: P
 def test_the_version_changes_with_every_change_here_or_elsewhere(registry: Registry, clock: Clock) -> None:
     other = Registry(registry.path, clock=clock)
     task = add(registry)
-    versions = [registry.version()]
-    assert registry.version() == versions[0]
+    versions = [registry.database.version()]
+    assert registry.database.version() == versions[0]
     registry.update(task.id, status="working")
-    versions.append(registry.version())
+    versions.append(registry.database.version())
     other.update(task.id, status="completed")
-    versions.append(registry.version())
+    versions.append(registry.database.version())
     assert len(set(versions)) == 3
     other.close()
 

@@ -152,7 +152,7 @@ class LocalTasks:
         if known is not None and (known.is_waiting or known.session_id is not None):
             return known.id  # by an earlier hub, of which the same was asked
         # A task that cannot be registered could not be followed or stopped.
-        await self._helm.task_writer.registry(lambda registry: registry.version())
+        await self._helm.task_writer.registry(lambda registry: registry.database.version())
         start = _Start()
 
         async def run() -> None:

@@ -144,7 +144,7 @@ class SessionLoader:
         if self._runs_here(session):
             return  # without a checkpoint: a caller cancelled from here on has had its effect
         async with session.catching_up:
-            version = self._writer.version_of_others()
+            version = self._writer.database.version_of_others()
             if version is not None and version == session.seen_version and not session.state.is_running:
                 return  # no other process has written since
             newer = await self.changed(session.id, session.task_ids, is_running=session.state.is_running)

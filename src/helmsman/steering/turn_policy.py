@@ -8,7 +8,7 @@ in files, which that process reads too.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from helmsman.base.caller_context import asking_client
 from helmsman.base.clients import McpClient
@@ -21,21 +21,18 @@ if TYPE_CHECKING:
 
 
 class TurnPolicy(Value, frozen=True):
-    """Policy of a turn, in addition to its options."""
+    """Policy of a turn, in addition to its options. Most fields are settings of its client."""
 
     approval_timeout: float | None
     allowed_roots: tuple[Path, ...]
     limits: TurnLimits
-    home: str = ""
-    """Directory of Codex's sessions."""
+    codex_home: Path | None = None
     environment_fingerprint: str = ""
     """Fingerprint of environment and settings. A turn must not run in an engine with another one."""
     max_sessions: int | None = None
-    path: str = ""
-    """Its program, where the settings name one."""
-    claude_home: str = ""
-    claude_path: str = ""
-    """Same for Claude Code."""
+    codex_path: Path | None = None
+    claude_home: Path | None = None
+    claude_path: Path | None = None
     client: McpClient | None = None
     """MCP client that requested the turn for its model."""
 
@@ -44,20 +41,11 @@ class TurnPolicy(Value, frozen=True):
         cls, settings: Settings, limits: TurnLimits, environment_fingerprint: str, *, goes_on: bool = True
     ) -> TurnPolicy:
         """`goes_on` is False for a turn that cannot resume after a usage limit because it is no message."""
-        limits = replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None)
-        home, most = str(settings.codex_home), settings.max_sessions
-        path = "" if settings.codex_path is None else str(settings.codex_path)
-        claude = str(settings.claude_home), "" if settings.claude_path is None else str(settings.claude_path)
         return cls(
-            settings.approval_timeout,
-            settings.allowed_roots,
-            limits,
-            home,
-            environment_fingerprint,
-            most,
-            path,
-            *claude,
-            asking_client(),
+            limits=replace(limits, on_limit=(limits.on_limit or settings.on_limit) if goes_on else None),
+            environment_fingerprint=environment_fingerprint,
+            client=asking_client(),
+            **{name: getattr(settings, name) for name in (*_ALWAYS, *_IF_SET)},
         )
 
     @classmethod
@@ -67,13 +55,10 @@ class TurnPolicy(Value, frozen=True):
 
     def settings(self, ours: Settings) -> Settings:
         """Return our settings, overridden by the policy of the turn."""
-        return replace(
-            ours,
-            approval_timeout=self.approval_timeout,
-            allowed_roots=self.allowed_roots,
-            max_sessions=ours.max_sessions if self.max_sessions is None else self.max_sessions,
-            codex_home=Path(self.home) if self.home else ours.codex_home,
-            codex_path=Path(self.path) if self.path else ours.codex_path,
-            claude_home=Path(self.claude_home) if self.claude_home else ours.claude_home,
-            claude_path=Path(self.claude_path) if self.claude_path else ours.claude_path,
-        )
+        held = {name: getattr(self, name) for name in (*_ALWAYS, *_IF_SET)}
+        return replace(ours, **{name: value for name, value in held.items() if value is not None or name in _ALWAYS})
+
+
+_ALWAYS: Final = ("approval_timeout", "allowed_roots")
+"""Settings that hold also where the client has none."""
+_IF_SET: Final = ("max_sessions", "codex_home", "codex_path", "claude_home", "claude_path")

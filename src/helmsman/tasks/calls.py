@@ -138,7 +138,7 @@ class CallLog:
             await under_way.wait()
         self._under_way[place] = anyio.Event()
         try:
-            return await self._writer.registry(lambda registry: registry.write(work))
+            return await self._writer.registry(lambda registry: registry.database.write(work))
         except BaseException:
             self._ended(call)
             raise
@@ -175,7 +175,7 @@ class CallLog:
             found = (content.get("sessionId") for content in contents)
             return list(dict.fromkeys(session_id for session_id in found if isinstance(session_id, str)))
 
-        return await self._writer.registry(lambda registry: registry.read(work))
+        return await self._writer.registry(lambda registry: registry.database.read(work))
 
     async def forget_gone(self) -> None:
         """Forget the calls of clients that are gone: they cannot be repeated.
@@ -191,4 +191,4 @@ class CallLog:
             old = int((time.time() - _KEPT_SECONDS) * 1_000_000)
             connection.execute("DELETE FROM calls WHERE pid = 0 AND begun_at < ?", (old,))
 
-        await self._writer.registry(lambda registry: registry.write(work))
+        await self._writer.registry(lambda registry: registry.database.write(work))

@@ -257,7 +257,7 @@ class Task(Value, frozen=True, kw_only=True):
     def account(self) -> tuple[str, ...]:
         """Return its agent and the homes of the agents' programs, which hold the logins: usage limits are an account's."""
         policy = self.policy or {}
-        return account(self.agent, policy.get("home", ""), policy.get("claudeHome", ""))
+        return account(self.agent, policy.get("codexHome", ""), policy.get("claudeHome", ""))
 
     @property
     def on_limit(self) -> str | None:

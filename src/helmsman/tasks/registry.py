@@ -122,14 +122,6 @@ class Registry:
         """Let go of the file. A later call opens it again."""
         self.database.close()
 
-    def version(self) -> tuple[int, ...]:
-        """Return a token that changes whenever a task may have changed, in any process. Costs microseconds."""
-        return self.database.version()
-
-    def version_of_others(self) -> tuple[int, ...] | None:
-        """Return the same for changes by other processes. Never waits: None if it is not known immediately."""
-        return self.database.version_of_others()
-
     # --- writing -----------------------------------------------------------------------------------------------------
 
     def add(self, draft: TaskDraft, also: Callable[[StoreConnection, Task], None] | None = None) -> tuple[Task, bool]:
@@ -326,19 +318,7 @@ class Registry:
             pause = _COMPACT_EVERY
         self._next_compaction = time.monotonic() + pause
 
-    def write(self, work: Callable[[StoreConnection], T]) -> T:
-        """Write what else is in the file, as one transaction.
-
-        Raises:
-            RegistryUnavailable: The file cannot be written.
-        """
-        return self.database.write(work)
-
     # --- reading -----------------------------------------------------------------------------------------------------
-
-    def read(self, work: Callable[[StoreConnection], T]) -> T:
-        """Read what else is in the file."""
-        return self.database.read(work)
 
     def get(self, task_id: str) -> Task | None:
         """Return the task with exactly this id."""
@@ -419,16 +399,16 @@ class Registry:
     def owner_of(self, session_id: str) -> McpClient | None:
         """Return the MCP client that owns a session; None for a person's."""
         sql = "SELECT client FROM sessions WHERE id = ?"
-        row = self.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
+        row = self.database.read(lambda connection: connection.execute(sql, (session_id,)).fetchone())
         return None if row is None or row["client"] is None else unpack_if_valid(json_object(row["client"]), McpClient)
 
     def events(self, session_id: str, since: int = 0, most_bytes: float = math.inf) -> StoredEvents:
         """Return the log of a session after a cursor, its beginning only if all of it has more bytes."""
-        return self.read(partial(read, session_id=session_id, since=since, most_bytes=most_bytes))
+        return self.database.read(partial(read, session_id=session_id, since=since, most_bytes=most_bytes))
 
     def log_heads(self) -> dict[str, LogHead]:
         """Return the ends of all logs that have events, by session id."""
-        return self.read(heads)
+        return self.database.read(heads)
 
     def tasks_of_session(self, session_id: str) -> _Tasks:
         """Return the turns of a session, newest first, including one that was about to begin when its process died."""

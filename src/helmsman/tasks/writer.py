@@ -249,12 +249,6 @@ class TaskWriter:
         """
         return await anyio.to_thread.run_sync(do, self._registry, limiter=self._one_at_a_time)
 
-    def version_of_others(self) -> tuple[int, ...] | None:
-        """Return a value that changes whenever another process may have changed a task; None if it is not known without
-        waiting.
-        """
-        return self._registry.version_of_others()
-
     # --- turns begin -------------------------------------------------------------------------------------------------
 
     async def enter(self, draft: TaskDraft, *, soon: bool = False) -> tuple[str, Task | None]:

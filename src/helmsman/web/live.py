@@ -180,7 +180,7 @@ class Live:
         try:
             while self._readers:
                 try:
-                    now = await self._helm.task_writer.registry(lambda registry: registry.version())
+                    now = await self._helm.task_writer.registry(lambda registry: registry.database.version())
                     if now != version:
                         if version is not None:
                             self._mark(_EVERYBODY, "tasks")
