@@ -225,7 +225,7 @@ async def test_what_has_ended_or_waits_is_told_by_the_next_hub_once(
     # Nobody is told by this one; what ended with it is due, as after a crash between the end and its notice.
     with sqlite3.connect(state_dir / "registry.sqlite3") as connection:
         connection.execute("UPDATE tasks SET status = 'working' WHERE id = ?", (task_id,))
-        connection.execute("UPDATE tasks SET status = 'completed', result = 'Done.' WHERE id = ?", (task_id,))
+        connection.execute("UPDATE tasks SET status = 'completed' WHERE id = ?", (task_id,))
     async with opened(state_dir, webhook(receiver)) as house:
         (told,) = await receiver.until(1)
         assert (told.json["kind"], told.json["taskId"]) == ("done", task_id)

@@ -47,9 +47,8 @@ _EXPIRED: Final = f"""
     AND NOT EXISTS (SELECT 1 FROM sessions WHERE id = tasks.session_id AND changed_at > :unused_since)
 """
 _COMPACT_TASKS: Final = """
-    UPDATE tasks SET result = NULL, progress = NULL, stored_options = NULL, policy = NULL, timed_out = NULL, granted = NULL,
-        reviewed = NULL, tree_before = NULL, job_sessions = NULL, chosen = NULL, uncounted = NULL, url = NULL,
-        idempotency_key = NULL, result_compacted = 1, revision = revision + 1 WHERE result_compacted = 0 AND
+    UPDATE tasks SET expiring = NULL, idempotency_key = NULL, result_compacted = 1, revision = revision + 1
+    WHERE result_compacted = 0 AND
 """
 
 
@@ -69,8 +68,9 @@ def _times(now: datetime, retention: timedelta) -> dict[str, int]:
 def _busy_sessions(connection: StoreConnection) -> set[str]:
     """Return the sessions with a task that runs or waits: a turn, one that has yet to begin, or a job."""
     found: set[str | None] = set()
-    for row in connection.execute(f"SELECT session_id, opened_session, job_sessions FROM tasks WHERE {_RUNNING}"):
-        found |= {row["session_id"], row["opened_session"], *json.loads(row["job_sessions"] or "[]")}
+    for row in connection.execute(f"SELECT session_id, opened_session, expiring FROM tasks WHERE {_RUNNING}"):
+        of_job = json.loads(row["expiring"] or "{}").get("jobSessions", ())
+        found |= {row["session_id"], row["opened_session"], *of_job}
     return {session_id for session_id in found if session_id is not None}
 
 

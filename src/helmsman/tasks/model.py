@@ -195,15 +195,15 @@ class Task(Value, frozen=True, kw_only=True):
     max_cost_usd: float | None = None
     schedule: str | None = None
     timed_out: tuple[str, ...] = ()
-    granted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    granted: Mapping[str, Any] = field(default_factory=dict)
     reviewed: Mapping[str, Any] | None = None
     untouched: bool | None = None
     tree_before: Mapping[str, str] | None = None
     job_sessions: tuple[str, ...] = ()
     chosen: tuple[tuple[str, str], ...] = ()
-    uncounted: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    uncounted: Mapping[str, Any] = field(default_factory=dict)
     url: str | None = None
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     spec: Mapping[str, Any] | None = None
     result_compacted: bool = False
     revision: int = 0

@@ -31,7 +31,7 @@ from helmsman.model.events import Usage
 from helmsman.model.options import DEFAULT_AGENT, LIST_LIMIT
 from helmsman.store import open_store, outbox
 from helmsman.store.connection import is_in
-from helmsman.store.database import encodable, microseconds
+from helmsman.store.database import encodable, from_microseconds, microseconds
 from helmsman.store.log import append, heads, read
 from helmsman.store.search_index import SearchIndex
 from helmsman.store.upkeep import RETENTION, Compacted, compact_some, is_due
@@ -161,7 +161,7 @@ class Registry:
             alias = make_alias(values["instruction"], lambda name: _is_in_use(connection, name), self._last_numbers)
             new = Task(**values, alias=alias, created_at=now, updated_at=now)
             task = changed(new, cleaned, now, self._retention)
-            columns = columns_of(structs.asdict(task))
+            columns = columns_of(task)
             connection.execute(
                 f"INSERT INTO tasks ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
                 tuple(columns.values()),
@@ -231,13 +231,13 @@ class Registry:
         cleaned: Any = clean(changes)
 
         def work(connection: StoreConnection) -> Task | None:
-            task = _one(connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)))
+            row = connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone()
+            task = None if row is None else task_of(row)
             if task is None or (if_revision is not None and task.revision != if_revision):
                 return task
             new = changed(task, cleaned, now, self._retention)
-            different = {name: value for name, value in structs.asdict(new).items() if value != getattr(task, name)}
-            if different:
-                columns = columns_of(different)
+            if new is not task:
+                columns = {name: value for name, value in columns_of(new, row).items() if value != row[name]}
                 connection.execute(
                     f"UPDATE tasks SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
                     (*columns.values(), task_id),
@@ -420,11 +420,9 @@ class Registry:
 
     def turn_usages(self) -> tuple[TurnUsage, ...]:
         """Return the usage of each task, oldest first. Much cheaper than reading the whole tasks."""
-        names = Usage.__struct_fields__
         sql = (
-            f"SELECT agent, session_id, turn_id, directory, model, created_at, {', '.join(names)}, "
-            "used_before "
-            "FROM tasks WHERE input_tokens IS NOT NULL ORDER BY number"
+            "SELECT agent, session_id, turn_id, directory, model, created_at, usage, used_before "
+            "FROM tasks WHERE usage IS NOT NULL ORDER BY number"
         )
         rows = self.database.read(lambda connection: connection.execute(sql).fetchall())
         return tuple(
@@ -434,16 +432,16 @@ class Registry:
                 turn_id=row["turn_id"],
                 directory=row["directory"],
                 model=row["model"],
-                created_at=datetime.fromtimestamp(row["created_at"] / 1_000_000, UTC),
-                usage=Usage(*(row[name] for name in names)),
-                before=Usage(*json.loads(row["used_before"] or "[]")),
+                created_at=from_microseconds(row["created_at"]),
+                usage=_usage(row["usage"]),
+                before=_usage(row["used_before"]),
             )
             for row in rows
         )
 
     def granted(self, since: datetime) -> tuple[Task, ...]:
         """Return tasks that were granted more than a budget and have changed since then."""
-        return self._many("WHERE granted IS NOT NULL AND updated_at >= ?", microseconds(since))
+        return tuple(task for task in self._many("WHERE updated_at >= ?", microseconds(since)) if task.granted)
 
     def _one(self, condition: str, *texts: str) -> Task | None:
         sql, values = f"SELECT * FROM tasks {condition}", tuple(map(encodable, texts))
@@ -453,6 +451,10 @@ class Registry:
         sql = f"SELECT * FROM tasks {condition} ORDER BY number DESC"
         rows = self.database.read(lambda connection: connection.execute(sql, values).fetchall())
         return tuple(task_of(row) for row in rows)
+
+
+def _usage(text: str | None) -> Usage:
+    return unpack_if_valid(json_object(text or "{}"), Usage) or Usage()
 
 
 def _is_before(first: datetime | None, second: datetime | None) -> bool:

@@ -1,7 +1,7 @@
 """Tasks as rows of the store.
 
 Everything that is stored passes `clean`: secrets are redacted, texts are bounded, other data becomes plain JSON; an
-idempotency key, which is only ever compared, is stored as its digest. Reading is tolerant: a value that makes no sense
+idempotency key, which is only ever compared, is stored as its digest. Reading is tolerant: content that makes no sense
 counts as absent.
 """
 
@@ -11,14 +11,11 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from msgspec import structs
-
 from helmsman.base.json_values import json_object, mapping
 from helmsman.base.processes import Process
 from helmsman.base.redaction import redact, redact_value
-from helmsman.base.structs import replace
+from helmsman.base.structs import pack, unpack, unpack_if_valid
 from helmsman.base.truncate import TEXT_CHARS, within
-from helmsman.model.events import Usage
 from helmsman.store.database import encodable, from_microseconds, microseconds
 from helmsman.tasks.model import Task, TaskOrigin, TaskStatus
 
@@ -38,18 +35,23 @@ _LIMITS: Final = {
 _JSON_LIMIT: Final = 100_000
 _DIGEST: Final = "sha256:"
 _LONGEST_SECRET: Final = 8192
-_NEVER_NULL: Final = ("granted", "uncounted")  # as fields: their columns are
-_OBJECTS: Final = (
-    *("progress", "error", "spec", "stored_options", "policy", "reviewed", "tree_before"),
-    *_NEVER_NULL,
+
+_PLAIN: Final = (
+    *("id", "origin", "agent", "alias", "status", "directory", "session_id", "turn_id", "opened_session", "model"),
+    *("idempotency_key", "result_compacted", "revision"),
 )
-_LISTS: Final = ("timed_out", "job_sessions", "chosen")
-_JSON: Final = (*_OBJECTS, *_LISTS)
-_WAITS: Final = ("resumes_at", "limit_reached_at", "asked_at")
-_TIMES: Final = ("created_at", "updated_at", "completed_at", "last_event_at", "expires_at", *_WAITS)
-_USAGE: Final = Usage.__struct_fields__
-_PLAIN: Final = tuple(name for name in Task.__struct_fields__ if name not in ("owner", "usage", "metadata"))
-"""Fields of a task that are stored in a column of the same name."""
+_TIMES: Final = ("created_at", "updated_at", "completed_at", "expires_at")
+_USAGES: Final = ("usage", "used_before")
+_COLUMNS: Final = frozenset((*_PLAIN, *_TIMES, *_USAGES))
+"""Fields with a column of their own, because statements use them. The others are in one of two columns, as JSON."""
+_EXPIRING: Final = frozenset(
+    (
+        *("result", "progress", "stored_options", "policy", "timed_out", "granted", "reviewed", "tree_before"),
+        *("job_sessions", "chosen", "uncounted", "url", "spec"),
+    )
+)
+"""Fields that are deleted when the result expires."""
+_NAMES: Final = dict(zip(Task.__struct_fields__, Task.__struct_encode_fields__, strict=True))
 
 
 # --- before anything is stored ---------------------------------------------------------------------------------------
@@ -77,11 +79,13 @@ def _whole(spec: Mapping[str, Any] | None, instruction: str | None) -> Mapping[s
 def _clean(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if name in _JSON:
+    if isinstance(value, dict | list | tuple) and not isinstance(value, Process):
         text = json.dumps(redact_value(value), default=str, skipkeys=True)
         plain = json.loads(text)
         bounded = plain if len(text) <= min(TEXT_CHARS, _JSON_LIMIT) else within(plain, _JSON_LIMIT)
-        return tuple(bounded) if name in _LISTS else bounded
+        if isinstance(value, tuple):
+            return tuple(tuple(one) if isinstance(one, list) else one for one in bounded)
+        return bounded
     if name == "idempotency_key":
         return clean_key(value)
     if isinstance(value, str):
@@ -105,48 +109,35 @@ def _redacted(text: str, limit: int) -> str:
 # --- to and from columns ---------------------------------------------------------------------------------------------
 
 
-def columns_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a task as columns of the table."""
-    columns: dict[str, Any] = {}
-    for name, value in values.items():
-        if name == "metadata":
-            continue  # of a fleet's task
-        if name == "usage":
-            columns.update({column: None if value is None else getattr(value, column) for column in _USAGE})
-        elif name == "used_before":
-            columns[name] = json.dumps(structs.astuple(value)) if value != Usage() else None
-        elif name == "owner":
-            columns["owner_pid"] = None if value is None else value.pid
-            columns["owner_started"] = None if value is None else value.started
-        elif value is None:
-            columns[name] = None
-        elif name in _TIMES:
-            columns[name] = microseconds(value)
-        else:
-            is_empty = not value and name in (*_LISTS, *_NEVER_NULL)
-            columns[name] = None if is_empty else json.dumps(value) if name in _JSON else value
+def columns_of(task: Task, before: Any = None) -> dict[str, Any]:
+    """Return a task as columns of the table. Fields that only a newer Helmsman knows are kept from the row `before`."""
+    columns = {name: getattr(task, name) for name in _PLAIN}
+    columns["result_compacted"] = int(task.result_compacted)
+    for name in _TIMES:
+        time = getattr(task, name)
+        columns[name] = None if time is None else microseconds(time)
+    packed = pack(task)
+    for name in _USAGES:
+        usage = packed.get(_NAMES[name])
+        columns[name] = None if usage is None else json.dumps(usage)
+    for name in ("body", "expiring"):
+        known = {} if before is None else json_object(before[name]) or {}
+        fields = {key: value for key, value in known.items() if key not in _NAMES.values()}
+        for field, key in _NAMES.items():
+            if key in packed and field not in _COLUMNS and (field in _EXPIRING) == (name == "expiring"):
+                fields[key] = packed[key]
+        columns[name] = json.dumps(fields) if fields else None
     return columns
 
 
 def task_of(row: Any) -> Task:
-    """Return the task in a row. Unknown columns come from a newer Helmsman, which has the file open too."""
-    values: dict[str, Any] = {name: row[name] for name in _PLAIN}
-    pid, (*tokens, cost) = row["owner_pid"], (row[name] for name in _USAGE)
-    values["owner"] = None if pid is None else Process(pid, row["owner_started"] or "")
-    is_known = cost is not None or any(count is not None for count in tokens)
-    values["usage"] = replace(Usage(*(count or 0 for count in tokens)), cost_usd=cost) if is_known else None
-    values["used_before"] = Usage(*json.loads(values["used_before"] or "[]"))
+    """Return the task in a row."""
+    columns = {_NAMES[name]: row[name] for name in _PLAIN}
+    columns["resultCompacted"] = bool(row["result_compacted"])
+    columns["status"] = row["status"] if row["status"] in get_args(TaskStatus) else "unknown"
+    columns["origin"] = row["origin"] if row["origin"] in get_args(TaskOrigin) else "local"
     for name in _TIMES:
-        values[name] = None if values[name] is None else from_microseconds(values[name])
-    for name in _OBJECTS:
-        values[name] = json_object(values[name])
-    for name in _LISTS:
-        values[name] = tuple(json.loads(values[name] or "[]"))
-    for name in _NEVER_NULL:
-        values[name] = values[name] or {}
-    values["untouched"] = None if values["untouched"] is None else bool(values["untouched"])
-    values["input_required"] = bool(values["input_required"])
-    values["result_compacted"] = bool(values["result_compacted"])
-    values["status"] = values["status"] if values["status"] in get_args(TaskStatus) else "unknown"
-    values["origin"] = values["origin"] if values["origin"] in get_args(TaskOrigin) else "local"
-    return Task(**values)
+        columns[_NAMES[name]] = None if row[name] is None else from_microseconds(row[name])
+    usages = {_NAMES[name]: json_object(row[name]) for name in _USAGES if row[name] is not None}
+    content = {**(json_object(row["body"]) or {}), **(json_object(row["expiring"]) or {}), **usages}
+    return unpack_if_valid({**content, **columns}, Task) or unpack({"instruction": "", **columns}, Task)
