@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,22 @@ def test_half_of_a_surrogate_pair_does_no_harm(registry: Registry) -> None:
     task, _ = registry.add(TaskDraft(instruction="a\ud800b", directory="/src/\udcff", idempotency_key="k\udcff"))
     assert registry.get(task.id) == task
     assert task.instruction == "a?b"
+
+
+def test_fields_of_a_later_version_survive_a_change(registry: Registry) -> None:
+    task, _ = registry.add(TaskDraft(instruction="x"))
+    later = """UPDATE tasks SET body = '{"instruction": "x", "mood": "good"}' WHERE id = ?"""
+    registry.database.write(lambda connection: connection.execute(later, (task.id,)))
+    registry.update(task.id, status="working", note="so far")
+    (body,) = registry.database.read(lambda connection: connection.execute("SELECT body FROM tasks").fetchone())
+    assert json.loads(body) == {"instruction": "x", "mood": "good", "note": "so far"}
+
+
+@pytest.mark.parametrize("body", ["nonsense", '{"note": 3}', None])
+def test_content_that_makes_no_sense_counts_as_absent(registry: Registry, body: str | None) -> None:
+    task, _ = registry.add(TaskDraft(instruction="x", session_id="s-1"))
+    sql = "UPDATE tasks SET body = ?, expiring = ?, status = 'odd' WHERE id = ?"
+    registry.database.write(lambda connection: connection.execute(sql, (body, "[]", task.id)))
+    found = registry.get(task.id)
+    assert found is not None
+    assert (found.status, found.session_id, found.instruction) == ("unknown", "s-1", "")
