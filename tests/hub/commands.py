@@ -70,7 +70,11 @@ async def done(
 async def begun(command: Sequence[str], place: Place) -> AsyncIterator[anyio.abc.Process]:
     process = await anyio.open_process(command, env=place.env, cwd=place.directory, start_new_session=True)
     async with process:
-        yield process
+        try:
+            yield process
+        except BaseException:
+            process.kill()  # leaving the block waits for its end
+            raise
 
 
 @asynccontextmanager

@@ -61,6 +61,10 @@ async def known(here: Place, monkeypatch: pytest.MonkeyPatch) -> Place:
     return here
 
 
+OWN_PROCESS = (sys.executable, "-m", "helmsman", "--host", NAME)
+"""A command that runs in the process that is started: its children and ancestors count."""
+
+
 def there(*arguments: str) -> list[str]:
     return whole("--host", NAME, *arguments)
 
@@ -71,7 +75,9 @@ def shown(result: Done) -> Any:
 
 
 def children(pid: int) -> list[int]:
-    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
+    """Return the children of all threads of a process."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(one) for children in lists for one in children.read_text(encoding="utf-8").split()]
 
 
 def break_line(way: object) -> None:
@@ -128,7 +134,7 @@ async def test_commands_are_run_there_once(known: Place, place: Place, model: Sc
     assert not (await done(whole("list", "--json"), known)).stdout.count(session_id)
 
     async with begun(whole("--host", NAME, "watch", session_id, "--json"), known) as watching:
-        async with begun(there("say", "--queue", session_id, "And then?"), known) as process:
+        async with begun([*OWN_PROCESS, "say", "--queue", session_id, "And then?"], known) as process:
             with anyio.fail_after(SECONDS):
                 while "And then?" not in (await done(there("tasks", "--status", "pending"), known)).stdout:
                     await anyio.sleep(0.05)
@@ -147,7 +153,7 @@ async def test_commands_are_run_there_once(known: Place, place: Place, model: Sc
             await anyio.sleep(0.05)
     asked = [request for request in model.requests if "And then?" in json.dumps(request.input[-1:])]
     assert len(asked) == 1
-    below = f"exec -a helmsman bash -c {shlex.quote(shlex.join(there('list')) + '; exit $?')}"
+    below = f"exec -a helmsman bash -c {shlex.quote(shlex.join([*OWN_PROCESS, 'list']) + '; exit $?')}"
     of_agent = await done(["bash", "-c", below], known)
     assert of_agent.code == 1
     assert "agent" in of_agent.stderr
