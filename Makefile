@@ -11,7 +11,7 @@ CLIENTS := $(or $(HELMSMAN_CLIENTS_CACHE),.cache/clients)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix release-check bench bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist goldens images reference architecture sandbox-table constraints clean
+.PHONY: help setup clients fetch demo demo-fleet test test-all cover matrix release-check bench bench-check bench-fleet simulate-fleet fuzz soak soak-fleet lint types audit format dist site goldens images reference architecture sandbox-table constraints clean
 
 help: ## Show what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -136,5 +136,9 @@ constraints: $(VENV)/.dev ## Write constraints.txt from what is installed
 dist: $(VENV)/.pip ## Build sdist and wheel reproducibly, with a bill of materials, and try them in an empty environment
 	$(BIN)/python scripts/make_dist.py
 
+site: ## Build the website from docs/ into site/; its pages also open from a disk, and load nothing from elsewhere
+	@test -x .cache/site/bin/mkdocs || ($(PYTHON) -m venv .cache/site && .cache/site/bin/pip install --quiet "mkdocs-material>=9.6,<10")
+	NO_MKDOCS_2_WARNING=1 .cache/site/bin/mkdocs build --quiet --strict
+
 clean: ## Remove what make made
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis htmlcov .coverage .coverage.* dist
+	rm -rf site $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis htmlcov .coverage .coverage.* dist

@@ -15,6 +15,7 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.httpd.application import build_app
 from helmsman.httpd.listening import MCP_PATH, HttpOptions, http_token
 from helmsman.httpd.server import serve_http
+from helmsman.notices.devices import DeviceBook
 from helmsman.service import HelmsmanService
 from helmsman.settings import Settings
 from helmsman.web.login import PAGE_HEADER, Logins
@@ -27,8 +28,8 @@ def token(settings: Settings) -> str:
 
 
 @pytest.fixture
-def logins() -> Logins:
-    return Logins(secure=False)
+def logins(settings: Settings) -> Logins:
+    return Logins(secure=False, devices=DeviceBook(settings.state_dir))
 
 
 @pytest.fixture

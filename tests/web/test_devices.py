@@ -27,11 +27,6 @@ PAGE = {"X-Helmsman": "1", "Content-Type": "application/json"}
 
 
 @pytest.fixture
-def logins(settings: Settings) -> Logins:
-    return Logins(secure=False, devices=DeviceBook(settings.state_dir))
-
-
-@pytest.fixture
 def restarted(helm: HelmsmanService, token: str, settings: Settings) -> ASGIApp:
     """The same server later: no cookie of before is worth anything."""
     logins = Logins(secure=False, devices=DeviceBook(settings.state_dir))
