@@ -242,8 +242,11 @@ async def test_every_question_is_answered_on_a_phone_and_approve_is_on_its_first
         assert await page.get(TOO_SMALL) == [], prompt
         with anyio.fail_after(3 * SECONDS):
             while session.questions:
+                answered = session.questions[0].id
                 await answer(page, prompt)
                 await page.until("document.querySelector('.question:not([inert])') === null")
+                while answered in [question.id for question in session.questions]:
+                    await session.feed.changed()
                 await session.wait()
         assert session.status == "done", prompt
     assert "Blue" in str(model.requests[-1].body)
