@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from helmsman.testing import ScriptedModel, run, say
+from helmsman.testing import Gate, ScriptedModel, run, say
 from tests.cli.conftest import Cli
 from tests.tmux import Tmux
 
@@ -124,3 +124,22 @@ async def test_what_is_typed_while_it_works_gets_there_at_any_size(
         "Then this\nThen that",
     ]
     assert stat.S_IMODE(typed.stat().st_mode) == 0o600
+
+
+async def test_two_queued_messages_are_done_and_shown_once_each(detached_cli: Cli, model: ScriptedModel) -> None:
+    gate = Gate()
+    model.on("First", say(gate, "That was one."))
+    model.on("Second", say("That was two."))
+    model.on("Third", say("That was three."))
+    with Tmux(columns=80, lines=40) as terminal:
+        command = [sys.executable, "-m", "helmsman", "run", "First"]
+        terminal.start(command, env=detached_cli.env | {"TERM": "xterm-256color"}, directory=detached_cli.directory)
+        await terminal.shows("› Enter steers")
+        for number, text in enumerate(("Second", "Third"), 1):
+            terminal.type(text)
+            terminal.press("Tab")
+            await terminal.shows(f"{number} {text}")
+        gate.release()
+        shown = await terminal.shows("• That was three.", "› your message")
+        for text in ("That was one.", "› Second", "That was two.", "› Third", "That was three."):
+            assert shown.count(text) == 1, shown

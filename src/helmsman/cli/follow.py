@@ -8,7 +8,7 @@ continue.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -30,6 +30,7 @@ from helmsman.errors import (
     TurnTimedOut,
     Unsupported,
 )
+from helmsman.model.events import AgentMessage, ItemEnded, TurnEnded, TurnRequested
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -106,9 +107,12 @@ async def talk_from_start(begin: Callable[[str], TurnStep], display: Display, *,
 
 
 @dataclass(frozen=True, slots=True)
-class _Queued:
+class QueuedMessage:
+    """Message for a later turn: its task, and the number of the session's last event when it was queued."""
+
     text: str
     task_id: str | None
+    cursor: int
 
 
 class _Follower:
@@ -124,7 +128,8 @@ class _Follower:
         self._scope: anyio.CancelScope | None = None
         self._typed: anyio.Event | None = None
         self._next: str | None = None
-        self._queued: list[_Queued] = []
+        self._queued: list[QueuedMessage] = []
+        self._shown: set[str | None] = set()  # tasks of turns on the screen
         self._heard = 0
         self._session = session
         self._begun = anyio.Event()
@@ -223,6 +228,8 @@ class _Follower:
             return None
         while self._queued:
             queued = self._queued.pop(0)
+            if queued.task_id in self._shown:
+                continue
             not_sent = None
             with anyio.CancelScope() as self._scope:
                 not_sent = await until_sent(self._talk.helm, session, queued.task_id)
@@ -230,7 +237,7 @@ class _Follower:
                 return None  # the message stays queued
             self._scope = None
             if not_sent is None:
-                return followed(session)
+                return followed(session, queued)
             self._display.remark(f"Not sent: {queued.text}\n{not_sent.note or 'It was dropped.'}")
             if line is not None:
                 line.put(queued.text, after=True)
@@ -253,6 +260,8 @@ class _Follower:
     def _on_event(self, session: Session, event: Event) -> None:
         self._session = session
         self._begun.set()
+        if isinstance(event, TurnRequested) and event.task_id is not None:
+            self._shown.add(event.task_id)
         self._display.on_event(session, event)
 
     # --- typed input -------------------------------------------------------------------------------------------------
@@ -313,12 +322,14 @@ class _Follower:
 
     async def _enqueue(self, text: str) -> None:
         assert self._talk is not None
+        session = await self._started()
+        cursor = session.feed.cursor
         try:
-            sent = await self._talk.helm.say((await self._started()).id, text, when_busy="queue")
+            sent = await self._talk.helm.say(session.id, text, when_busy="queue")
         except HelmsmanError as error:
             self._give_back(text, error.message)
             return
-        self._queued.append(_Queued(text, sent.task_id))
+        self._queued.append(QueuedMessage(text, sent.task_id, cursor))
 
     async def _started(self) -> Session:
         """Return the session when it has started."""
@@ -390,12 +401,33 @@ class TurnStep(Protocol):
     ) -> StepResult: ...
 
 
-def followed(session: Session) -> TurnStep:
-    """Return a step for the running or last turn of a session."""
+def followed(session: Session, queued: QueuedMessage | None = None) -> TurnStep:
+    """Return a step for the running or last turn of a session, or for the turn of a message that was queued.
+
+    That turn may have ended by now, and further messages may have been sent after it.
+    """
 
     async def show(*, on_event: Callable[[Session, Event], None], on_question: QuestionHandler) -> StepResult:
-        async for event in session.events(since=session.turn_cursor):
-            on_event(session, event)
+        from helmsman.step import StepResult
+
+        is_shown, text = queued is None, ""
+        end: TurnEnded | None = None
+        async with aclosing(session.events(since=session.turn_cursor if queued is None else queued.cursor)) as events:
+            async for event in events:
+                if isinstance(event, TurnRequested) and queued is not None:
+                    is_shown = event.task_id == queued.task_id
+                    if end is not None and end.failure is not None:
+                        raise StepFailed(end.failure.message, session_id=session.id, cause_code=end.failure.code)
+                    if end is not None:
+                        return StepResult(
+                            text=text, output=None, session_id=session.id, usage=session.usage, attempts=1
+                        )
+                if is_shown:
+                    on_event(session, event)
+                    if isinstance(event, TurnEnded) and not event.continues:
+                        end = event
+                    elif isinstance(event, ItemEnded) and isinstance(event.item, AgentMessage) and not event.agent_id:
+                        text = event.item.text
         return _ended(session)
 
     return show
