@@ -86,12 +86,13 @@ async def test_one_is_told_which_rule_decides_a_command(bare_cli: Cli, own_file:
 
 async def test_a_rule_is_removed_after_it_was_shown_and_agreed_to(bare_cli: Cli, book: RuleBook) -> None:
     (rule,) = book.listed(None)
-    refused = await bare_cli.run("config", "rules", "remove", rule.id, stdin=b"n\n")
+    refused = await bare_cli.run("config", "rules", "remove", rule.id)
+    assert refused.exit_code == 2
     assert "npm test" in refused.stderr
-    assert "Nothing was removed." in refused.stderr
+    assert "Nothing was done. Add --yes" in refused.stderr
     assert (await bare_cli.run("config", "rules", "remove", rule.id, "--json")).exit_code != 0
     assert len(book.listed(None)) == 1
-    assert (await bare_cli.run("config", "rules", "remove", rule.id[:4], stdin=b"y\n")).exit_code == 0
+    assert (await bare_cli.run("config", "rules", "remove", rule.id[:4], "--yes")).exit_code == 0
     assert book.listed(None) == []
 
 
@@ -101,8 +102,8 @@ async def test_what_was_typed_before_the_question_is_no_answer_to_it(bare_cli: C
         program.press("y\n")
         await program.shows("Remove this rule?")
         program.press("\n")
-        await program.shows("Nothing was removed.")
-        assert await program.exit_code() == 0
+        await program.shows("Nothing was done.")
+        assert await program.exit_code() == 1
     assert book.listed(None) == [rule]
 
 

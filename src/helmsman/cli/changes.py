@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from helmsman.git.remote_trees import RemoteTree
     from helmsman.git.tree_changes import Unsaved
     from helmsman.git.worktree import Worktree
-    from helmsman.hub.remote_trees import RemoteTrees
     from helmsman.tasks.model import Task
 
 
@@ -64,11 +63,6 @@ async def local_session(helm: Helmsman, reference: str) -> str:
     return task.session_id
 
 
-async def cloud_patch(helm: Helmsman, task: Task, attempt: int = 1) -> bytes:
-    """Return the changes of a cloud task as a diff."""
-    return ((await helm.tasks.cloud.results(task, attempt=attempt)).diff or "").encode("utf-8", "surrogateescape")
-
-
 def file_line(file: FileStat) -> str:
     """Format a changed file as a line."""
     path = one_line(file.path if file.old_path is None else f"{file.old_path} → {file.path}")
@@ -79,23 +73,7 @@ def file_line(file: FileStat) -> str:
 _LISTED: Final = 15  # files that are named before the question
 
 
-CommandT = TypeVar("CommandT", bound="Callable[..., object]")
-
-
-_YES: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask: apply what `helmsman diff` shows now.")
-
-
-_DIGEST: Final = click.option(
-    "--digest", metavar="DIGEST", help="Do not ask: apply the diff with this digest, and nothing else."
-)
-
-
-def agreed_options(command: CommandT) -> CommandT:
-    """Add the options of a command that applies a diff: `yes` and `digest`."""
-    return _YES(_DIGEST(command))
-
-
-def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
+def _agreed_digest(patch: bytes, about: str, *, agreed: bool, as_json: bool) -> str:
     """Return the digest of a diff that the user approved, interactively or with `--yes`.
 
     Raises:
@@ -104,7 +82,7 @@ def agreed_digest(patch: bytes, about: str, *, yes: bool, as_json: bool) -> str:
     """
     from helmsman.git.patches import diff_digest
 
-    if patch and not yes:
+    if patch and not agreed:
         if not can_ask(as_json=as_json):
             raise ConfirmationNeeded(
                 "There is no terminal here to confirm these changes. Look at them with helmsman diff, then give "
@@ -164,12 +142,22 @@ def refuse_brought(reference: str) -> None:
         raise InvalidInput(f"It works on a tree of this machine. Bring it in here: helmsman apply {reference}")
 
 
-def with_remote_tree(known: RemoteTree, do: Callable[[RemoteTrees, str], Awaitable[ResultT]]) -> ResultT:
-    """Call `do` with a remote session that uses a local tree."""
-    session_id = known.session_id
+def on_changes(reference: str, do: Callable[[Any, str], Awaitable[ResultT]]) -> ResultT:
+    """Call `do` with what holds the changes of a session, and the session's id.
+
+    That is the hub here, or for a session that works on a tree of this machine elsewhere, the hub there.
+    """
+    away = remote_session(reference)
+    if away is None:
+
+        async def here(helm: Helmsman) -> ResultT:
+            return await do(helm.extras.changes, await local_session(helm, reference))
+
+        return with_helmsman(here)
+    session_id = away.session_id
     if session_id is None:
-        raise InvalidInput(f"No session is known here that works with the tree sent to {known.host}.")
-    with hosted(TreeElsewhere(known.host)):
+        raise InvalidInput(f"No session is known here that works with the tree sent to {away.host}.")
+    with hosted(TreeElsewhere(away.host)):
         return with_helmsman(lambda helm: do(helm.workspaces, session_id))
 
 
@@ -205,33 +193,33 @@ def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -
     apply`.
     """
 
-    async def show(helm: Helmsman) -> None:
-        task = await cloud_task(helm, session)
-        if task is not None:
-            patch = await cloud_patch(helm, task)
-            if as_json:
-                diff = patch.decode("utf-8", "surrogateescape")
-                print_json({"taskId": task.id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
-            else:
-                _write(patch, f"What cloud task {task.id} changed.", no_pager=no_pager)
-            return
-        print_changes(await helm.extras.changes.diff(await local_session(helm, session)))
-
-    def print_changes(changed: SessionDiff) -> None:
+    if session.startswith("T-") and (found := with_helmsman(lambda helm: _cloud_diff(helm, session))) is not None:
+        task_id, patch = found
         if as_json:
-            from helmsman.shapes.rendering import diff_as_dict
-
-            print_json(diff_as_dict(changed))
-        elif only_stat:
-            echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
-            echo(visible(changed.diff.stat), nl=False)
+            diff = patch.decode("utf-8", "surrogateescape")
+            print_json({"taskId": task_id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
         else:
-            _write(changed.diff.patch, changed.about, no_pager=no_pager)
+            _write(patch, f"What cloud task {task_id} changed.", no_pager=no_pager)
+        return
+    changed: SessionDiff = on_changes(session, lambda work, session_id: work.diff(session_id))
+    if as_json:
+        from helmsman.shapes.rendering import diff_as_dict
 
-    if (away := remote_session(session)) is not None:
-        print_changes(with_remote_tree(away, lambda work, session_id: work.diff(session_id)))
+        print_json(diff_as_dict(changed))
+    elif only_stat:
+        echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
+        echo(visible(changed.diff.stat), nl=False)
     else:
-        with_helmsman(show)
+        _write(changed.diff.patch, changed.about, no_pager=no_pager)
+
+
+async def _cloud_diff(helm: Helmsman, reference: str, attempt: int = 1) -> tuple[str, bytes] | None:
+    """Return the id of a cloud task and its changes as a diff; None for a local reference."""
+    task = await cloud_task(helm, reference)
+    if task is None:
+        return None
+    diff = (await helm.tasks.cloud.results(task, attempt=attempt)).diff or ""
+    return task.id, diff.encode("utf-8", "surrogateescape")
 
 
 def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
@@ -260,14 +248,15 @@ def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Of a cloud task: which attempt.  [default: 1]"
 )
 @click.option("-C", "--cd", "directory", metavar="DIR", help="Of a cloud task: where to.  [default: here]")
-@agreed_options
+@click.option("--digest", metavar="DIGEST", help="Do not ask: apply the diff with this digest, and nothing else.")
+@yes_option
 def apply_command(
     session: str,
     allow_dirty: bool,
     attempt: int | None,
     directory: str | None,
-    yes: bool,
     digest: str | None,
+    agreed: bool,
     as_json: bool,
 ) -> None:
     """Bring what a worktree session changed into the repository it was started for, or what a cloud task changed into
@@ -280,61 +269,39 @@ def apply_command(
     `helmsman session discard`.
     """
     refuse_brought(session)
-    away = remote_session(session)
     host().begin_change()
-    if away is not None and attempt is None and directory is None:
+    place = None if directory is None else host().place(directory)
+    found = with_helmsman(lambda helm: _cloud_diff(helm, session, attempt or 1)) if session.startswith("T-") else None
+    if found is not None:
+        task_id, patch = found
+        seen = digest or _agreed_digest(patch, f"What cloud task {task_id} changed.", agreed=agreed, as_json=as_json)
+        applied = with_helmsman(lambda helm: _apply_cloud(helm, task_id, attempt or 1, place, seen, allow_dirty))
+    elif attempt is not None or directory is not None:
+        raise InvalidInput("--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from.")
+    else:
         if digest is None:
-            changed = with_remote_tree(away, lambda work, session_id: work.diff(session_id))
-            digest = agreed_digest(changed.diff.patch, changed.about, yes=yes, as_json=as_json)
-        seen = digest
-        done = with_remote_tree(
-            away, lambda work, session_id: work.apply(session_id, allow_dirty=allow_dirty, digest=seen)
-        )
+            changed: SessionDiff = on_changes(session, lambda work, session_id: work.diff(session_id))
+            # Without a worktree there is nothing to apply, which the next step reports.
+            patch = changed.diff.patch if changed.scope == "worktree" else b""
+            digest = _agreed_digest(patch, changed.about, agreed=agreed, as_json=as_json)
         from helmsman.shapes.rendering import applied_as_dict
 
-        (print_json if as_json else _print)(applied_as_dict(done))
-        return
-    if digest is None:
-        patch, about = with_helmsman(lambda helm: _look(helm, session, attempt))
-        digest = agreed_digest(patch, about, yes=yes, as_json=as_json)
-    agreed = digest
-    place = None if directory is None else host().place(directory)
-    applied = with_helmsman(lambda helm: _apply(helm, session, allow_dirty, attempt, place, agreed))
-    if as_json:
-        print_json(applied)
-    else:
-        _print(applied)
-
-
-async def _look(helm: Helmsman, reference: str, attempt: int | None) -> tuple[bytes, str]:
-    """Return the diff to apply and its description."""
-    task = await cloud_task(helm, reference)
-    if task is not None:
-        return await cloud_patch(helm, task, attempt or 1), f"What cloud task {task.id} changed."
-    changed = await helm.extras.changes.diff(await local_session(helm, reference))
-    if changed.scope != "worktree":
-        return b"", changed.about  # nothing to apply; the apply step reports that
-    return changed.diff.patch, changed.about
-
-
-async def _apply(
-    helm: Helmsman, reference: str, allow_dirty: bool, attempt: int | None, directory: Path | None, digest: str
-) -> dict[str, Any]:
-    from helmsman.shapes.rendering import applied_as_dict
-
-    task = await cloud_task(helm, reference)
-    if task is not None:
-        done = await helm.tasks.cloud.apply(
-            task, directory or host().place(None), attempt=attempt or 1, allow_dirty=allow_dirty, digest=digest
+        applied = applied_as_dict(
+            on_changes(session, lambda work, known: work.apply(known, allow_dirty=allow_dirty, digest=digest))
         )
-        shown: dict[str, Any] = {"taskId": task.id, "repository": str(done.repository)}
-        how = "three-way" if done.three_way else "clean"
-        return shown | {"how": how, "files": [{"path": file} for file in done.files], "digest": done.digest}
-    if attempt is not None or directory is not None:
-        raise InvalidInput("--attempt and --cd are for cloud tasks. A worktree's changes go where it was made from.")
-    session_id = await local_session(helm, reference)
-    applied = await helm.extras.changes.apply(session_id, allow_dirty=allow_dirty, digest=digest)
-    return applied_as_dict(applied)
+    (print_json if as_json else _print)(applied)
+
+
+async def _apply_cloud(
+    helm: Helmsman, task_id: str, attempt: int, directory: Path | None, digest: str, allow_dirty: bool
+) -> dict[str, Any]:
+    task = await helm.tasks.find(task_id)
+    done = await helm.tasks.cloud.apply(
+        task, directory or host().place(None), attempt=attempt, allow_dirty=allow_dirty, digest=digest
+    )
+    shown: dict[str, Any] = {"taskId": task.id, "repository": str(done.repository)}
+    how = "three-way" if done.three_way else "clean"
+    return shown | {"how": how, "files": [{"path": file} for file in done.files], "digest": done.digest}
 
 
 def _print(applied: dict[str, Any]) -> None:
@@ -362,27 +329,19 @@ def discard_command(session: str, agreed: bool, as_json: bool) -> None:
     directory, or the id of a task. The session itself stays. Refused while it is still working. On a terminal you are
     asked first. Without one, --yes is needed if the worktree has work that exists nowhere else.
     """
-    away = remote_session(session)
     host().begin_change()
 
-    async def look(helm: Helmsman) -> tuple[str, Unsaved]:
-        session_id = await local_session(helm, session)
-        return session_id, await helm.extras.changes.unsaved(session_id)
-
-    async def look_there(work: RemoteTrees, session_id: str) -> tuple[str, Unsaved]:
+    async def look(work: Any, session_id: str) -> tuple[str, Unsaved]:
         return session_id, await work.unsaved(session_id)
 
-    session_id, losing = with_helmsman(look) if away is None else with_remote_tree(away, look_there)
+    session_id, losing = on_changes(session, look)
     if losing:
         _agree(losing, session_id, agreed=agreed, as_json=as_json)
     else:
         question = f"Drop the worktree of session {short_id(session_id)}? Nothing in it would be lost."
         agree(question, agreed=agreed, as_json=as_json, otherwise=None)
     expected = None if agreed else losing
-    if away is not None:
-        gone = with_remote_tree(away, lambda work, session_id: work.discard(session_id, losing=expected))
-    else:
-        gone = with_helmsman(lambda helm: helm.extras.changes.discard(session_id, losing=expected))
+    gone: Discarded = on_changes(session, lambda work, known: work.discard(known, losing=expected))
     show_discarded((gone,), as_json=as_json)
 
 

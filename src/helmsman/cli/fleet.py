@@ -16,7 +16,7 @@ from helmsman.base.structs import replace
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consoles import PROCESS_LOG, log_to_stderr, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import counted, print_json
+from helmsman.cli.output import counted, print_json, print_result
 from helmsman.errors import FleetNotReady, InvalidInput, InvalidSetting
 
 if TYPE_CHECKING:
@@ -140,10 +140,8 @@ def _drain(machine: str, as_json: bool) -> int:
     """Stop a machine from taking new work. Its worker exits when nothing is running there."""
     if not _ask(lambda client: client.drain(machine)):
         raise InvalidInput(f"There is no machine {machine} in the fleet. `helmsman fleet status` shows them.")
-    if as_json:
-        print_json({"machine": machine, "isDraining": True})
-    else:
-        click.echo(f"{machine} takes no new work. Its worker exits when nothing is running there.", err=True)
+    said = f"{machine} takes no new work. Its worker exits when nothing is running there."
+    print_result(said, {"machine": machine, "isDraining": True}, as_json=as_json)
     return ExitCode.OK
 
 

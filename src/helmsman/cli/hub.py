@@ -22,7 +22,7 @@ from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import settings_of_command
-from helmsman.cli.output import Column, ago, counted, print_json, print_list
+from helmsman.cli.output import Column, ago, counted, print_json, print_list, print_result
 from helmsman.errors import InvalidInput, ProgramRefused, Unsupported
 from helmsman.hub.launch import state_directory
 
@@ -118,10 +118,8 @@ def _install(agreed: bool, as_json: bool) -> None:
         otherwise="A file in your home would be written.",
     )
     left = service.install()
-    if as_json:
-        print_json({"installed": str(service.path), "toDo": left})
-    else:
-        click.echo("Installed." if left is None else f"Written. {left}", err=True)
+    said = "Installed." if left is None else f"Written. {left}"
+    print_result(said, {"installed": str(service.path), "toDo": left}, as_json=as_json)
 
 
 @cli_command("uninstall", "Stop starting the hub with the machine.", "helmsman hub uninstall", group=command)
@@ -131,10 +129,8 @@ def _uninstall(as_json: bool) -> None:
 
     service = service_of(settings_of_command().state_dir)
     was_there = service.uninstall()
-    if as_json:
-        print_json({"uninstalled": str(service.path) if was_there else None})
-    else:
-        click.echo(f"Removed {service.path}." if was_there else "It was not installed.", err=True)
+    said = f"Removed {service.path}." if was_there else "It was not installed."
+    print_result(said, {"uninstalled": str(service.path) if was_there else None}, as_json=as_json)
 
 
 @cli_command("stop", "Stop the hub.", "helmsman hub stop", group=command)
@@ -164,11 +160,9 @@ def _end(how: str, *, agreed: bool, as_json: bool) -> None:
         fate = "Turns keep running in their engines, and their questions and queued messages wait for the next hub."
         agree(f"{count} running. {fate} Stop the hub?", agreed=agreed, as_json=as_json, otherwise=None)
     stopped: dict[str, Any] | None = ask_hub(state_dir, how) if hub is not None else None
-    if as_json:
-        print_json({"stopped": None if stopped is None else stopped["pid"]})
-    else:
-        then = " Clients that are connected start the next one." if how == "restart" else ""
-        click.echo(_NONE if stopped is None else f"Stopped hub {stopped['pid']}.{then}", err=True)
+    then = " Clients that are connected start the next one." if how == "restart" else ""
+    said = _NONE if stopped is None else f"Stopped hub {stopped['pid']}.{then}"
+    print_result(said, {"stopped": None if stopped is None else stopped["pid"]}, as_json=as_json)
 
 
 @cli_command(
@@ -441,12 +435,8 @@ def _stop_engine(engine_id: str | None, every: bool, agreed: bool, as_json: bool
         agree(f"{lost} Stop?", agreed=agreed, as_json=as_json, otherwise=None)
     for engine in found:
         stop_engine(state_dir, engine["id"])
-        if not as_json:
-            click.echo(f"Stopped engine {engine['id']}.", err=True)
-    if as_json:
-        print_json({"stopped": [engine["id"] for engine in found]})
-    elif not found:
-        click.echo("No engine is running.", err=True)
+    said = "\n".join(f"Stopped engine {engine['id']}." for engine in found) or "No engine is running."
+    print_result(said, {"stopped": [engine["id"] for engine in found]}, as_json=as_json)
 
 
 def _cells(engine: dict[str, Any]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import click
 
 from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consent import can_ask, confirmed
+from helmsman.cli.consent import can_ask, confirmed, yes_option
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.output import counted, print_json
@@ -42,9 +42,6 @@ scope_option: Final = click.option(
     type=click.Choice(get_args(Scope)),
     help="user: for you, everywhere. local: for you, in this project (claude). project: a file in the project.",
 )
-
-
-yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Make the change without asking.")
 
 
 def client_platform(settings: Settings) -> ClientPlatform:
@@ -107,16 +104,22 @@ def make_changes(
         show(console, client, changes)
     if agreed or not can_ask(as_json=as_json):
         _refuse_links_out_of_the_project(changes)
-    if changes and not agreed:
-        asked = can_ask(as_json=as_json)
-        if not asked or not confirmed("Make this change?"):
-            click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
-            return ExitCode.FAILED if asked else ExitCode.USAGE
+    if changes and (refusal := _refusal("Make this change?", agreed=agreed, as_json=as_json)) is not None:
+        return refusal
     if changes:
         ensure_state_dir(record.path.parent)
     for change in changes:
         change.apply(record)
     return ExitCode.OK
+
+
+def _refusal(question: str, *, agreed: bool, as_json: bool) -> ExitCode | None:
+    """Ask the user, and return the exit code if nothing is to be changed."""
+    asked = agreed or can_ask(as_json=as_json)
+    if agreed or (asked and confirmed(question)):
+        return None
+    click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
+    return ExitCode.FAILED if asked else ExitCode.USAGE
 
 
 def _refuse_links_out_of_the_project(changes: Sequence[Change]) -> None:
@@ -271,11 +274,8 @@ def _plugin(
     commands = [" ".join([client, *words]) for words in (plugin.removing() if remove else plugin.installing())]
     if not as_json:
         click.echo("\n".join(["These commands are run:", *(f"  {visible(command)}" for command in commands)]), err=True)
-    if not agreed:
-        asked = can_ask(as_json=as_json)
-        if not asked or not confirmed("Run them?"):
-            click.echo("Nothing was changed." + ("" if asked else " Add --yes to make this change."), err=True)
-            return ExitCode.FAILED if asked else ExitCode.USAGE
+    if (refusal := _refusal("Run them?", agreed=agreed, as_json=as_json)) is not None:
+        return refusal
     if remove:
         plugin.remove()
     else:

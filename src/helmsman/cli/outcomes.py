@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, get_args
 
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from helmsman.client import Helmsman
     from helmsman.model.questions import Question
     from helmsman.sessions.session import Reply, Session
-    from helmsman.settings import Settings
     from helmsman.tasks.model import Task
 
     ExitCodeOf = Callable[[Mapping[str, Any]], int]
@@ -142,7 +140,7 @@ def run_outcome(
         more=more or {},
     )
     settings = settings_of_command(directory=place if directory is not None else None)
-    view = JsonJobView() if as_json else HumanJobView(settings)
+    view = (JsonJobView if as_json else JobView)(is_live=not as_json and not logs_wanted(settings))
 
     async def run(helm: Helmsman) -> int:
         from helmsman.capabilities.outcomes.agent_selection import selected_agents
@@ -242,92 +240,17 @@ def exit_code_of_job(task: Task) -> ExitCode:
     return ExitCode.OK if task.status == "completed" else ExitCode.FAILED
 
 
-class JobView(ABC):
-    """Base class of job displays. Use it as a context manager around the job."""
+class JobView:
+    """Print progress line by line, with a live line on a terminal; the report goes to stdout."""
 
     session: Session | None = None  # most recently started session
 
-    def __enter__(self) -> JobView:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return
-
-    async def on_question(self, session: Session, question: Question, /) -> Reply:
-        from helmsman.cli.displays import refuse
-        from helmsman.terminal import ask_on_terminal, has_terminal
-
-        if not has_terminal():
-            return await refuse(session, question)
-        return await ask_on_terminal(session, question)
-
-    @abstractmethod
-    def begin(self, task: Task, chosen: Chosen) -> None:
-        """Show the start of the job."""
-
-    @abstractmethod
-    def show(self, task: Task) -> None:
-        """Show the state of the job."""
-
-    @abstractmethod
-    def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
-        """Show the result of the job."""
-
-    @abstractmethod
-    def left(self, task: Task, *, goes_on: bool) -> None:
-        """Show that the user has left the job."""
-
-    def stopping(self) -> None:
-        """Show that the job is being cancelled."""
-        return
-
-    async def animate(self) -> None:
-        """Run the display's continuous updates; cancelled at the end."""
-        return
-
-
-class JsonJobView(JobView):
-    """Print one JSON object per line: each change of progress, then the result."""
-
-    _said: str | None = None
-
-    def begin(self, task: Task, chosen: Chosen) -> None:
-        about = {"taskId": task.id, "kind": task.job, "agent": chosen.agent, "why": chosen.why}
-        print_json({"type": "begun", **about})
-
-    def show(self, task: Task) -> None:
-        said = (task.progress or {}).get("text")
-        if said is not None and said != self._said:
-            self._said = said
-            print_json({"type": "progress", "taskId": task.id, "text": said})
-
-    def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
-        shown = {
-            "type": "result",
-            "taskId": task.id,
-            "status": task.status,
-            "verified": task.status == "completed",
-            "report": report or None,
-            "error": None if report else task.error,
-            "note": task.note,
-            "exitCode": int(code),
-        }
-        print_json(present(shown))
-
-    def left(self, task: Task, *, goes_on: bool) -> None:
-        print_json({"type": "result", "taskId": task.id, "status": "working" if goes_on else "interrupted"})
-
-
-class HumanJobView(JobView):
-    """Print progress line by line, with a live line on a terminal; the report goes to stdout."""
-
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, *, is_live: bool) -> None:
         from helmsman.cli.screen import Screen, StatusLine
 
         self._console = message_console()
-        on_terminal = is_terminal(self._console)
         self._status = StatusLine(self._console)
-        self._screen = Screen(self._console, self._changing if on_terminal and not logs_wanted(settings) else None)
+        self._screen = Screen(self._console, self._changing if is_live and is_terminal(self._console) else None)
         self._said: str | None = None
 
     def __enter__(self) -> JobView:
@@ -341,8 +264,11 @@ class HumanJobView(JobView):
         return [self._status.text(self.session)]
 
     async def on_question(self, session: Session, question: Question, /) -> Reply:
+        from helmsman.cli.displays import refuse
+        from helmsman.terminal import ask_on_terminal, has_terminal
+
         with self._screen.paused():
-            return await super().on_question(session, question)
+            return await (ask_on_terminal if has_terminal() else refuse)(session, question)
 
     async def animate(self) -> None:
         await self._screen.animate()
@@ -364,7 +290,10 @@ class HumanJobView(JobView):
         said = (task.progress or {}).get("text")
         if said is not None and said != self._said:
             self._said = said
-            self._print(f"• {one_line(said)}")
+            self._progress(task, said)
+
+    def _progress(self, _task: Task, said: str) -> None:
+        self._print(f"• {one_line(said)}")
 
     def stopping(self) -> None:
         self._print("Stopping it. Press Ctrl-C again to leave immediately.", "yellow")
@@ -392,6 +321,36 @@ class HumanJobView(JobView):
             self._print(f"✓ Verified. Apply it with helmsman apply {short_id(session_id)}", "green")
         else:
             self._print("✓ Verified", "green")
+
+
+class JsonJobView(JobView):
+    """Print one JSON object per line: each change of progress, then the result."""
+
+    def stopping(self) -> None:
+        return
+
+    def begin(self, task: Task, chosen: Chosen) -> None:
+        about = {"taskId": task.id, "kind": task.job, "agent": chosen.agent, "why": chosen.why}
+        print_json({"type": "begun", **about})
+
+    def _progress(self, task: Task, said: str) -> None:
+        print_json({"type": "progress", "taskId": task.id, "text": said})
+
+    def finish(self, task: Task, report: Mapping[str, Any], code: int) -> None:
+        shown = {
+            "type": "result",
+            "taskId": task.id,
+            "status": task.status,
+            "verified": task.status == "completed",
+            "report": report or None,
+            "error": None if report else task.error,
+            "note": task.note,
+            "exitCode": int(code),
+        }
+        print_json(present(shown))
+
+    def left(self, task: Task, *, goes_on: bool) -> None:
+        print_json({"type": "result", "taskId": task.id, "status": "working" if goes_on else "interrupted"})
 
 
 @cli_command(

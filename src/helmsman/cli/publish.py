@@ -48,11 +48,13 @@ _PULL_REQUEST: Final = (
     click.option("--branch", metavar="NAME", help="The branch to push to.  [default: that of the worktree]"),
     click.option("--draft", is_flag=True, help="Open it as a draft."),
 )
+_ATTEMPTS: Final = 5
+_EVERY_SECONDS: Final = 30.0
 _WATCHING: Final = (
     click.option(
         "--attempts",
         type=click.IntRange(min=1),
-        default=5,
+        default=_ATTEMPTS,
         show_default=True,
         metavar="N",
         help="Turns that are started for it at most.",
@@ -61,7 +63,7 @@ _WATCHING: Final = (
     click.option(
         "--every",
         type=click.FloatRange(min=0.1),
-        default=30.0,
+        default=_EVERY_SECONDS,
         show_default=True,
         metavar="SECONDS",
         help="How often to look at it.",
@@ -161,7 +163,7 @@ def pr_command(
         return ExitCode.OK
     if opened is None:
         raise InvalidInput("There is no pull request to follow.")
-    return _watch(session, attempts=5, max_cost=None, every=30.0, authors=(), once=False, as_json=as_json)
+    return _watch(session, as_json=as_json)
 
 
 def _published(target: ToPublish, opened: str | None) -> str:
@@ -181,15 +183,7 @@ def _published(target: ToPublish, opened: str | None) -> str:
 )
 @session_argument
 @with_options(*_WATCHING)
-def watch_pr_command(
-    session: str,
-    attempts: int,
-    max_cost: float | None,
-    every: float,
-    authors: tuple[str, ...],
-    once: bool,
-    as_json: bool,
-) -> int:
+def watch_pr_command(session: str, as_json: bool, **options: Any) -> int:
     """Follow the pull request of a session until it is merged or closed. When a check fails or a reviewer comments, the next
     turn starts with exactly that, in the same worktree; then the result is committed and pushed, and the comment answered.
 
@@ -199,15 +193,7 @@ def watch_pr_command(
     """
     host().require_own_process()
     host().begin_change()
-    return _watch(
-        session,
-        attempts=attempts,
-        max_cost=max_cost,
-        every=every,
-        authors=authors,
-        once=once,
-        as_json=as_json,
-    )
+    return _watch(session, as_json=as_json, **options)
 
 
 # --- commits ---------------------------------------------------------------------------------------------------------
@@ -304,34 +290,25 @@ def _ask_once(target: ToPublish, *, agreed: bool, as_json: bool) -> None:
 # --- following -------------------------------------------------------------------------------------------------------
 
 
-def _watch(
-    session: str,
-    *,
-    attempts: int,
-    max_cost: float | None,
-    every: float,
-    authors: tuple[str, ...],
-    once: bool,
-    as_json: bool,
-) -> int:
+def _watch(session: str, *, as_json: bool, **options: Any) -> int:
     from helmsman.cli.displays import new_display
 
     settings = settings_of_command()
     display = new_display(settings, as_json=as_json)
-    watching = partial(_follow, session, display, attempts, max_cost, every, authors, once=once)
+    watching = partial(_follow, session, display, **options)
     return with_helmsman(watching, settings=settings, on_question=display.on_question)
 
 
 async def _follow(
     session: str,
     display: Display,
-    attempts: int,
-    max_cost: float | None,
-    every: float,
-    authors: tuple[str, ...],
     helm: Helmsman,
     *,
-    once: bool,
+    attempts: int = _ATTEMPTS,
+    max_cost: float | None = None,
+    every: float = _EVERY_SECONDS,
+    authors: tuple[str, ...] = (),
+    once: bool = False,
 ) -> int:
     import anyio
 

@@ -10,7 +10,7 @@ import click
 from helmsman.base.caller_context import from_here
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, cli_group
-from helmsman.cli.consent import agree, confirmed, yes_option
+from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.host import host
 from helmsman.cli.output import print_json, print_result
@@ -179,23 +179,27 @@ def _remove(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None:
     A rule that you wrote yourself is not touched: you get its location.
     """
     host().begin_change()
-    book = _book()
-    found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
+    rule = _named(rule_id, directory)
+    if not rule.permanent:
+        raise InvalidInput(f"Rule {rule.id} is in a rules file. Remove it there: {_place(rule)}.")
+    _agree(rule, "Remove this rule?", agreed=agreed, as_json=as_json)
+    removed = _book().remove(rule.id)
+    print_result(f"Removed rule {removed.id}.", {"removed": removed.as_dict()}, as_json=as_json)
+
+
+def _named(rule_id: str, directory: Path) -> ListedRule:
+    """Return the rule with this id, or the beginning of it."""
+    found = [one for one in _book().listed(directory) if rule_id and one.id.startswith(rule_id)]
     if len(found) != 1:
         problem = "There is no rule" if not found else "There is more than one rule"
         raise InvalidInput(f"{problem} {rule_id}. `helmsman config rules` lists them.")
-    (rule,) = found
-    if not rule.permanent:
-        raise InvalidInput(f"Rule {rule.id} is in a rules file. Remove it there: {_place(rule)}.")
-    if as_json and not agreed:
-        raise InvalidInput("Nothing was removed. Add --yes: with --json there is no prompt.")
+    return found[0]
+
+
+def _agree(rule: ListedRule, question: str, *, agreed: bool, as_json: bool) -> None:
     if not as_json:
         echo(_shown(rule), err=True)
-    if not agreed and not confirmed("Remove this rule?"):
-        echo("Nothing was removed.", err=True)
-        return
-    removed = book.remove(rule.id)
-    print_result(f"Removed rule {removed.id}.", {"removed": removed.as_dict()}, as_json=as_json)
+    agree(question, agreed=agreed, as_json=as_json, otherwise=f"Rule {rule.id} is changed only if you say so.")
 
 
 @cli_command(
@@ -214,19 +218,11 @@ def _confirm(rule_id: str, agreed: bool, directory: Path, as_json: bool) -> None
     The rule is shown first.
     """
     host().begin_change()
-    book = _book()
-    found = [one for one in book.listed(directory) if rule_id and one.id.startswith(rule_id)]
-    if len(found) != 1 or found[0].rule.proposed_by is None:
+    rule = _named(rule_id, directory)
+    if rule.rule.proposed_by is None:
         raise InvalidInput(f"There is no proposed rule {rule_id}. `helmsman config rules` lists them.")
-    (rule,) = found
-    if as_json and not agreed:
-        raise InvalidInput("Nothing was confirmed. Add --yes: with --json there is no prompt.")
-    if not as_json:
-        echo(_shown(rule), err=True)
-    if not agreed and not confirmed("Let this rule decide?"):
-        echo("Nothing was confirmed.", err=True)
-        return
-    known = book.confirm(rule.id)
+    _agree(rule, "Let this rule decide?", agreed=agreed, as_json=as_json)
+    known = _book().confirm(rule.id)
     print_result(f"Confirmed rule {known.id}.", {"confirmed": known.as_dict()}, as_json=as_json)
 
 
