@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from helmsman.cli.pager import page, page_as_git
+from helmsman.cli.host import page, page_as_git
 
 pytestmark = [
     pytest.mark.needs_git,

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from helmsman.cli.command_names import expanded
-from helmsman.cli.session_ids import matching
+from helmsman.cli.on_session import matching
 from helmsman.testing import Gate, ScriptedModel, say
 from tests.cli.conftest import Cli, LeaveBehind
 

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from helmsman import load_settings
-from helmsman.cli import hosts as hosts_command
+from helmsman.cli import config
 from helmsman.cli.host import OtherMachine
 from helmsman.cli.thin import with_host
 from helmsman.errors import HelmsmanError
@@ -103,15 +103,15 @@ async def test_a_machine_with_another_version_is_told_apart(
 ) -> None:
     host = known_hosts(known.env)[NAME]
     for version, advice in (("99.0", f"on {NAME}"), ("0.0.1", "here")):
-        monkeypatch.setattr(hosts_command, "__version__", version)
-        report = await anyio.to_thread.run_sync(hosts_command._checked, host)
+        monkeypatch.setattr(config, "__version__", version)
+        report = await anyio.to_thread.run_sync(config._checked, host)
         assert report["ok"], report
         assert f"Update it {advice}" in report["notes"][0]
     ssh_is(known, "echo 'helmsman: no such command: connect' >&2; exit 2")
-    old = await anyio.to_thread.run_sync(hosts_command._checked, host)
+    old = await anyio.to_thread.run_sync(config._checked, host)
     assert "it has to be as new as this one" in old["error"]["message"]
     ssh_is(known, "printf 'helmsman-host 2\\t99.0\\n'; exit 0")
-    new = await anyio.to_thread.run_sync(hosts_command._checked, host)
+    new = await anyio.to_thread.run_sync(config._checked, host)
     assert not new["ok"]
 
 

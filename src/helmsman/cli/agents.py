@@ -12,12 +12,11 @@ from helmsman.base.caller_context import environment
 from helmsman.base.config_values import as_toml, dotted, key_path, pair, read_value
 from helmsman.base.sanitize import exact, one_line, visible
 from helmsman.cli.command import cli_command, cli_group
-from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import at_work, echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import Column, print_json, print_list, print_result
+from helmsman.cli.output import Column, agree, print_json, print_list, print_result, yes_option
 from helmsman.errors import HelmsmanError
 from helmsman.model.options import DEFAULT_AGENT
 

@@ -60,9 +60,9 @@ config_command = cli_noun(
     "helmsman config hosts add build ssh://me@build",
     modules={
         "completion": "completing:completion_command",
-        "hosts": "hosts:command",
-        "notify": "notify:command",
-        "rules": "rules:command",
+        "hosts": "config:hosts_command",
+        "notify": "config:notify_command",
+        "rules": "config:command",
     },
 )
 
@@ -85,9 +85,9 @@ _SHARED: Final = {
     "installing": ("install",),
     "app": ("job", "session", "config"),
     "questions": ("respond",),
-    "run": ("plan",),
+    "run": ("plan", "review"),
     "serve": ("acp",),
-    "session_commands": ("interrupt", "say", "steer"),
+    "session_commands": ("interrupt", "say", "status", "steer", "watch"),
 }
 """Modules that hold several commands, as `NAME_command`. Every other command is `command` in the module of its name."""
 _MODULES: Final = {name: f"{name}:command" for name in _COMMANDS} | {

@@ -10,13 +10,32 @@ import click
 from helmsman.base.sanitize import named, one_line, visible
 from helmsman.cli.command import cli_command, cli_group
 from helmsman.cli.completing import complete_session_or_task
-from helmsman.cli.consent import agree, can_ask, confirmed, yes_option
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import TreeElsewhere, host, hosted
-from helmsman.cli.on_session import Body, optional_session, the_session, titles, with_helmsman
-from helmsman.cli.output import Column, ago, counted, page_diff, pager_option, print_diff, print_json, print_list
-from helmsman.cli.session_ids import full_session_id, short_id
+from helmsman.cli.on_session import (
+    Body,
+    full_session_id,
+    optional_session,
+    short_id,
+    the_session,
+    titles,
+    with_helmsman,
+)
+from helmsman.cli.output import (
+    Column,
+    ago,
+    agree,
+    can_ask,
+    confirmed,
+    counted,
+    page_diff,
+    pager_option,
+    print_diff,
+    print_json,
+    print_list,
+    yes_option,
+)
 from helmsman.errors import ConfirmationNeeded, InvalidInput
 from helmsman.git.patches import diff_digest
 

@@ -31,10 +31,9 @@ from helmsman.base.programs import available, environment_for, find_program, ins
 from helmsman.base.structs import replace
 from helmsman.base.unknown_names import nearest
 from helmsman.capabilities.notices import channel_statuses
-from helmsman.cli.hub import service_of
+from helmsman.cli.hub import DAMAGED, service_of
 from helmsman.cli.installing import client_platform
 from helmsman.cli.output import counted
-from helmsman.cli.store import DAMAGED
 from helmsman.clients.configuration import inspect_clients
 from helmsman.clients.launch import Running, launch_words
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting, ProgramRefused, RegistryUnavailable

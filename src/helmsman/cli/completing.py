@@ -22,13 +22,18 @@ from helmsman.errors import HelmsmanError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+
+SHORT: Final = 8
+"""Characters at the end of an id, which are random; the first encode the time and are shared by sessions of the same
+minute.
+"""
+
 _OFFERED: Final = 50
 _HELP_WIDTH: Final = 60
 
 
 def complete_session(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[CompletionItem]:
     """Complete the newest sessions by short id, or by full id if more was typed."""
-    from helmsman.cli.session_ids import SHORT
     from helmsman.settings import load_settings
     from helmsman.steering.listing import page_of_all
 

@@ -20,9 +20,9 @@ from helmsman.base.json_values import present
 from helmsman.base.sanitize import one_line, plain_output, shell_script, visible
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console
 from helmsman.cli.exit_codes import ExitCode
+from helmsman.cli.on_session import short_id
 from helmsman.cli.output import page_diff, print_json, print_markdown
 from helmsman.cli.screen import InputLine, Screen, StatusLine, Typing, duration
-from helmsman.cli.session_ids import short_id
 from helmsman.cli.transcript import TranscriptPrinter
 from helmsman.errors import HelmsmanError, StepInterrupted
 from helmsman.model import events

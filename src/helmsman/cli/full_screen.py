@@ -28,9 +28,9 @@ from helmsman.base.concurrency import background_tasks
 from helmsman.base.sanitize import one_line
 from helmsman.cli.consoles import result_console
 from helmsman.cli.host import host
+from helmsman.cli.on_session import short_id
 from helmsman.cli.output import page_diff, session_word
-from helmsman.cli.session_ids import short_id
-from helmsman.cli.status import recent_lines
+from helmsman.cli.session_commands import recent_lines
 from helmsman.errors import HelmsmanError, SessionNotFound
 from helmsman.model.answered_by import PERSON_AT_TERMINAL
 from helmsman.model.questions import APPROVE, APPROVE_SESSION, DENY

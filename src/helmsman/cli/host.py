@@ -6,14 +6,19 @@ output streams are those of the caller (`helmsman.base.caller_context`).
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
+import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 from helmsman.base.caller_context import from_here
-from helmsman.errors import HelmsmanError, InvalidInput
+from helmsman.base.programs import check_program_words, environment_for
+from helmsman.errors import HelmsmanError, InvalidInput, ProgramRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -22,6 +27,48 @@ if TYPE_CHECKING:
     from helmsman.client import Helmsman
     from helmsman.sessions.session import QuestionHandler
     from helmsman.settings import Settings
+
+_SHELL: Final = "/bin/sh"
+_NOT_FOUND: Final = 127
+_NOT_RUN: Final = 126
+
+
+def page(text: str) -> bool:
+    """Show a text by `$PAGER`, or `less`. False if it was not shown: there is no terminal or no pager to show it on."""
+    return _show_by(os.environ.get("PAGER") or "less", text)
+
+
+def page_as_git(text: str) -> bool:
+    """Show a text by the user's pager for git. False if it was not shown."""
+    from helmsman.git.command import pager
+
+    chosen = pager()
+    return chosen is not None and _show_by(chosen, text)
+
+
+def _show_by(command: str, text: str) -> bool:
+    """Run the pager. Ctrl-C is for the pager."""
+    if not sys.stdout.isatty() or command.strip() in ("", "cat"):
+        return False
+    try:
+        check_program_words(command)
+    except ProgramRefused as error:
+        sys.stderr.write(f"helmsman: {error}\n")
+        return False
+    env = {"LESS": "FRX", "LV": "-c", **environment_for(os.environ)}
+    before = None
+    with suppress(ValueError):  # not the main thread, which has no signals
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+    words = [_SHELL, "-c", command] if os.name == "posix" else shlex.split(command, posix=False)
+    try:
+        done = subprocess.run(words, input=text.encode("utf-8", "backslashreplace"), env=env, check=False)
+    except OSError:
+        return False
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+    return done.returncode not in (_NOT_FOUND, _NOT_RUN)
+
 
 ResultT = TypeVar("ResultT")
 
@@ -86,16 +133,12 @@ class Host:
         """Show a long text in the pager."""
         import click
 
-        from helmsman.cli.pager import page
-
         if not page(text):
             click.echo(text, nl=False, color=True)
 
     def page_as_git(self, text: str) -> None:
         """Show a text in the user's pager for git."""
         import click
-
-        from helmsman.cli.pager import page_as_git
 
         if not page_as_git(text):
             click.echo(text, nl=False, color=True)

@@ -11,10 +11,9 @@ import click
 
 from helmsman.base.sanitize import visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.consent import can_ask, confirmed, yes_option
 from helmsman.cli.consoles import result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
-from helmsman.cli.output import counted, print_json
+from helmsman.cli.output import can_ask, confirmed, counted, print_json, yes_option
 from helmsman.clients.locations import CLIENTS, Client, ClientPlatform, Location, Scope
 from helmsman.errors import HelmsmanError, InvalidInput
 from helmsman.settings import TOOLSETS

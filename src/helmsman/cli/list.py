@@ -15,10 +15,9 @@ from helmsman.cli.command import cli_command, reports_errors
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.on_session import short_id, there, with_helmsman
 from helmsman.cli.output import Column, ago, fitting_table, limit_option, pager_option, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
-from helmsman.cli.session_ids import short_id, there
 from helmsman.model.options import DEFAULT_AGENT
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ def overview() -> int:
     if not (sys.stdin.isatty() and is_terminal(result_console())):
         return _print_overview()
     from helmsman.cli.full_screen import choose_session
-    from helmsman.cli.watch import watch
+    from helmsman.cli.session_commands import watch
 
     while (joined := with_helmsman(choose_session)) is not None:
         watch(joined, interactive=True, as_json=False)

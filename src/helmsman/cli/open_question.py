@@ -9,7 +9,7 @@ from rich.text import Text
 
 from helmsman.approvals.deadline import countdown
 from helmsman.base.sanitize import exact
-from helmsman.cli.session_ids import short_id
+from helmsman.cli.on_session import short_id
 from helmsman.terminal.layout import fold
 from helmsman.terminal.question_view import is_in_view, prompt_lines, question_lines
 

@@ -16,10 +16,9 @@ from helmsman.cli.command import cli_command, with_options
 from helmsman.cli.consoles import is_terminal, logs_wanted, message_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.on_session import short_id, with_helmsman
 from helmsman.cli.output import print_json, print_result
 from helmsman.cli.run import prompt_text
-from helmsman.cli.session_ids import short_id
 from helmsman.errors import HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:

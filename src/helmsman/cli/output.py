@@ -5,15 +5,19 @@ Table code is imported only when a table is drawn.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.consoles import echo, is_terminal, message_console, result_console
+from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
+from helmsman.errors import ConfirmationNeeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -276,3 +280,60 @@ def _print_paged(console: Console, table: Table, *, no_pager: bool) -> None:
         echo(text, nl=False, color=True)
     else:
         host().page(text)
+
+
+yes_option: Final = click.option("--yes", "-y", "agreed", is_flag=True, help="Do it without asking.")
+
+
+def can_ask(*, as_json: bool) -> bool:
+    """Return whether a user can be asked on a terminal. The caller must then ask."""
+    if as_json or not (host().on_terminal(0) and host().on_terminal(2)):
+        return False
+    host().require_own_process()
+    return True
+
+
+def confirmed(question: str) -> bool:
+    """Ask the user to confirm, ignoring keys typed before the question appeared.
+
+    Raises:
+        click.Abort: Ctrl-D was pressed, or the terminal was closed.
+    """
+    host().require_own_process()
+    if sys.platform == "win32" or not sys.stdin.isatty():
+        return click.confirm(question, default=False, err=True)
+    import termios
+
+    termios.tcflush(sys.stdin, termios.TCIFLUSH)
+    console = message_console()
+    if not is_terminal(console):
+        return click.confirm(question, default=False, err=True)
+    from helmsman.terminal.line_editor import is_agreed
+
+    try:
+        return host().run(partial(is_agreed, console, sys.stdin.fileno(), question))
+    except EOFError:
+        raise click.Abort from None
+
+
+def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> None:
+    """Continue only if the user agrees, now or with `--yes`.
+
+    Args:
+        question: The question for the user at the terminal.
+        agreed: Whether `--yes` was given.
+        as_json: Whether a program reads the output.
+        otherwise: Why confirmation is required without a terminal; None means it is not.
+
+    Raises:
+        ConfirmationNeeded: There is no terminal to ask on.
+        click.exceptions.Exit: The user declined.
+    """
+    if agreed:
+        return
+    if can_ask(as_json=as_json):
+        if not confirmed(question):
+            click.echo("Nothing was done.", err=True)
+            raise click.exceptions.Exit(ExitCode.FAILED)
+    elif otherwise is not None:
+        raise ConfirmationNeeded(f"{otherwise} Nothing was done. Add --yes to do it.")

@@ -9,13 +9,11 @@ import click
 
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, with_options
-from helmsman.cli.consent import agree, can_ask, yes_option
 from helmsman.cli.consoles import at_work, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import session_argument, with_helmsman
-from helmsman.cli.output import counted, print_result
-from helmsman.cli.session_ids import short_id
+from helmsman.cli.on_session import session_argument, short_id, with_helmsman
+from helmsman.cli.output import agree, can_ask, counted, print_result, yes_option
 from helmsman.errors import ConfirmationNeeded, HelmsmanError, InvalidInput
 
 if TYPE_CHECKING:

@@ -8,14 +8,12 @@ import click
 
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command
-from helmsman.cli.completing import complete_session
-from helmsman.cli.consent import agree, can_ask, yes_option
+from helmsman.cli.completing import SHORT, complete_session
 from helmsman.cli.consoles import echo, message_console, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
-from helmsman.cli.on_session import on_session, with_helmsman
-from helmsman.cli.output import counted, print_json, print_result, standing
-from helmsman.cli.session_ids import SHORT, short_id, there
+from helmsman.cli.on_session import on_session, short_id, there, with_helmsman
+from helmsman.cli.output import agree, can_ask, counted, print_json, print_result, standing, yes_option
 from helmsman.errors import HelmsmanError, QuestionNotOpen
 from helmsman.model.answered_by import COMMAND_LINE
 from helmsman.model.questions import APPROVE_ALWAYS

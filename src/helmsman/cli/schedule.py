@@ -11,11 +11,20 @@ from helmsman.approvals.deadline import in_words
 from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import Named, cli_command, cli_group, with_options
 from helmsman.cli.completing import complete_schedule
-from helmsman.cli.consent import agree, yes_option
 from helmsman.cli.consoles import echo
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import Column, limit_option, print_details, print_json, print_list, print_result, task_word
+from helmsman.cli.output import (
+    Column,
+    agree,
+    limit_option,
+    print_details,
+    print_json,
+    print_list,
+    print_result,
+    task_word,
+    yes_option,
+)
 from helmsman.cli.run import WORK_OPTIONS, config_values, prompt_text, schema_in
 
 if TYPE_CHECKING:

@@ -40,13 +40,6 @@ if TYPE_CHECKING:
 _FRAME_SECONDS: Final = 0.1
 
 
-class TypedLine(Protocol):
-    """Input line."""
-
-    def rows(self, console: Console) -> tuple[list[Text], tuple[int, int]] | None:
-        """Return its lines and the row and column of the cursor, or None if there is no input."""
-
-
 class Screen:
     """Prints lines to a console; `changing` is the live region below them, `line` the input line below that."""
 
@@ -57,7 +50,7 @@ class Screen:
         self._kept: list[Text] = []
         self._pauses = 0
         self._is_open = False
-        self.line: TypedLine | None = None
+        self.line: InputLine | None = None
 
     def __enter__(self) -> Self:
         self._is_open = self._changing is not None

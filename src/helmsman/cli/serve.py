@@ -20,8 +20,8 @@ from helmsman.cli.exit_codes import ExitCode
 from helmsman.settings import TOOLSETS
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from socket import socket
     from types import FrameType
 
     from helmsman.cli.command import Decorator
@@ -237,7 +237,7 @@ def serve_in_hub(
     settings: Settings,
     flags: Mapping[str, object],
     options: HttpOptions,
-    listener: socket.socket,
+    listener: socket,
     announce: Callable[[], None],
 ) -> int | None:
     """Let the hub serve on this socket until a signal arrives. Return the exit code, or None if no hub can be used.
@@ -269,9 +269,7 @@ def serve_in_hub(
         raise HelmsmanError(f"{error} Look at it with `helmsman hub log`.") from error
 
 
-def _keep_listening(
-    state: str, asked: Mapping[str, Any], listener: socket.socket, announce: Callable[[], None]
-) -> NoReturn:
+def _keep_listening(state: str, asked: Mapping[str, Any], listener: socket, announce: Callable[[], None]) -> NoReturn:
     from helmsman.hub.control import END, LISTEN_PATH, events
     from helmsman.hub.launch import LATER, HubConnector, is_newer, start_successor
 
@@ -321,7 +319,7 @@ def _asked(kind: str, flags: Mapping[str, object], options: HttpOptions) -> dict
     has_json=False,
 )
 def acp_command() -> int:
-    """Be one agent for an editor or another ACP client: it starts the acp_command, and talks over standard input and output.
+    """Be one agent for an editor or another ACP client: it starts the command, and talks over standard input and output.
 
     Every session of every agent can be listed, loaded and continued there, and its questions are asked there too.
     Sessions go on in the hub when the editor quits.

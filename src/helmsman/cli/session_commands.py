@@ -15,18 +15,32 @@ import click
 from helmsman.base.caller_context import environment
 from helmsman.base.json_values import present
 from helmsman.base.programs import available, environment_for
-from helmsman.base.sanitize import visible
+from helmsman.base.sanitize import one_line, visible
 from helmsman.cli.command import cli_command, with_options
-from helmsman.cli.consent import agree, yes_option
-from helmsman.cli.consoles import settings_of_command
+from helmsman.cli.consoles import echo, is_terminal, result_console, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import command_here, host
-from helmsman.cli.on_session import names_ways_out, on_session, session_and, session_argument, with_helmsman
-from helmsman.cli.output import counted, print_json, print_result, standing
+from helmsman.cli.hub import new_file
+from helmsman.cli.on_session import (
+    interactive_option,
+    names_ways_out,
+    on_session,
+    session_and,
+    session_argument,
+    short_id,
+    with_helmsman,
+)
+from helmsman.cli.output import (
+    WAITING_FOR_YOU,
+    agree,
+    counted,
+    print_details,
+    print_json,
+    print_result,
+    standing,
+    yes_option,
+)
 from helmsman.cli.run import PERMISSION_OPTIONS, prompt_text
-from helmsman.cli.session_ids import short_id
-from helmsman.cli.store import new_file
-from helmsman.cli.watch import follow_session, with_display
 from helmsman.errors import (
     EngineTimeout,
     HelmsmanError,
@@ -36,16 +50,24 @@ from helmsman.errors import (
     SessionLocked,
     Unsupported,
 )
-from helmsman.model.options import ApprovalPolicy, SandboxMode
+from helmsman.model.options import DEFAULT_AGENT, ApprovalPolicy, SandboxMode
 from helmsman.tasks.call_key import done_before
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from rich.console import Console
+    from rich.text import Text
+
     from helmsman.agents.protocol import Goal, OwnTerminal
     from helmsman.capabilities.rewinding import Rewind, RewindPart
     from helmsman.cli.displays import Display
+    from helmsman.cli.follow import Talk
     from helmsman.client import Helmsman
     from helmsman.model.options import TurnOptions
+    from helmsman.model.questions import Question
     from helmsman.sessions.session import Session, WhenBusy
+    from helmsman.shapes.contract import StatusOutput
 
 
 @cli_command(
@@ -320,7 +342,7 @@ def attach_command(session: str, as_json: bool) -> int | None:
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
     directory. Both see everything, either can answer, and the first answer counts. Leaving the program stops nothing;
     pressing Esc or Ctrl-C in it while a turn runs stops that turn. Works with Codex 0.163 and newer. With --json the
-    attach_command is shown and not run.
+    command is shown and not run.
     """
     from helmsman.terminal import has_terminal
 
@@ -665,3 +687,154 @@ def say_command(
         return ExitCode.OK
 
     return with_display(send, as_json=as_json)
+
+
+_LEFT: Final = "You left before the turn had ended. `helmsman status` shows its progress."
+
+
+@cli_command("watch", "Follow a session live.", "helmsman watch 3b2d5c8e", "helmsman watch 3b2d5c8e --json | jq .type")
+@session_argument
+@interactive_option
+def watch_command(session: str, interactive: bool, as_json: bool) -> int:
+    """Follow a session live until its turn ends, no matter who started it, and answer its questions on the terminal.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. What you type goes into the turn (Enter) or is queued after it (Tab); Esc twice stops the turn, `q` and
+    Ctrl-C leave and stop nothing. Without a terminal its questions are left to others. The exit code is that of the
+    turn.
+    """
+    return watch(session, interactive=interactive, as_json=as_json)
+
+
+def watch(session_id: str, *, interactive: bool, as_json: bool) -> int:
+    """Follow a session until its turn ends; return the turn's exit code."""
+
+    async def find_and_follow(helm: Helmsman, display: Display) -> int:
+        from helmsman.cli.follow import Talk
+
+        found = await helm.session(session_id)
+        return await follow_session(found, display, Talk(helm=helm, stay=interactive, leaves=True))
+
+    return with_display(find_and_follow, as_json=as_json)
+
+
+def with_display(do: Callable[[Helmsman, Display], Awaitable[int]], *, as_json: bool) -> int:
+    """Call `do` with a Helmsman that asks its questions on the terminal; return the exit code.
+
+    Without a terminal, questions are left to other clients, which `run` does not have.
+    """
+    from helmsman.cli.displays import new_display
+    from helmsman.terminal import has_terminal
+
+    settings = settings_of_command()
+    display = new_display(settings, as_json=as_json, answer=None if has_terminal() else _leave_to_others)
+    return with_helmsman(lambda helm: do(helm, display), settings=settings, on_question=display.on_question)
+
+
+async def follow_session(session: Session, display: Display, talk: Talk) -> int:
+    """Show the running or last turn of a session to its end; return the turn's exit code."""
+    from helmsman.cli.follow import follow, followed
+
+    return (await follow(followed(session), display, session=session, left=_LEFT, talk=talk)).exit_code
+
+
+async def _leave_to_others(_session: Session, _question: Question, /) -> None:
+    return None
+
+
+@cli_command(
+    "status", "Show what a session is doing.", "helmsman status 3b2d5c8e", "helmsman status 3b2d5c8e --lines 200 --json"
+)
+@session_argument
+@click.option(
+    "--lines",
+    type=click.IntRange(0, 2000),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="How many lines of recent output to show.",
+)
+def status_command(session: str, lines: int, as_json: bool) -> int:
+    """Show what a session is doing right now: its status, its recent output, what it asks, its result.
+
+    SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
+    directory. A session that waits for an answer gives exit code 5, one that failed 1.
+    """
+    from helmsman.shapes.session_status import session_status
+
+    async def look(helm: Helmsman, session_id: str) -> tuple[Session, StatusOutput]:
+        looked_at = await helm.session(session_id)
+        return looked_at, session_status(looked_at, output_lines=lines)
+
+    _, (looked_at, status) = on_session(session, look)
+    if as_json:
+        print_json(status.as_dict())
+    else:
+        _print_status(looked_at, status, lines)
+    return {"awaiting_approval": ExitCode.ASKED, "error": ExitCode.FAILED}.get(status.status, ExitCode.OK)
+
+
+def _print_status(session: Session, status: StatusOutput, lines: int) -> None:
+    from helmsman.cli.open_question import open_question_lines
+    from helmsman.shapes.session_status import how_long
+
+    word = WAITING_FOR_YOU if status.status == "awaiting_approval" else status.status
+    progress = status.progress
+    if progress is not None and word == WAITING_FOR_YOU and not progress.done:
+        progress = None  # "nothing finished yet" does not help with the question
+    standing = word if progress is None else f"{word}: {progress.text}"
+    if status.timed_out and status.pending_question is None:
+        standing += ", but not everything was answered"
+    usage = status.usage
+    details = {
+        "session": status.session_id,
+        "status": standing,
+        "note": status.note,
+        "waits": how_long(status),
+        "error": None if status.error is None else f"{status.error.code}: {status.error.message}",
+        "agent": None if status.agent == DEFAULT_AGENT else status.agent,
+        "name": session.state.name,
+        "directory": status.working_directory,
+        "sandbox": _held(session, status),
+        "worktree": None if status.worktree is None else status.worktree.branch,
+        "model": status.model,
+        "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
+    }
+    print_details({label: one_line(text or "") for label, text in details.items()})
+    console = result_console()
+    if not is_terminal(console):
+        if status.recent_output:
+            echo("\n" + visible("\n".join(status.recent_output)))
+    elif recent := recent_lines(console, session, lines):
+        console.print("", *recent, sep="\n", soft_wrap=True)
+    for question in session.questions:
+        for text in open_question_lines(console, session, question):
+            console.print(text, soft_wrap=True)
+
+
+def _held(session: Session, status: StatusOutput) -> str | None:
+    """Return the sandbox of the agent. Codex has its own, so for Codex only its absence is shown."""
+    if status.enforced is None or (status.enforced and status.agent == DEFAULT_AGENT):
+        return None
+    return f"{session.state.sandbox}, enforced" if status.enforced else "unenforced: nothing limits approved actions"
+
+
+def recent_lines(console: Console, session: Session, count: int) -> list[Text]:
+    """Return the last lines of the session's output, with rendered Markdown."""
+    from rich.text import Text
+
+    from helmsman.model.events import AgentMessage, ProposedPlan, Review
+    from helmsman.shapes.session_status import item_lines
+    from helmsman.terminal.markdown import markdown_lines
+
+    shown: list[Text] = []
+    for item in reversed(session.items):
+        if len(shown) >= count:
+            break
+        match item:
+            case AgentMessage() | ProposedPlan() | Review():
+                lines = markdown_lines(console, item.text)
+            case _:
+                lines = [Text(visible(line)) for line in item_lines(item)]
+        shown[:0] = lines
+    return shown[-count:] if count else []

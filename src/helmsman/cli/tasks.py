@@ -21,7 +21,7 @@ from helmsman.cli.completing import complete_task
 from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
-from helmsman.cli.on_session import with_helmsman
+from helmsman.cli.on_session import short_id, with_helmsman
 from helmsman.cli.output import (
     WAITING_FOR_YOU,
     Column,
@@ -35,7 +35,6 @@ from helmsman.cli.output import (
     task_word,
 )
 from helmsman.cli.run import prompt_text
-from helmsman.cli.session_ids import short_id
 from helmsman.model.options import DEFAULT_AGENT
 from helmsman.tasks.model import BUDGET, QUOTA, TaskOrigin, TaskStatus
 

@@ -214,6 +214,6 @@ def _write(number: int, data: bytes) -> None:
 
 def _page(stream: str, text: str) -> bool:
     """Show a text in the user's pager; return whether that worked."""
-    from helmsman.cli.pager import page, page_as_git
+    from helmsman.cli.host import page, page_as_git
 
     return (page if stream == "pager" else page_as_git)(text)

@@ -9,9 +9,8 @@ import click
 from helmsman.base.json_values import iso_time, present
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
-from helmsman.cli.on_session import titles, with_helmsman
+from helmsman.cli.on_session import short_id, titles, with_helmsman
 from helmsman.cli.output import Column, pager_option, print_list
-from helmsman.cli.session_ids import short_id
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
