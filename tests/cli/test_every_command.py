@@ -22,10 +22,6 @@ WITHOUT_JSON = {
     *("config", "job", "session"),
 }
 """What goes to their stdout is for a program already, or they do nothing without another word."""
-PAGED = {
-    *("diff", "list", "session search", "usage", "tasks", "tasks list"),
-    *("session worktrees", "session worktrees list", "session worktrees leftovers"),
-}
 
 
 def _commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
@@ -63,10 +59,9 @@ def test_an_unknown_option_is_a_usage_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_programs_can_have_json_and_people_a_pager(name: str) -> None:
+def test_programs_can_have_json(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert ("--json" in options) is (name not in WITHOUT_JSON)
-    assert ("--no-pager" in options) is (name in PAGED)
 
 
 @pytest.mark.parametrize("columns", [60, 100])

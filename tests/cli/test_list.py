@@ -54,12 +54,11 @@ async def test_a_list_longer_than_the_screen_goes_through_the_pager(cli: Cli, se
         await program.shows("paged:ID ")
         assert await program.exit_code() == 0
     assert program.screen.count("paged:") == 3
-    for arguments, lines in ((["list", "--no-pager"], "3"), (["list"], "4")):
-        async with cli.on_terminal(*arguments, PAGER=pager, LINES=lines) as program:
-            await program.shows("Mend the parser")
-            assert await program.exit_code() == 0
-        assert "paged:" not in program.screen
-        assert "\x1b[1mID" in program.terminal.raw
+    async with cli.on_terminal("list", PAGER=pager, LINES="4") as program:
+        await program.shows("Mend the parser")
+        assert await program.exit_code() == 0
+    assert "paged:" not in program.screen
+    assert "\x1b[1mID" in program.terminal.raw
 
 
 @pytest.mark.anyio

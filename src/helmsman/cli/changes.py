@@ -30,7 +30,6 @@ from helmsman.cli.output import (
     confirmed,
     counted,
     page_diff,
-    pager_option,
     print_diff,
     print_json,
     print_list,
@@ -201,8 +200,7 @@ def changes_argument(body: Body) -> Body:
 )
 @changes_argument
 @click.option("--stat", "only_stat", is_flag=True, help="Only the files, and how many lines changed in each.")
-@pager_option
-def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -> None:
+def diff_command(session: str, only_stat: bool, as_json: bool) -> None:
     """Show what a session changed, as one unified diff.
 
     SESSION is a part of an id or title, or `-` for the last one; without it, the one running here or the last of this
@@ -218,7 +216,7 @@ def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -
             diff = patch.decode("utf-8", "surrogateescape")
             print_json({"taskId": task_id, "scope": "cloud", "diff": diff, "digest": diff_digest(patch)})
         else:
-            _write(patch, f"What cloud task {task_id} changed.", no_pager=no_pager)
+            _write(patch, f"What cloud task {task_id} changed.")
         return
     changed: SessionDiff = on_changes(session, lambda work, session_id: work.diff(session_id))
     if as_json:
@@ -229,7 +227,7 @@ def diff_command(session: str, only_stat: bool, no_pager: bool, as_json: bool) -
         echo(f"{changed.about} Digest: {changed.diff.digest}", err=True)
         echo(visible(changed.diff.stat), nl=False)
     else:
-        _write(changed.diff.patch, changed.about, no_pager=no_pager)
+        _write(changed.diff.patch, changed.about)
 
 
 async def _cloud_diff(helm: Helmsman, reference: str, attempt: int = 1) -> tuple[str, bytes] | None:
@@ -241,15 +239,12 @@ async def _cloud_diff(helm: Helmsman, reference: str, attempt: int = 1) -> tuple
     return task.id, diff.encode("utf-8", "surrogateescape")
 
 
-def _write(patch: bytes, about: str, *, no_pager: bool) -> None:
+def _write(patch: bytes, about: str) -> None:
     """Show the diff on a terminal through the pager; otherwise write it unchanged."""
     echo(f"{about} Digest: {diff_digest(patch)}" if patch else f"{about} There is nothing.", err=True)
     console = result_console()
     if is_terminal(console):
-        if no_pager:
-            print_diff(patch, console)
-        else:
-            page_diff(patch, console)
+        page_diff(patch, console)
     else:
         host().stdout.buffer.write(patch)
 
@@ -431,8 +426,7 @@ _NOTHING_LEFT: Final = "No worktree is left over. `helmsman session worktrees` l
     "helmsman session worktrees leftovers",
     "helmsman session worktrees prune",
 )
-@pager_option
-def worktrees_command(no_pager: bool, as_json: bool) -> None:
+def worktrees_command(as_json: bool) -> None:
     """List the git worktrees that sessions work in, oldest first.
 
     A process that ends leaves its worktrees, because they may contain work that nobody has looked at. Look with
@@ -443,14 +437,12 @@ def worktrees_command(no_pager: bool, as_json: bool) -> None:
         {"worktrees": [_as_dict(one.worktree) | {"use": one.use} for one in found]},
         [(one.worktree, one.use) for one in found],
         nothing="There are no worktrees. A session gets one where an MCP client or a program starts it with `worktree`.",
-        no_pager=no_pager,
         as_json=as_json,
     )
 
 
 @cli_command("leftovers", "List leftover worktrees.", "helmsman session worktrees leftovers", group=worktrees_command)
-@pager_option
-def _leftovers(no_pager: bool, as_json: bool) -> None:
+def _leftovers(as_json: bool) -> None:
     """List the worktrees whose process is gone, with what was changed in each."""
     from helmsman.shapes.rendering import fields_as_dict
 
@@ -460,7 +452,7 @@ def _leftovers(no_pager: bool, as_json: bool) -> None:
         for one in found
     ]
     rows = [(one.worktree, _content(one)) for one in found]
-    _print_worktrees({"leftovers": shown}, rows, nothing=_NOTHING_LEFT, no_pager=no_pager, as_json=as_json)
+    _print_worktrees({"leftovers": shown}, rows, nothing=_NOTHING_LEFT, as_json=as_json)
 
 
 @cli_command("prune", "Drop leftover worktrees.", "helmsman session worktrees prune", group=worktrees_command)
@@ -489,17 +481,13 @@ def _prune(force: bool, agreed: bool, as_json: bool) -> None:
 
 def _agree_to_prune(changed: list[Leftover], *, agreed: bool, as_json: bool) -> None:
     if not agreed and can_ask(as_json=as_json):
-        _print_worktrees(
-            {}, [(one.worktree, _content(one)) for one in changed], nothing="", no_pager=True, as_json=False
-        )
+        _print_worktrees({}, [(one.worktree, _content(one)) for one in changed], nothing="", as_json=False)
     what = f"What was changed in {counted(len(changed), 'worktree')}"
     question = f"{what} cannot be recovered. Drop {'it' if len(changed) == 1 else 'them'}?"
     agree(question, agreed=agreed, as_json=as_json, otherwise=f"{what} would be lost.")
 
 
-def _print_worktrees(
-    shown: dict[str, Any], rows: list[tuple[Worktree, str]], *, nothing: str, no_pager: bool, as_json: bool
-) -> None:
+def _print_worktrees(shown: dict[str, Any], rows: list[tuple[Worktree, str]], *, nothing: str, as_json: bool) -> None:
     """Print a list of worktrees, each with its remark."""
     about = titles(tree.session_id for tree, _ in rows)
     for one in (*shown.get("worktrees", ()), *shown.get("leftovers", ())):
@@ -521,7 +509,6 @@ def _print_worktrees(
         lambda _: [cells(*one) for one in rows],
         nothing=nothing,
         as_json=as_json,
-        no_pager=no_pager,
     )
 
 

@@ -16,7 +16,7 @@ from helmsman.cli.consoles import echo, is_terminal, result_console
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import short_id, there, with_helmsman
-from helmsman.cli.output import Column, ago, fitting_table, limit_option, pager_option, print_list, session_word
+from helmsman.cli.output import Column, ago, fitting_table, limit_option, print_list, session_word
 from helmsman.cli.questions import show_asking_elsewhere
 from helmsman.model.options import DEFAULT_AGENT
 
@@ -71,7 +71,6 @@ _PAGES: Final = 50  # pages that are searched for sessions of a status
 @limit_option
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
 @click.option("--line", is_flag=True, help="One line for a status line: how many sessions run, and how many ask.")
-@pager_option
 def command(
     agent: str | None,
     directory: str | None,
@@ -80,7 +79,6 @@ def command(
     limit: int,
     include_archived: bool,
     line: bool,
-    no_pager: bool,
     as_json: bool,
 ) -> None:
     """List the sessions agents have on disk, newest first: those of Helmsman, the terminal, an IDE, `codex exec`.
@@ -124,7 +122,6 @@ def command(
         lambda width: [cells(session, width) for session in sessions],
         nothing=nothing,
         as_json=as_json,
-        no_pager=no_pager,
         note=None if cursor is None else f"These are the newest {limit}; --limit shows more.",
     )
     if host().on_terminal(1) and not as_json:
@@ -262,14 +259,12 @@ _WHERE: Final = Column("WHERE", gives_way="at its end")
 @click.option("--directory", metavar="DIR", help="Only sessions that worked in this directory or below it.")
 @limit_option
 @click.option("--all", "include_archived", is_flag=True, help="Archived sessions too.")
-@pager_option
 def search_command(
     words: tuple[str, ...],
     agent: str | None,
     directory: str | None,
     limit: int,
     include_archived: bool,
-    no_pager: bool,
     as_json: bool,
 ) -> None:
     """Find sessions by words in their transcripts: prompts, answers, commands, changed files. Newest first.
@@ -299,7 +294,6 @@ def search_command(
         lambda width: [(*cells(session, width), _marked(session["excerpt"])) for session in sessions],
         nothing=f"{nothing} {note}" if note else nothing,
         as_json=as_json,
-        no_pager=no_pager,
         note=note,
     )
 

@@ -120,7 +120,6 @@ _LABEL_WIDTH: Final = 10
 limit_option: Final = click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
 )
-pager_option: Final = click.option("--no-pager", is_flag=True, help="Do not use a pager.")
 
 
 def print_json(shown: Mapping[str, Any]) -> None:
@@ -180,7 +179,6 @@ def print_list(
     *,
     nothing: str,
     as_json: bool,
-    no_pager: bool = True,
     note: str | None = None,
 ) -> None:
     """Print a list: as JSON, as a table on a terminal, or as tab-separated rows.
@@ -191,7 +189,6 @@ def print_list(
         columns: Columns of the table.
         cells: Returns the table's rows for the width of the terminal.
         nothing: Message for an empty list.
-        no_pager: Print everything, even if it is longer than the screen.
         note: Note for the user below the table.
     """
     if as_json:
@@ -199,7 +196,7 @@ def print_list(
     elif not rows:
         echo(nothing, err=True)
     elif is_terminal(console := result_console()):
-        _print_paged(console, fitting_table(console, columns, cells(console.width)), no_pager=no_pager)
+        _print_paged(console, fitting_table(console, columns, cells(console.width)))
         if note is not None:
             echo(note, err=True)
     else:
@@ -268,11 +265,8 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def _print_paged(console: Console, table: Table, *, no_pager: bool) -> None:
+def _print_paged(console: Console, table: Table) -> None:
     """Print a table to a terminal; through $PAGER or less if it does not fit the screen."""
-    if no_pager:
-        console.print(table)
-        return
     with console.capture() as captured:
         console.print(table)
     text = captured.get()

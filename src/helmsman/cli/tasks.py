@@ -27,7 +27,6 @@ from helmsman.cli.output import (
     Column,
     ago,
     limit_option,
-    pager_option,
     print_details,
     print_diff,
     print_json,
@@ -85,14 +84,12 @@ _task_argument: Final = click.argument(
 @click.option("--agent", metavar="NAME", help="Only tasks of this agent, such as codex.")
 @click.option("--directory", metavar="DIR", help="Only tasks that work in this directory.")
 @limit_option
-@pager_option
 def command(
     statuses: tuple[TaskStatus, ...],
     origin: TaskOrigin | None,
     agent: str | None,
     directory: str | None,
     limit: int,
-    no_pager: bool,
     as_json: bool,
 ) -> None:
     """List tasks, newest first: every turn of every session, and what was handed to the Codex cloud.
@@ -117,7 +114,6 @@ def command(
         lambda _: [_cells(task) for task in tasks],
         nothing=nothing,
         as_json=as_json,
-        no_pager=no_pager,
         note=None if cursor is None else f"These are the newest {limit}; --limit shows more.",
     )
 

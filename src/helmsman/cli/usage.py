@@ -10,7 +10,7 @@ from helmsman.base.json_values import iso_time, present
 from helmsman.base.sanitize import one_line
 from helmsman.cli.command import cli_command
 from helmsman.cli.on_session import short_id, titles, with_helmsman
-from helmsman.cli.output import Column, pager_option, print_list
+from helmsman.cli.output import Column, print_list
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,10 +42,7 @@ _NUMBERS: Final = tuple(Column(name, justify="right") for name in ("TURNS", "INP
 @click.option(
     "--limit", type=click.IntRange(min=1), metavar="N", help="Show at most this many rows; the rest is summed up."
 )
-@pager_option
-def command(
-    since: str | None, group_by: str, agent: str | None, limit: int | None, no_pager: bool, as_json: bool
-) -> None:
+def command(since: str | None, group_by: str, agent: str | None, limit: int | None, as_json: bool) -> None:
     """Show the tokens that agents have spent on this machine, with their cost if they report it or a price is known.
 
     All sessions count, including those made in the terminal. A cost that an agent does not report is computed from the API's
@@ -87,7 +84,6 @@ def command(
         ],
         nothing=nothing,
         as_json=as_json,
-        no_pager=no_pager,
         note="\n".join(notes) or None,
     )
 
