@@ -95,7 +95,7 @@ async def test_changes_are_applied_and_the_worktree_discarded(cli: Cli, left: Le
     assert f"2 files brought into {git_repo}." in done.stderr
     async with cli.on_terminal("session", "discard", left.id) as program:
         await program.shows("Nothing in it would be lost. [y/N]")
-        program.press("n\n")
+        program.press("n")
         assert await program.exit_code() == 1
     (shown,) = (await cli.run("session", "discard", "--json", left.id[-8:])).json
     (gone,) = shown["discarded"]
@@ -125,7 +125,7 @@ async def test_work_that_is_nowhere_else_is_not_dropped_without_a_yes(cli: Cli, 
     async with cli.on_terminal("session", "discard", left.id) as program:
         await program.shows("only here")
         await program.shows("Drop it? [y/N]")
-        program.press("y\n")
+        program.press("y")
         assert await program.exit_code() == 0
     assert not left.tree.path.exists()
 
@@ -151,12 +151,12 @@ async def test_a_person_is_shown_the_changes_and_asked(cli: Cli, left: Left, git
     async with cli.on_terminal("apply", left.id) as program:
         await program.shows("Apply ")
         assert "+a\\x1b[2Jb" in program.screen
-        program.press("n\r")
+        program.press("n")
         assert await program.exit_code() == 1
     assert git(git_repo, "status", "--porcelain") == ""
     async with cli.on_terminal("apply", left.id) as program:
         await program.shows("Apply ")
-        program.press("y\r")
+        program.press("y")
         assert await program.exit_code() == 0
     assert git(git_repo, "status", "--porcelain") == "?? latin.txt\n?? made.txt\n"
 
@@ -165,7 +165,7 @@ async def test_a_yes_is_to_what_was_on_the_screen(cli: Cli, left: Left, git_repo
     async with cli.on_terminal("apply", left.id) as program:
         await program.shows("Apply ")
         (left.tree.path / "made.txt").write_text("slipped in\n", encoding="utf-8")
-        program.press("y\r")
+        program.press("y")
         assert await program.exit_code() == 1
         await program.shows("are not those")
     assert git(git_repo, "status", "--porcelain") == ""

@@ -87,12 +87,12 @@ async def test_on_a_terminal_one_is_asked(bare_cli: Cli) -> None:
     async with bare_cli.on_terminal("install", "cursor") as shown:
         await shown.shows("Make this change? [y/N]")
         assert "\x1b[32m" in shown.terminal.raw  # additions are green
-        shown.press("n\n")
+        shown.press("n")
         assert await shown.exit_code() == 1
     assert not cursor_file(bare_cli).exists()
     async with bare_cli.on_terminal("install", "cursor") as shown:
         await shown.shows("Make this change? [y/N]")
-        shown.press("y\n")
+        shown.press("y")
         await shown.shows("answers with 11 tools")
         assert await shown.exit_code() == 0
     assert cursor_file(bare_cli).exists()
@@ -178,6 +178,6 @@ async def test_a_link_of_a_project_is_named_and_not_followed_out_of_it_without_b
     async with bare_cli.on_terminal("install", "claude", "--scope", "project") as program:
         await program.shows(f"which is {outside}")
         await program.shows("Make this change?")
-        program.press("n\n")
+        program.press("n")
         assert await program.exit_code() == 1
     assert outside.read_text() == "{}\n"

@@ -55,7 +55,7 @@ async def test_a_session_is_taken_back_shown_first_and_brought_back(
     async with cli.on_terminal("session", "rewind", session_id) as program:
         await program.shows("not by this session")
         await program.shows("Do it? [y/N]")
-        program.press("y\n")
+        program.press("y")
         assert await program.exit_code() == ExitCode.OK
     assert git(git_repo, "status", "--porcelain") == "?? a.txt\n"
     assert (git_repo / "a.txt").read_text(encoding="utf-8") == "one\n"

@@ -79,7 +79,7 @@ async def test_what_is_kept_no_longer_is_deleted_after_a_question_and_its_space_
     assert "2 events of 1 session and 1 result will be deleted for good. Nothing was done." in refused.stderr
     async with bare_cli.on_terminal("hub", "store", "compact") as program:
         await program.shows("Delete?")
-        program.press("n\n")
+        program.press("n")
         await program.shows("Nothing was done.")
         assert await program.exit_code() == 1
     (done,) = (await bare_cli.run("hub", "store", "compact", "--yes", "--json")).json

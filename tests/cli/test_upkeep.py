@@ -50,7 +50,7 @@ async def test_the_last_turns_are_rolled_back(cli: Cli, model: ScriptedModel, se
     assert "--yes" in refused.stderr
     async with cli.on_terminal("session", "rollback", session_id) as program:
         await program.shows("Continue? [y/N]")
-        program.press("n\n")
+        program.press("n")
         assert await program.exit_code() == 1
     done = await cli.run("session", "rollback", session_id, "--yes")
     assert (done.exit_code, done.stdout) == (ExitCode.OK, "")

@@ -274,7 +274,7 @@ async def test_what_has_to_be_asked_is_asked_by_a_process_of_its_own(bare_place:
     listed = json.loads((await done(thin("config", "rules", "--json"), bare_place)).stdout)["rules"]
     async with on_terminal(whole("config", "rules", "remove", listed[0]["id"]), bare_place) as (terminal, process):
         await terminal.shows("Remove this rule?")
-        terminal.press("y\n")
+        terminal.press("y")
         with anyio.fail_after(SECONDS):
             assert await process.wait() == 0
     assert terminal.screen.count("git status") == 1

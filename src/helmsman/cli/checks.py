@@ -33,7 +33,7 @@ from helmsman.base.unknown_names import nearest
 from helmsman.capabilities.notices import channel_statuses
 from helmsman.cli.hub import DAMAGED, service_of
 from helmsman.cli.installing import client_platform
-from helmsman.cli.output import counted
+from helmsman.cli.output import counted, local
 from helmsman.clients.configuration import inspect_clients
 from helmsman.clients.launch import Running, launch_words
 from helmsman.errors import AgentNotFound, HelmsmanError, InvalidSetting, ProgramRefused, RegistryUnavailable
@@ -408,7 +408,7 @@ def check_schedules(settings: Settings) -> list[Check]:
         return []  # reported by the check of tasks
     if not due:
         return []
-    ahead = f"{len(due)}, the next at {min(due).astimezone():%Y-%m-%d %H:%M}"
+    ahead = f"{len(due)}, the next at {local(min(due))}"
     if service_of(state_dir).is_installed:
         return [Check("Schedules", "ok", ahead)]
     stays = "Have the hub start with the machine: helmsman hub install."
@@ -430,7 +430,7 @@ def check_notices(settings: Settings) -> list[Check]:
     checks = []
     for way in ways:
         if way.status == "failing" and way.last_at is not None:
-            detail = f"{way.name} does not work, last tried {way.last_at.astimezone():%Y-%m-%d %H:%M}: {way.note}"
+            detail = f"{way.name} does not work, last tried {local(way.last_at)}: {way.note}"
             checks.append(Check("Notices", "warning", detail, f"Try it: helmsman config notify test {way.name}."))
         elif way.note is not None:
             checks.append(Check("Notices", "warning", f"{way.name}: {way.note}"))

@@ -19,7 +19,7 @@ from helmsman.cli.consoles import echo, settings_of_command
 from helmsman.cli.exit_codes import ExitCode
 from helmsman.cli.host import host
 from helmsman.cli.on_session import with_helmsman
-from helmsman.cli.output import Column, agree, limit_option, print_json, print_list, print_result, yes_option
+from helmsman.cli.output import Column, agree, limit_option, local, print_json, print_list, print_result, yes_option
 from helmsman.errors import HelmsmanError, HostUnreachable, InvalidInput, InvalidSetting
 from helmsman.hub.hosts import HostFailed, checked_host, hosts_file, known_hosts
 from helmsman.hub.launch import is_newer
@@ -29,7 +29,6 @@ from helmsman.settings import own_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from datetime import datetime
 
     from helmsman.approvals.rule_book import ListedRule, RuleBook
     from helmsman.hub.hosts import OtherHost
@@ -461,7 +460,7 @@ def notify_command(as_json: bool) -> None:
             one.name,
             one.way,
             one.status,
-            "" if one.last_at is None else _local(one.last_at),
+            "" if one.last_at is None else local(one.last_at),
             ", ".join(one.events),
             one_line(one.note or ""),
         )
@@ -580,7 +579,7 @@ def _print_deliveries(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
 
     rows = [
         (
-            _local(one.created_at),
+            local(one.created_at),
             one.recipient,
             f"{one.status}, doubtful" if one.is_doubtful and one.status != "doubtful" else one.status,
             one.notification.kind,
@@ -591,7 +590,3 @@ def _print_deliveries(deliveries: Sequence[Delivery], *, as_json: bool) -> None:
     ]
     shown = {"notices": [delivery_as_dict(one) for one in deliveries]}
     print_list(shown, rows, _LOG_COLUMNS, lambda _: rows, nothing="No notices yet.", as_json=as_json)
-
-
-def _local(time: datetime) -> str:
-    return f"{time.astimezone():%Y-%m-%d %H:%M:%S}"

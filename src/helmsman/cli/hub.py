@@ -30,6 +30,7 @@ from helmsman.cli.output import (
     ago,
     agree,
     counted,
+    local,
     print_details,
     print_json,
     print_list,
@@ -82,7 +83,7 @@ def command(as_json: bool) -> None:
     click.echo(f"State directory: {one_line(hub['stateDirectory'])}")
     click.echo(f"At work: {counted(hub['sessionsAtWork'], 'session')}")
     if hub.get("nextScheduleAt"):
-        click.echo(f"Next schedule: {datetime.fromisoformat(hub['nextScheduleAt']).astimezone():%Y-%m-%d %H:%M}")
+        click.echo(f"Next schedule: {local(datetime.fromisoformat(hub['nextScheduleAt']))}")
     if hub.get("noticesPending"):
         click.echo(f"Waiting to be sent: {counted(hub['noticesPending'], 'notice')}")
     click.echo(f"Engines: {len(engine_overviews(state_dir))}")
@@ -504,7 +505,7 @@ def store_command(as_json: bool) -> None:
     if as_json:
         print_json({"path": store.name, **_as_json(found), "retentionDays": days})
         return
-    oldest = "none" if found.oldest_at is None else f"{found.oldest_at.astimezone():%Y-%m-%d %H:%M}"
+    oldest = "none" if found.oldest_at is None else local(found.oldest_at)
     largest = (
         f"{one.session_id}: {counted(one.events, 'event')}, {_in_bytes(one.bytes)}, last used {ago(one.changed_at)}"
         for one in found.largest

@@ -33,7 +33,14 @@ CONSENT_HELP: Final = """The change is shown first. --yes makes it; without it y
 terminal to ask on, nothing is changed and the exit code is 2 (1 if you say no)."""
 
 
-client_argument: Final = click.argument("client", type=click.Choice(list(CLIENTS)))
+class _ClientName(click.Choice[str]):
+    """Name of a client, also as it calls itself."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert({"claude-code": "claude", "vs-code": "vscode"}.get(value, value), param, ctx)
+
+
+client_argument: Final = click.argument("client", type=_ClientName(list(CLIENTS)))
 
 
 scope_option: Final = click.option(

@@ -245,9 +245,6 @@ def _commands(
     return [*offered, ('helmsman run "…"', "start something"), ("helmsman --help", "all commands")]
 
 
-_WHERE: Final = Column("WHERE", gives_way="at its end")
-
-
 @cli_command(
     "search",
     "Find sessions by what was said and done in them.",
@@ -290,8 +287,9 @@ def search_command(
     print_list(
         present({"sessions": sessions, "unread": unread}),
         list(map(_found_row, sessions)),
-        (*COLUMNS, _WHERE),
-        lambda width: [(*cells(session, width), _marked(session["excerpt"])) for session in sessions],
+        COLUMNS,
+        lambda width: [cells(session, width) for session in sessions],
+        below=lambda: [_marked(session["excerpt"]) for session in sessions],
         nothing=f"{nothing} {note}" if note else nothing,
         as_json=as_json,
         note=note,

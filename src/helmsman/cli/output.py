@@ -5,10 +5,10 @@ Table code is imported only when a table is drawn.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -102,6 +102,11 @@ def _cut(cell: Text, room: int, column: Column) -> Text:
     return cell.blank_copy("…").append_text(cell[first:])
 
 
+def local(time: datetime) -> str:
+    """Format a moment in the user's time zone."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M}"
+
+
 def ago(time: datetime) -> str:
     """Format the time elapsed since a moment."""
     seconds = max(0, int((datetime.now(UTC) - time).total_seconds()))
@@ -180,6 +185,7 @@ def print_list(
     nothing: str,
     as_json: bool,
     note: str | None = None,
+    below: Callable[[], Sequence[Text]] | None = None,
 ) -> None:
     """Print a list: as JSON, as a table on a terminal, or as tab-separated rows.
 
@@ -190,13 +196,14 @@ def print_list(
         cells: Returns the table's rows for the width of the terminal.
         nothing: Message for an empty list.
         note: Note for the user below the table.
+        below: Returns a line for the user below each row.
     """
     if as_json:
         print_json(shown)
     elif not rows:
         echo(nothing, err=True)
     elif is_terminal(console := result_console()):
-        _print_paged(console, fitting_table(console, columns, cells(console.width)))
+        _print_paged(console, fitting_table(console, columns, cells(console.width)), [] if below is None else below())
         if note is not None:
             echo(note, err=True)
     else:
@@ -265,11 +272,19 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
-def _print_paged(console: Console, table: Table) -> None:
+def _print_paged(console: Console, table: Table, below: Sequence[Text]) -> None:
     """Print a table to a terminal; through $PAGER or less if it does not fit the screen."""
+    from rich.text import Text
+
     with console.capture() as captured:
         console.print(table)
-    text = captured.get()
+    heading, *rows = captured.get().splitlines(keepends=True)
+    text = heading
+    for row, line in zip_longest(rows, below):
+        with console.capture() as captured:
+            if line is not None:
+                console.print(Text.assemble("  ", line), no_wrap=True, overflow="ellipsis")
+        text += row + captured.get()
     if text.count("\n") < console.height:  # leave a line for the prompt
         echo(text, nl=False, color=True)
     else:
@@ -294,20 +309,16 @@ def confirmed(question: str) -> bool:
         click.Abort: Ctrl-D was pressed, or the terminal was closed.
     """
     host().require_own_process()
-    if sys.platform == "win32" or not sys.stdin.isatty():
-        return click.confirm(question, default=False, err=True)
-    import termios
+    from helmsman.terminal.dialogue import is_agreed
+    from helmsman.terminal.keyboard import open_keyboard
 
-    termios.tcflush(sys.stdin, termios.TCIFLUSH)
-    console = message_console()
-    if not is_terminal(console):
-        return click.confirm(question, default=False, err=True)
-    from helmsman.terminal.line_editor import is_agreed
-
-    try:
-        return host().run(partial(is_agreed, console, sys.stdin.fileno(), question))
-    except EOFError:
-        raise click.Abort from None
+    with open_keyboard() as keyboard:
+        if keyboard is None:
+            return click.confirm(question, default=False, err=True)
+        try:
+            return host().run(partial(is_agreed, message_console(), keyboard, question))
+        except EOFError:
+            raise click.Abort from None
 
 
 def agree(question: str, *, agreed: bool, as_json: bool, otherwise: str | None) -> None:

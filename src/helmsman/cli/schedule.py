@@ -18,6 +18,7 @@ from helmsman.cli.output import (
     Column,
     agree,
     limit_option,
+    local,
     print_details,
     print_json,
     print_list,
@@ -218,8 +219,10 @@ def _confirm(reference: str, agreed: bool, as_json: bool) -> None:
 
 @cli_command("remove", "Remove a schedule.", "helmsman schedule remove S-3f2a9c1e", group=command)
 @_schedule_argument
-def _remove(reference: str, as_json: bool) -> None:
-    """Remove a schedule. Runs already started continue, and stay in the list of tasks."""
+@yes_option
+def _remove(reference: str, agreed: bool, as_json: bool) -> None:
+    """Remove a schedule. Runs already started continue, and stay in the list of tasks. On a terminal you are asked first."""
+    agree(f"Remove schedule {reference}?", agreed=agreed, as_json=as_json, otherwise=None)
     _change(lambda schedules: schedules.remove(reference), "Removed {id}.", as_json=as_json)
 
 
@@ -253,7 +256,7 @@ def _cells(schedule: Schedule, task: Task | None) -> tuple[str, ...]:
 
 def _told(run: ScheduleRun, task: Task | None) -> str:
     what = _what_came(run, task) if run.task_id is not None else f"left out: {one_line(run.note or '')}"
-    return f"{_local(run.due_at)}  {what}"
+    return f"{local(run.due_at)}  {what}"
 
 
 def _what_came(run: ScheduleRun, task: Task | None) -> str:
@@ -266,8 +269,4 @@ def _next(schedule: Schedule) -> str:
     left = max((schedule.next_at - datetime.now(UTC)).total_seconds(), 0)
     days, hours = divmod(int(left // 3600), 24)
     about = f"{days} d {hours} h" if days else in_words(left if left < 60 else left // 60 * 60)
-    return f"{_local(schedule.next_at)} (in {about})"
-
-
-def _local(time: datetime) -> str:
-    return f"{time.astimezone():%Y-%m-%d %H:%M}"
+    return f"{local(schedule.next_at)} (in {about})"

@@ -27,6 +27,7 @@ from helmsman.cli.output import (
     Column,
     ago,
     limit_option,
+    local,
     print_details,
     print_diff,
     print_json,
@@ -381,9 +382,9 @@ def _details(task: Task) -> dict[str, str | None]:
         "session": task.session_id,
         "page": one_line(url) if isinstance(url, str) else None,
         "model": one_line(task.model or ""),
-        "began": _time(task.created_at),
-        "ended": None if task.completed_at is None else _time(task.completed_at),
-        "kept until": None if task.expires_at is None else _time(task.expires_at),
+        "began": local(task.created_at),
+        "ended": None if task.completed_at is None else local(task.completed_at),
+        "kept until": None if task.expires_at is None else local(task.expires_at),
         "tokens": None if usage is None else f"{usage.input_tokens:,} in, {usage.output_tokens:,} out",
         "result": result,
     }
@@ -392,17 +393,13 @@ def _details(task: Task) -> dict[str, str | None]:
 def _standing(task: Task) -> str:
     if task.resumes_at is not None:
         left = in_words(max(0.0, (task.resumes_at - datetime.now(UTC)).total_seconds()))
-        return f"{task.status}: waits for the usage limit until {_time(task.resumes_at)}, for {left}"
+        return f"{task.status}: waits for the usage limit until {local(task.resumes_at)}, for {left}"
     if task.waiting_for == BUDGET:
         return f"{WAITING_FOR_YOU}: a budget is used up"
     if task.input_required:
         return WAITING_FOR_YOU
     progress = task.progress.get("text") if task.progress is not None and task.is_running else None
     return f"{task.status}: {progress}" if progress else task.status
-
-
-def _time(time: datetime) -> str:
-    return time.astimezone().isoformat(sep=" ", timespec="seconds")
 
 
 def _row(task: Task) -> tuple[str | None, ...]:

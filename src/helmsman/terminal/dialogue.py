@@ -48,6 +48,7 @@ _BACK: Final = "b"
 _SHOW_ALL: Final = "d"
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
+_NO: Final = "n"
 _END: Final = "\x04"
 """Ctrl-D leaves the question to other clients."""
 _BELL: Final = "\a"
@@ -193,10 +194,8 @@ class _Dialogue:
         for line in visible(rule_shown_for_always(self._question, prefix) or "").strip().split("\n"):
             self._console.print(*fold(self._console, Text(line), indent=4, below=Text(GUTTER, "dim")), sep="\n")
         await self._keyboard.quiet()  # keys pressed before the rule was shown do not count
-        self._console.print("\n  Keep it, and approve? (y/N) ", end="", style="bold")
-        wanted = (await self._keyboard.key()).lower() == _YES
-        self._console.print("yes" if wanted else "no")
-        return wanted
+        self._console.print()
+        return await is_agreed(self._console, self._keyboard, "  Keep it, and approve?")
 
     async def _ask_by_number(self, prompt: Prompt) -> str:
         for number, option in enumerate(prompt.options, start=1):
@@ -237,6 +236,24 @@ class _Dialogue:
         from helmsman.terminal.line_editor import read_line
 
         return await read_line(self._console, self._keyboard.fd, prompt, secret=secret)
+
+
+async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool:
+    """Ask for yes or no, by one key. Enter means no.
+
+    Raises:
+        EOFError: Ctrl-D was pressed, or the terminal is gone.
+    """
+    from rich.text import Text
+
+    *above, last = Text(f"{question} [y/N] ", "bold").wrap(console, max(1, console.width - 4))
+    console.print(*above, sep="\n", end="\n" if above else "")
+    console.print(last.plain.rstrip(), end=" ", style="bold", soft_wrap=True)
+    while (key := (await keyboard.key()).lower()) not in (_YES, _NO, "\n"):
+        if key == _END:
+            raise EOFError
+    console.print("yes" if key == _YES else "no")
+    return key == _YES
 
 
 def _keys(options: Sequence[str]) -> dict[str, str] | None:

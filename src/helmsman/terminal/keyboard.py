@@ -102,8 +102,10 @@ def open_keyboard() -> Iterator[Keyboard | None]:
             termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 
-def key_by_key(fd: int, before: list[Any], *, without_input: int = 0, without_local: int = 0) -> None:
-    """Switch a terminal to unbuffered input without echo; further flags can be cleared."""
+def key_by_key(
+    fd: int, before: list[Any], *, without_input: int = 0, without_local: int = 0, without: int | None = None
+) -> None:
+    """Switch a terminal to unbuffered input without echo; further flags, and a control character, can be switched off."""
     import termios
 
     modes = [*before]
@@ -111,6 +113,8 @@ def key_by_key(fd: int, before: list[Any], *, without_input: int = 0, without_lo
     modes[_LOCAL_FLAGS] &= ~(termios.ICANON | termios.ECHO | without_local)
     modes[_CONTROL_CHARS] = [*modes[_CONTROL_CHARS]]
     modes[_CONTROL_CHARS][termios.VMIN], modes[_CONTROL_CHARS][termios.VTIME] = 1, 0
+    if without is not None:
+        modes[_CONTROL_CHARS][without] = bytes([os.fpathconf(fd, "PC_VDISABLE")])
     termios.tcsetattr(fd, termios.TCSADRAIN, modes)
 
 

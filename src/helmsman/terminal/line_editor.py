@@ -1,7 +1,8 @@
 r"""Line editor on prompt_toolkit, which reads and edits but draws nothing.
 
-The owner of the screen displays the text (`helmsman.terminal.line_editor`). Ctrl-C, Ctrl-\ and Ctrl-Z remain signals.
-Input for one line never ends up in another. Imported only for interactive input.
+The owner of the screen displays the text. Ctrl-\ and Ctrl-Z remain signals. Ctrl-C becomes one when its turn comes: the
+terminal itself would drop what was typed just before it. Input for one line never ends up in another. Imported only for
+interactive input.
 """
 
 from __future__ import annotations
@@ -174,6 +175,7 @@ class LineEditor:
 
     def _bound(self, keys: Sequence[Key]) -> KeyBindings:
         bindings = KeyBindings()
+        bindings.add("c-c")(lambda _: os.kill(os.getpid(), signal.SIGINT))  # in order with what was typed before
         is_empty = Condition(lambda: not self._buffer.text)
 
         @bindings.add("escape", "enter")
@@ -236,7 +238,7 @@ class _Keys(Vt100Input):
 
         self._is_entered = True
         keys = termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
-        key_by_key(self.fileno(), before, without_input=keys, without_local=termios.IEXTEN)
+        key_by_key(self.fileno(), before, without_input=keys, without_local=termios.IEXTEN, without=termios.VINTR)
 
     def read_keys(self) -> list[KeyPress]:
         return [] if in_background(self.fileno()) else super().read_keys()
@@ -268,33 +270,8 @@ def _stops_in_order(step_aside: Callable[[], None], keys: _Keys) -> Iterator[Non
 _MOST_ROWS: Final = 5
 _LOOK_SECONDS: Final = 0.2
 """Interval for redrawing after a resize or a return from the background."""
-_YES: Final = ("y", "yes")
-_NO: Final = ("", "n", "no")
-_ROOM: Final = 6
-"""Columns for an answer in the last line of a question."""
 _ANSWERS: Final = InMemoryHistory()
 """History of answers, for this process only: an answer may be confidential and is rarely repeated."""
-
-
-async def is_agreed(console: Console, fd: int, question: str) -> bool:
-    """Ask for yes or no. Empty input means no; other input repeats the question.
-
-    Raises:
-        EOFError: As for `read_line`.
-    """
-    width = max(1, console.width - _ROOM)
-    about, stop, asked = question.rpartition(". ")
-    if stop and cell_len(f"{question} [y/N]: ") > width:  # keep the question on one line
-        console.print(Text(f"{about}."))
-        question = asked
-    *above, last = Text(f"{question} [y/N]: ").wrap(console, width)
-    if above:
-        console.print(*above, sep="\n")
-    while True:
-        answer = (await read_line(console, fd, f"{last.plain.rstrip()} ", secret=False)).strip().lower()
-        if answer in _YES or answer in _NO:
-            return answer in _YES
-        console.print("Type y or n.")
 
 
 async def read_line(console: Console, fd: int, prompt: str, *, secret: bool) -> str:
