@@ -312,7 +312,7 @@ def test_no_shell_is_started_but_for_the_users_own_pager() -> None:
     }
     # Commands of a repository are shown to the user first, and run in a sandbox; the others try out a sandbox.
     allowed = {"capabilities/repository_commands.py", "agents/sandbox.py", "agents/codex/sandbox.py"}
-    assert shells - allowed == {"cli/pager.py"}
+    assert shells - allowed == {"cli/host.py"}
 
 
 def test_programs_are_looked_up_in_one_place() -> None:

@@ -115,7 +115,7 @@ async def talk_from_start(begin: Callable[[str], TurnStep], display: Display, *,
 
 
 @dataclass(frozen=True, slots=True)
-class QueuedMessage:
+class _Queued:
     """Message for a later turn: its task, and the number of the session's last event when it was queued."""
 
     text: str
@@ -136,7 +136,7 @@ class _Follower:
         self._scope: anyio.CancelScope | None = None
         self._typed: anyio.Event | None = None
         self._next: str | None = None
-        self._queued: list[QueuedMessage] = []
+        self._queued: list[_Queued] = []
         self._shown: set[str | None] = set()  # tasks of turns on the screen
         self._heard = 0
         self._session = session
@@ -337,7 +337,7 @@ class _Follower:
         except HelmsmanError as error:
             self._give_back(text, error.message)
             return
-        self._queued.append(QueuedMessage(text, sent.task_id, cursor))
+        self._queued.append(_Queued(text, sent.task_id, cursor))
 
     async def _started(self) -> Session:
         """Return the session when it has started."""
@@ -409,7 +409,7 @@ class TurnStep(Protocol):
     ) -> StepResult: ...
 
 
-def followed(session: Session, queued: QueuedMessage | None = None) -> TurnStep:
+def followed(session: Session, queued: _Queued | None = None) -> TurnStep:
     """Return a step for the running or last turn of a session, or for the turn of a message that was queued.
 
     That turn may have ended by now, and further messages may have been sent after it.

@@ -49,6 +49,7 @@ _SHOW_ALL: Final = "d"
 _MOST_KEYS: Final = 9
 _YES: Final = "y"
 _NO: Final = "n"
+_ROOM: Final = 6  # columns for an answer behind a question
 _END: Final = "\x04"
 """Ctrl-D leaves the question to other clients."""
 _BELL: Final = "\a"
@@ -246,9 +247,13 @@ async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool
     """
     from rich.text import Text
 
-    *above, last = Text(f"{question} [y/N] ", "bold").wrap(console, max(1, console.width - 4))
-    console.print(*above, sep="\n", end="\n" if above else "")
-    console.print(last.plain.rstrip(), end=" ", style="bold", soft_wrap=True)
+    about, stop, asked = f"{question} [y/N]".rpartition(". ")
+    width = max(1, console.width - _ROOM)
+    if stop and len(about) + len(asked) > width:  # what is asked keeps a line of its own
+        console.print(f"{about}.", style="bold")
+    else:
+        asked = f"{about}{stop}{asked}"
+    console.print(Text("\n").join(Text(asked, "bold").wrap(console, width)), end=" ")
     while (key := (await keyboard.key()).lower()) not in (_YES, _NO, "\n"):
         if key == _END:
             raise EOFError
