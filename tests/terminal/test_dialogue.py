@@ -125,7 +125,7 @@ async def test_a_lasting_permission_asks_for_the_prefix(terminal: PseudoTerminal
         prefixes=[["git", "status"], ["git", "status", "a b"]],
         alwaysRule=RULE,
     )
-    answer = await _answered(terminal, question, "deny", "a", "b  back", "1", "(y/N)", "y")
+    answer = await _answered(terminal, question, "deny", "a", "b  back", "1", "[y/N]", "y")
     assert answer == ["approve_always: git status"]
     assert '    command = ["git", "status"]\n    directory = "/repo"\n' in terminal.screen
 
@@ -138,7 +138,7 @@ async def test_one_can_go_back_from_the_prefixes(terminal: PseudoTerminal) -> No
 
 async def test_the_rule_of_a_lasting_permission_is_shown_and_asked_about(terminal: PseudoTerminal) -> None:
     question = _command(options=("approve", "approve_always", "deny"), alwaysRule=RULE)
-    moves = ("deny", "a", "(y/N)", "\n", "deny", "a", "(y/N)", "n", "deny", "a", "(y/N)", "y")
+    moves = ("deny", "a", "[y/N]", "\n", "deny", "a", "[y/N]", "n", "deny", "a", "[y/N]", "y")
     assert await _answered(terminal, question, *moves) == ["approve_always"]
     assert (
         '    [[rules]]\n    effect = "allow"\n    text = "git push\\u202e"\n    directory = "/repo"\n'
@@ -151,7 +151,7 @@ async def test_without_prefixes_a_lasting_permission_is_for_the_whole_command(
     terminal: PseudoTerminal, prefixes: object
 ) -> None:
     question = _command(options=("approve", "approve_always"), prefixes=prefixes, alwaysRule=RULE)
-    assert await _answered(terminal, question, "always allow it", "a", "(y/N)", "y") == ["approve_always"]
+    assert await _answered(terminal, question, "always allow it", "a", "[y/N]", "y") == ["approve_always"]
 
 
 async def test_a_hostile_command_cannot_hide_itself(terminal: PseudoTerminal) -> None:
@@ -282,7 +282,7 @@ async def test_a_rule_that_nobody_has_had_time_to_read_is_not_kept(terminal: Pse
             for letter in "okay":
                 terminal.press(letter)
                 await anyio.sleep(0.3)  # faster, no letter counts
-            await terminal.shows("(y/N)")
+            await terminal.shows("[y/N]")
             assert asking.answer == "not yet"
             terminal.press("n")
             await terminal.shows("deny")
@@ -293,7 +293,7 @@ async def test_a_rule_that_nobody_has_had_time_to_read_is_not_kept(terminal: Pse
 async def test_a_long_command_cannot_write_lines_of_its_rule(terminal: PseudoTerminal) -> None:
     rule = f'[[rules]]\neffect = "allow"\ntext = "{"x" * 68} outside = false"\noutside = true\n'
     question = _command(options=("approve", "approve_always", "deny"), alwaysRule=rule)
-    await _answered(terminal, question, "deny", "a", "(y/N)", "y")
+    await _answered(terminal, question, "deny", "a", "[y/N]", "y")
     assert "\n    outside = true\n" in terminal.screen
     assert "\n    outside = false" not in terminal.screen
     assert "│ outside = false" in terminal.screen

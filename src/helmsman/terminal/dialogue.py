@@ -247,6 +247,7 @@ async def is_agreed(console: Console, keyboard: Keyboard, question: str) -> bool
     """
     from rich.text import Text
 
+    keyboard.listen()
     about, stop, asked = f"{question} [y/N]".rpartition(". ")
     width = max(1, console.width - _ROOM)
     if stop and len(about) + len(asked) > width:  # what is asked keeps a line of its own

@@ -37,13 +37,17 @@ class Keyboard:
         self.fd = fd
         self._modes = modes
 
+    def listen(self) -> None:
+        """Take keys one by one from now on, before the user sees that a key is expected."""
+        key_by_key(self.fd, self._modes)
+
     async def key(self) -> str:
         r"""Return the next key; Enter is `\n`. Several characters together (a paste, a function key) return ''.
 
         Raises:
             EOFError: The terminal is gone.
         """
-        key_by_key(self.fd, self._modes)
+        self.listen()
         typed = await self._read()
         while not await self._nothing_comes(_ALONE_SECONDS):
             typed = ""
@@ -55,7 +59,7 @@ class Keyboard:
         Raises:
             EOFError: The terminal is gone.
         """
-        key_by_key(self.fd, self._modes)
+        self.listen()
         while not await self._nothing_comes(MOMENT):
             pass
 
